@@ -25,7 +25,14 @@ FLOORS = {
     "leapmpi": (
         *("leapmpi.errors", "leapmpi.version", "leapmpi.registry", "leapmpi.system", "leapmpi.config", "leapmpi.comm"),
         *("leapmpi.dataset", "leapmpi.runs", "leapmpi.report", "leapmpi.sampling", "leapmpi.plan", "leapmpi.nn"),
-        *("leapmpi.fault_tolerance", "leapmpi.features", "leapmpi.engine", "leapmpi.inference", "leapmpi.full_batch"),
+        *(
+            "leapmpi.device",
+            "leapmpi.fault_tolerance",
+            "leapmpi.features",
+            "leapmpi.engine",
+            "leapmpi.inference",
+            "leapmpi.full_batch",
+        ),
         *("leapmpi.strategies", "leapmpi.training"),
         # The public interface, which is built on training.
         *("leapmpi", "leapmpi.tools", "leapmpi.cli", "leapmpi.__main__"),

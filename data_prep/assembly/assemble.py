@@ -73,6 +73,8 @@ def make_graph(
             notes=raw.notes,
             carried=options.edge_data == "keep",
         )
+    # What the source keeps to draw or read its edges is needed no longer; it may be as large as all vertices.
+    raw.edges = np.empty((2, 0), np.int64)
     data, edge_class_names = with_classes(adjacency.data, options.edge_label_values, raw.edges_name, workspace)
     adjacency = replace(adjacency, data=data)
     n = adjacency.vertices

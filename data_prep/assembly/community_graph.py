@@ -243,4 +243,5 @@ def _splits(spec: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndar
     others = order[train:] if spec.scored is None else order[train:][: round(spec.scored * spec.vertices)]
     val = len(others) // 2
     parts = {"train": order[:train], "val": others[:val], "test": others[val:]}
-    return {name: ids for name, ids in parts.items() if len(ids)}
+    # Copies, which do not keep the whole order alive.
+    return {name: ids.copy() for name, ids in parts.items() if len(ids)}

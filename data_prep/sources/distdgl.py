@@ -128,21 +128,24 @@ class _Partitions:
     def edges(self, part: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Chunks of the edges that `part` owns: int64[2, k] in DistDGL's numbers, and numbers of edges or None."""
         bolt, plain = self.file(part, "part_graph_graphbolt"), self.file(part, "part_graph")
-        if bolt and bolt.exists():
-            yield from self._of_graphbolt(bolt, part)
-            return
         made = plain and plain.with_suffix(".npz")
         if not made or not made.exists():
-            raise DataError(
-                f"{plain or self.path} is read by DGL alone; where it is installed, run: python "
-                f"{distdgl_graphs.__file__} {self.path} (it writes {made.name if made else 'graph.npz'} beside it), "
-                "then import again"
-            )
+            if not bolt or not bolt.exists():
+                raise DataError(f"{plain or self.path} is read by DGL alone; {self.convert()}")
+            yield from self._of_graphbolt(bolt, part)
+            return
         file = NpzFile(made, self.workspace)
         ends, numbers = [file.array(name) for name in ("source", "destination")], file.array("edge")
         for start in range(0, len(numbers), _ROWS_AT_ONCE):
             stop = start + _ROWS_AT_ONCE
             yield np.stack([end[start:stop] for end in ends]), numbers[start:stop]
+
+    def convert(self) -> str:
+        """How the graphs of the parts are made readable, for messages."""
+        return (
+            f"where DGL is installed, run: python {distdgl_graphs.__file__} {self.path} (it writes a graph.npz beside "
+            "each graph.dgl), then import again"
+        )
 
     def _of_graphbolt(self, path: Path, part: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         graph = read_sampling_graph(path, self.workspace)
@@ -226,7 +229,10 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                 yield edges
                 continue
             if numbers is None:
-                raise DataError(f"{partitions.path}: part {part} does not say which row of edge_feats each edge has")
+                raise DataError(
+                    f"{partitions.path}: GraphBolt's graph of part {part} was stored without the numbers of its edges, "
+                    f"so that what they carry is not known; {partitions.convert()}"
+                )
             rows = numbers.astype(np.int64) - bounds[part, 0]
             if len(rows) and not 0 <= rows.min() <= rows.max() < bounds[part, 1] - bounds[part, 0]:
                 raise DataError(f"{partitions.path}: part {part} numbers an edge outside its range")

@@ -43,6 +43,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph of the dataset in the folder `path`, with the sets of the task number `options.split_index`."""
     about = read_yaml(path / METADATA)
     edges, vertices, name = _edges(path, about, options.workspace)
+    # Raw files may be gone with that of the edges; GraphBolt keeps copies of all others.
+    if Path(name).suffix == ".pt" and (made := path / "preprocessed" / METADATA).is_file():
+        about = {**about, **read_yaml(made)}
     arrays = {domain: _feature_files(path, about, domain) for domain in ("node", "edge")}
     options, named_features, named_labels = options.of_source(arrays["node"], path)
     features, labels = read_companions(options)

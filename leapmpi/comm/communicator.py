@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from leapmpi.comm.mpi_buffers import Array
 
-_PACKET = 1 << 10
-"""Numbers (int64) in the first message of a broadcast, its length included."""
+_LEAST_ROOM, _MOST_ROOM = 1 << 10, 1 << 17
+"""Numbers (int64) for which the first message of a broadcast has room."""
 
 
 class Communicator(Transport):
@@ -53,6 +53,8 @@ class Communicator(Transport):
         self._byte_counters: tuple[Counters, ...] = self._own_counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
+        self._broadcast_lengths: dict[tuple[int, str], int] = {}
+        """By channel and kind, the length of the last array that was broadcast; all ranks know the same."""
 
     @property
     def byte_counters(self) -> Counters:
@@ -117,12 +119,14 @@ class Communicator(Transport):
     def broadcast(self, array: np.ndarray | None, kind: str) -> np.ndarray:
         """Rank 0's one-dimensional int64 array on every rank; others pass None. Collective.
 
-        The first packet carries the length, so that arrays up to 8 KiB take one message. Raises ValueError for another
-        kind of array.
+        The first packet carries the length, and has room for an array as long as the one before of its kind and
+        channel, up to 1 MiB: arrays of equal lengths take one message each. Raises ValueError for another kind of
+        array.
         """
         # Rank 0 fills the first packet: the length and as many numbers as fit.
-        packet = np.empty(_PACKET, np.int64)
-        room = _PACKET - 1
+        channel = channels.current()
+        room = min(max(self._broadcast_lengths.get((channel, kind), 0), _LEAST_ROOM), _MOST_ROOM)
+        packet = np.empty(1 + room, np.int64)
         if self.rank == 0:
             assert array is not None, "rank 0 has the array"
             mpi_buffers.check(array, "broadcast")
@@ -142,6 +146,7 @@ class Communicator(Transport):
         rest = mpi_buffers.as_bytes(result, "broadcast")[room * 8 :]
         for part in mpi_buffers.parts(len(rest)):
             self._call(partial(self.comm.Ibcast, rest[part], root=0))
+        self._broadcast_lengths[channel, kind] = result.size
         if self.rank == 0:
             self.byte_counters.add_to_each(kind, result.nbytes)
         return result

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from leapmpi.comm.polling import Backoff, mpi_calls, waits
+from leapmpi.system.worker_threads import attend, leave
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -120,6 +121,33 @@ def complete(messages: MessageQueue) -> None:
                 waits.moves += 1
             else:
                 time.sleep(backoff.nap())
+
+
+class UnderWay:
+    """Messages that the calling thread takes further between pieces of its own work, until it waits for their end."""
+
+    def __init__(self, messages: MessageQueue) -> None:
+        self._messages = messages
+        self._error: Exception | None = None
+        messages.advance()
+        if not messages.finished:
+            attend(self._attend)
+
+    def wait(self) -> None:
+        """Wait for the end of the messages; raises what went wrong with them. Called once."""
+        leave(self._attend)
+        if self._error is not None:
+            raise self._error
+        complete(self._messages)
+
+    def _attend(self) -> None:
+        try:
+            waits.moves += self._messages.advance()
+        except Exception as error:
+            # It belongs to who waits, not to whose work goes on meanwhile.
+            self._error = error
+        if self._error or self._messages.finished:
+            leave(self._attend)
 
 
 def wait_for(start: Start) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for MPI without burning a processor: test, then sleep a little longer each time nothing has happened.
+"""Waiting for MPI without burning a processor: test, then sleep in proportion to how long nothing has happened.
 
 Every wait of leapmpi goes through `Backoff`: `flow_control.complete` for the calling thread, and the loop of the
 progress thread.
@@ -13,13 +13,11 @@ from leapmpi.system import channels
 _EAGER_TESTS = 5
 """Tests without a sleep between them, for messages that have as good as arrived."""
 
-_SHORTEST_NAP = 20e-6
-_LONGEST_NAP = 200e-6
-"""Seconds. Longer naps would delay every message that takes a while."""
+_SHORTEST_NAP, _LONGEST_NAP = 20e-6, 1e-3
+"""Seconds."""
 
-_LONG_WAIT = 500
-_LONGEST_NAP_OF_LONG_WAITS = 1e-3
-"""After so many tests without news, about 0.1 s, naps may be so long: next to the wait, the delay is small."""
+_SHARE = 1 / 8
+"""A nap takes so much of what was slept since the last news: a message comes that much later at most."""
 
 
 class Waits:
@@ -83,19 +81,18 @@ class Backoff:
 
     def __init__(self) -> None:
         self._idle = 0
-        self._nap = _SHORTEST_NAP
+        self._slept = 0.0
 
     def note(self, happened: bool) -> None:
         """Take note of whether the last test found anything new."""
         self._idle = 0 if happened else self._idle + 1
         if happened:
-            self._nap = _SHORTEST_NAP
+            self._slept = 0.0
 
     def nap(self) -> float:
         """Seconds to sleep before the next test."""
         if self._idle <= _EAGER_TESTS:
             return 0.0
-        nap = self._nap
-        longest = _LONGEST_NAP if self._idle < _LONG_WAIT else _LONGEST_NAP_OF_LONG_WAITS
-        self._nap = min(nap * 1.5, longest)
+        nap = min(max(_SHORTEST_NAP, _SHARE * self._slept), _LONGEST_NAP)
+        self._slept += nap
         return nap

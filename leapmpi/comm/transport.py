@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.flow_control import FRAGMENT, Message, MessageQueue, Start, complete
+from leapmpi.comm.flow_control import FRAGMENT, Message, MessageQueue, Start, UnderWay
 from leapmpi.comm.mpi_buffers import DeviceBytes
 from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.system import channels
@@ -93,10 +93,12 @@ class Transport:
         self._begin(MessageQueue([Message(start)]))()
 
     def _begin(self, messages: MessageQueue) -> Callable[[], None]:
-        """Start messages, or have the progress thread start them; what is returned waits for their end."""
+        """Start messages, or have the progress thread start them; what is returned waits for their end.
+
+        Without that thread they move on while the calling one runs kernels.
+        """
         if self.progress_thread is None:
-            messages.advance()
-            return partial(complete, messages)
+            return UnderWay(messages).wait
         return self.progress_thread.carry(messages).wait
 
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:

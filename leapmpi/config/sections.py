@@ -164,7 +164,16 @@ class StrategyConfig:
         below=1,
         metavar="SHARE",
     )
-    cache_policy: str = setting("vip", "how rows are chosen for the cache", registry="leapmpi.features.policies")
+    cache_policy: str = setting(
+        "vip", "how rows are chosen for --cache and --feature-memory", registry="leapmpi.features.policies"
+    )
+    feature_memory: str = setting(
+        "",
+        "memory for feature rows on each rank, such as 2G: those that are read most; the others are read from the "
+        "dataset's files",
+        metavar="SIZE",
+        check=check_size,
+    )
     wire_dtype: str = setting(
         "native",
         "type in which raw feature rows cross ranks in training; all but native are lossy",
@@ -241,6 +250,11 @@ class TrainConfig:
     )
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
+    autocast: str = setting(
+        "off",
+        "type in which a GPU multiplies rows and weights; sums, gradients of weights and weights stay float32",
+        choices=("off", "bfloat16"),
+    )
     init: str = setting(
         "", "start from the best weights of this run, or from a weights file, instead of random ones", metavar="RUN"
     )
@@ -315,7 +329,11 @@ class RunConfig:
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN
     )
     device: str = setting(
-        "auto", "where models are trained", choices=("auto", "cpu", "cuda"), group=MACHINE, common=True
+        "auto",
+        "where models are trained; stand-in: on the processor as on a GPU, to try that way",
+        choices=("auto", "cpu", "cuda", "stand-in"),
+        group=MACHINE,
+        common=True,
     )
     mpi_device_path: str = setting(
         "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto"), group=MACHINE

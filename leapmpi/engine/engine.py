@@ -20,6 +20,7 @@ from leapmpi.engine.placement import STRATEGIES, placement_class
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
 from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.list_traffic import predict_lists
@@ -200,14 +201,17 @@ class Engine:
     def prefetch_depth(self) -> int:
         """How many mini-batches are prepared ahead of the one that is trained, where MPI allows it.
 
-        `auto`: two where raw rows come from other ranks, which takes long and needs no weights; else one where draws
-        come from other ranks and no limit of memory is given, and none where only sampling and ids could run ahead.
+        `auto`: two where raw rows come from other ranks or from files, which takes long and needs no weights; else one
+        where draws come from other ranks and no limit of memory is given, and none where only sampling and ids could
+        run ahead.
         Learned rows are fetched when the step before has moved them.
         """
         if self.ctx.features.returned_row_bytes and not self.mode.needs_weights:
             return 0
         if self.config.prefetch != "auto":
             return int(self.config.prefetch)
+        if isinstance(self.ctx.features.shard, MappedShard) and self.fetches_ahead:
+            return 2
         if self.ctx.ranks == 1:
             return 0
         waits_for_draws = self.ctx.sampler.sharded and not self.config.memory_limit

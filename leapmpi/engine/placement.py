@@ -16,6 +16,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.errors import DataError
+from leapmpi.features.shards.mapped_shard import check_feature_memory
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
 
@@ -66,7 +67,7 @@ class Placement(ABC):
     @classmethod
     def check_settings(cls, config: Config, dataset: Dataset) -> None:
         """Raise ConfigError for settings with which this strategy cannot train `dataset`. Local."""
-        return
+        check_feature_memory(config, dataset)
 
     draws_by_layer = False
     """Whether the destinations of each layer draw by themselves, not with those of the layers above."""
@@ -171,7 +172,7 @@ class Placement(ABC):
     def feature_bytes(self) -> int:
         """Bytes of the features that this rank holds, copies of remote rows included."""
         features = self.ctx.features
-        return features.shard.nbytes + (features.cached_bytes(features.cache) if features.cache else 0)
+        return features.shard.resident_bytes + (features.cached_bytes(features.cache) if features.cache else 0)
 
     def state(self) -> dict[str, Any]:
         """What this strategy has chosen, the same on all ranks: plain values and numpy arrays by name. Local."""

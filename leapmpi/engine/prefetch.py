@@ -2,10 +2,10 @@
 
 At depth 0 each is prepared when it is taken, on the calling thread. At depth d a second thread prepares up to d of them
 ahead, in the channel AHEAD, and a progress thread makes all MPI calls of both threads; it does so at depth 0 too where
-steps compute while their own messages travel. From depth 2 on, a mini-batch is planned, sampled and packed while the
-rows of the one before travel, in the channel ROWS, so that the link does not wait for it. How far a rank may run ahead
-follows from what it has taken alone, never from time: after k mini-batches are taken, all ranks have prepared the same
-d further ones when the work is stopped, so nobody waits for a rank that has given up.
+steps compute on a GPU while their own messages travel. From depth 2 on, a mini-batch is planned, sampled and packed
+while the rows of the one before travel, in the channel ROWS, so that the link does not wait for it. How far a rank may
+run ahead follows from what it has taken alone, never from time: after k mini-batches are taken, all ranks have prepared
+the same d further ones when the work is stopped, so nobody waits for a rank that has given up.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Prefetcher:
         self.tasks = tasks
         self.depth = depth
         self._taken = 0
-        overlaps = engine.overlaps and self.ctx.communicator.size > 1
+        # On the host messages move on between pieces of kernels.
+        overlaps = engine.overlaps and self.ctx.communicator.size > 1 and self.ctx.device.type != "cpu"
         self._uses_progress_thread = depth > 0 or (overlaps and threads_may_call(load_mpi()))
         self._progress_thread = ProgressThread(self._select_device)
         self._condition = threading.Condition()

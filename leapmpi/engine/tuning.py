@@ -16,6 +16,7 @@ from leapmpi.engine.exchange.selection import bytes_by_mode, compute_seconds_of,
 from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError
+from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.runs.tables.text import size_text
@@ -55,7 +56,9 @@ def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
     minibatch = engine.plan(batch, 0, 0)
     found = bytes_by_mode(minibatch, engine.ctx)
     if not any(counts.any() for counts in found.values()):
-        engine.use_mode(fewest_bytes(found))
+        # Rows in files are read ahead of their iteration, where raw rows are asked for.
+        reads_files = isinstance(engine.ctx.features.shard, MappedShard) and "raw" in found
+        engine.use_mode("raw" if reads_files else fewest_bytes(found))
     else:
         rates = job_rates(engine, batch)
         compute = engine.ctx.communicator.all_gather_rows(np.array([compute_seconds_of(minibatch, rates)])).max()

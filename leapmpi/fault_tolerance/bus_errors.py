@@ -11,6 +11,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +26,20 @@ _SENTENCE = np.frombuffer(
 )
 _CODE = DataError.exit_code
 
-_types = numba.types
-_write = _types.ExternalFunction("write", _types.intp(_types.int32, _types.voidptr, _types.uintp))
-_exit = _types.ExternalFunction("_exit", _types.void(_types.int32))
 
+@cache
+def _handler() -> Any:
+    """The compiled handler, a numba.core.ccallback.CFunc."""
+    types = numba.types
+    write = types.ExternalFunction("write", types.intp(types.int32, types.voidptr, types.uintp))
+    leave = types.ExternalFunction("_exit", types.void(types.int32))
 
-@numba.cfunc(_types.void(_types.int32), cache=True)
-def _say_and_exit(number: int) -> None:
-    _write(_types.int32(2), _SENTENCE.ctypes, _types.uintp(_SENTENCE.size))
-    _exit(_types.int32(_CODE))
+    @numba.cfunc(types.void(types.int32), cache=True)
+    def say_and_exit(number: int) -> None:
+        write(types.int32(2), _SENTENCE.ctypes, types.uintp(_SENTENCE.size))
+        leave(types.int32(_CODE))
+
+    return say_and_exit
 
 
 @contextmanager
@@ -41,9 +48,9 @@ def bus_errors_told(ranks: int) -> Iterator[None]:
     if ranks > 1 or threading.current_thread() is not threading.main_thread():
         yield
         return
-    library = ctypes.CDLL(None)
+    library, handler = ctypes.CDLL(None), _handler()
     library.signal.argtypes, library.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    before = library.signal(signal.SIGBUS, _say_and_exit.address)
+    before = library.signal(signal.SIGBUS, handler.address)
     try:
         yield
     finally:

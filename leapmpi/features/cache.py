@@ -47,9 +47,14 @@ def predicted_hits(access: AccessPattern, ids: np.ndarray) -> tuple[float, float
 
     Both over one iteration where they are computed, or over the whole dry run: the same on every rank.
     """
-    reads = vip.inclusion(access) if vip.applies_to(access) else _counted_reads(access)
+    reads = expected_reads(access)
     reads[access.local] = 0
     return float(reads[ids].sum()), float(reads.sum())
+
+
+def expected_reads(access: AccessPattern) -> np.ndarray:
+    """How often this rank will read each vertex: float64[n], in units that all ranks share."""
+    return vip.inclusion(access) if vip.applies_to(access) else _counted_reads(access)
 
 
 def _counted_reads(access: AccessPattern) -> np.ndarray:

@@ -13,10 +13,12 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
-from leapmpi.features.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.host_shard import HostRows, HostShard
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.features.shards.device_shard import DeviceRows, DeviceShard
+from leapmpi.features.shards.staged_rows import StagedRows
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
 from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers
@@ -69,7 +71,8 @@ class FeatureFetcher:
         self.id_codec = IdCodec.home_ranks(rank_offsets)
         self._local_half: HostRows | DeviceRows
         if isinstance(shard, HostShard):
-            self._local_half = HostRows(shard, device, dtype, self.phases)
+            half = HostRows if on_host(device) else StagedRows
+            self._local_half = half(shard, device, dtype, self.phases)
         else:
             self._local_half = DeviceRows(shard, device, dtype, self.phases)
 
@@ -117,7 +120,7 @@ class FeatureFetcher:
     @cached_property
     def scatters(self) -> bool:
         """Whether rows can be read from their addresses, without a copy, as float32: rows in host memory."""
-        if self.sparse or self.device.type != "cpu" or str(self.dtype) != "torch.float32":
+        if self.sparse or not on_host(self.device) or str(self.dtype) != "torch.float32":
             return False
         return self.shard.width >= LEAST_WIDTH and self.shard.addressable
 

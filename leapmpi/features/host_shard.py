@@ -16,6 +16,7 @@ import torch
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors, RowsOfPart
 from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.row_types import NO_SCALE, RowType, read_rows, row_type
 from leapmpi.nn.rows import ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
@@ -74,6 +75,11 @@ class HostShard:
         self.kind = row_type(self.dtype, self.scale)
         self.addressable = self.kind is not None and all(part.flags.c_contiguous for part in self.parts)
         """Whether kernels can read every row where it lies, element after element."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory that the rows take; of mapped files, once all have been read."""
+        return self.nbytes
 
     def _hold(self, parts: list[Any], first: int) -> None:
         self.parts = parts
@@ -193,7 +199,7 @@ class HostRows:
             if cache:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
                 place_rows(cache.rows, request.cached_slots, 0, target, request.cached_positions, self.shard.scale)
-        return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
+        return rows if on_host(self.device) else torch.empty_like(rows, device=self.device).copy_(rows)
 
     def collect_addresses(
         self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
@@ -246,10 +252,10 @@ class HostRows:
 
     def _new_tensor(self, count: int) -> torch.Tensor:
         """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
-        if self.device.type == "cpu":
+        if on_host(self.device):
             name = str(self.dtype).removeprefix("torch.")
             return torch.from_numpy(self._rows.array((count, self.shard.width), name))
-        return torch.empty((count, self.shard.width), dtype=self.dtype, pin_memory=True)
+        return torch.empty((count, self.shard.width), dtype=self.dtype, pin_memory=self.device.type == "cuda")
 
 
 def _addresses(source: np.ndarray, rows: np.ndarray) -> np.ndarray:

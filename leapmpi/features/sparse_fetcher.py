@@ -18,13 +18,14 @@ from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
-from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_fetcher import LearnedFetcher
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from leapmpi.plan.homes import RankView
@@ -122,7 +123,7 @@ class SparseFeatureFetcher(FeatureFetcher):
 
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
-        if self.device.type != "cpu":
+        if not on_host(self.device):
             indices = indices.long()
         entries = Edges(indptr.to(self.device), indices.to(self.device), rows.width)
         return SparseMatrix(entries, values.to(self.device).to(self.dtype))

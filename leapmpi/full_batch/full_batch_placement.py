@@ -144,6 +144,7 @@ class FullBatchPlacement(Placement):
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
+            ("feature_memory", bool(config.strategy.feature_memory), "reads all rows in every iteration"),
         ):
             if given:
                 raise ConfigError(f"strategy.{key}: {name} {why}; leave it out, or use leap or pull")

@@ -15,6 +15,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.nn.head import Head
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import LEAST_WIDTH
 
@@ -88,7 +89,7 @@ def plan_of(ctx: RankContext, number: int, inputs: FeatureFetcher) -> LayerPlan:
     narrows = not layer.linear or inputs.sparse or width < layer.in_dim
     sent = width * inputs.dtype.itemsize
     if narrows if ctx.ranks == 1 or stored == sent else sent < stored:
-        single = inputs.device.type == "cpu" and inputs.dtype == torch.float32 and width >= LEAST_WIDTH
+        single = on_host(inputs.device) and inputs.dtype == torch.float32 and width >= LEAST_WIDTH
         return LayerPlan(layer, PROJECTED, width, True, ctx.in_place and single and layer.linear)
     in_place = ctx.in_place and inputs.scatters and layer.norm is None and layer.linear
     return LayerPlan(layer, RAW, width, narrows, in_place)

@@ -22,6 +22,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.kernels.csr import run_compiled
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
@@ -124,7 +125,7 @@ def mask_edges_tensor(x: Tensor, edges: Edges, vertices: Tensor, base: int, belo
 
 def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
     """`x` (float[n, width]) with elements dropped and the rest scaled; row i is that of vertices[i] (int64[n])."""
-    if x.device.type != "cpu":
+    if not on_host(x.device):
         return mask_vertices_tensor(x, vertices, base, below, first)
     out = x.new_empty(x.shape)
     scale = out.numpy().dtype.type(_scale(below))
@@ -134,7 +135,7 @@ def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int
 
 def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
     """`x` (float[edges, heads]) with elements dropped and the rest scaled; `vertices` int64[sources]."""
-    if x.device.type != "cpu":
+    if not on_host(x.device):
         return mask_edges_tensor(x, edges, vertices, base, below)
     out = x.new_empty(x.shape)
     scale = out.numpy().dtype.type(_scale(below))
@@ -165,7 +166,7 @@ def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int
 
 def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
     """float[entries]: the values of `x` as `mask_vertices` returns them in the dense matrix."""
-    if x.device.type != "cpu":
+    if not on_host(x.device):
         return mask_entries_tensor(x, vertices, base, below, first)
     out = x.values.new_empty(x.values.shape)
     scale = out.numpy().dtype.type(_scale(below))

@@ -28,9 +28,10 @@ from torch import Tensor, nn
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.norms.choice import norm_of
-from leapmpi.nn.partial_form import PartialForm
+from leapmpi.nn.partial_form import PartialForm, PartialStep
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
@@ -266,6 +267,14 @@ class Layer(nn.Module):
         float[n_dst, out] for sums; with separate self parts, those of `block.local` follow: float[n_dst + k, out].
         """
         raise NotImplementedError(f"{type(self).__name__} has no partial form")
+
+    def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
+        """What `partial` gives, and what passes the gradient of it on to the weights, called once at most.
+
+        By autograd. A layer may do without, where it finds the same bits sooner, unless a sub-class changed `partial`.
+        """
+        shares = self.partial(block, x, key)
+        return shares.detach(), lambda gradient: pass_back(shares, gradient)
 
     def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares."""

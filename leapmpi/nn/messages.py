@@ -13,12 +13,13 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.kernels import message_sums, message_sums_torch
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges
 
 
 def kernels(device: torch.device) -> ModuleType:
     """The module that aggregates messages on `device`."""
-    return message_sums if device.type == "cpu" else message_sums_torch
+    return message_sums if on_host(device) else message_sums_torch
 
 
 class _SoftmaxMean(Function):

@@ -7,11 +7,17 @@ share has and how shares combine. `Combination` is one such computation: local s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from leapmpi.nn.tensors import operations
+
+PartialStep = tuple[Tensor, Callable[[Tensor], None]]
+"""Shares, and what passes the gradient of them on to the weights."""
 
 
 class Combination(ABC):
@@ -52,7 +58,7 @@ class SumCombination(Combination):
 
     def add(self, arrived: Tensor, positions: Tensor) -> None:
         self._arrived = positions
-        self.rows.index_add_(0, positions, arrived)
+        operations(arrived.device).add_rows(self.rows, positions, arrived)
 
     def local_gradient(self, gradient: Tensor) -> Tensor:
         return gradient if self._local is None else gradient.index_select(0, self._local)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.kernels import csr, csr_torch
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.sampling.block import Block
 
 
 def operations(device: torch.device) -> ModuleType:
     """The module that implements sums over edges on `device`."""
-    return csr if device.type == "cpu" else csr_torch
+    return csr if on_host(device) else csr_torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +48,16 @@ class Edges:
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
-def _shares(counts: Tensor, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
+def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
     """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
-    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `counts`, `sampled`
-    and `degree` are int64[destinations].
+    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `sampled` and
+    `degree` are int64[destinations].
     """
     if weight is None:
-        return sampled.to(dtype).reciprocal_().repeat_interleave(counts)
-    return weight.to(dtype) / degree.repeat_interleave(counts)
+        spread = operations(edges.indptr.device).spread
+        return spread(edges.indptr, sampled.to(dtype).reciprocal_(), len(edges.indices))
+    return weight.to(dtype) / degree.repeat_interleave(edges.counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,19 +176,30 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """As `share`, whatever the weights of the dataset's edges."""
-        return _shares(self.edges.counts, self.edges.counts, self.weight, self.dst_degree, dtype)
+        return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
+
+
+def drawn_there(block: Block, device: torch.device) -> bool:
+    """Whether `block`, just as it was drawn, lies on `device` already."""
+    found = block.tensors
+    if found is None or block.weight is not None or block.edge_weight is not None:
+        return False
+    same = (found.n_dst, found.n_src, len(found.edges.indices)) == (block.n_dst, block.n_src, block.edges)
+    return same and found.edges.indptr.device == device
 
 
 def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:
     """The tensors of `block` on `device`; on the CPU they share the block's memory."""
     device = torch.device(device)
+    if drawn_there(block, device):
+        return block.tensors
 
     def tensor(array: np.ndarray) -> Tensor:
         array = np.ascontiguousarray(array)
         return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, non_blocking=True)
 
     indices = tensor(block.indices)
-    edges = Edges(tensor(block.indptr), indices if device.type == "cpu" else indices.long(), block.n_src)
+    edges = Edges(tensor(block.indptr), indices if on_host(device) else indices.long(), block.n_src)
     weight = None if block.weight is None else tensor(block.weight)
     weights = None
     if block.edge_weight is not None and block.drawn_weight is not None and block.src_weight_sum is not None:
@@ -245,7 +258,7 @@ class PartialBlock:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """As `share`, whatever the weights of the dataset's edges."""
-        return _shares(self.edges.counts, self.sampled, self.weight, self.dst_degree, dtype)
+        return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""

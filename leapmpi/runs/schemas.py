@@ -51,6 +51,7 @@ _EPOCH_FIGURES = {
     "prefetch": count,
     "ahead": record({}, {"hidden": number, "phases": _TIMES}),
     "cache": entries(number),
+    "feature_memory": entries(count),
     "together": count,
     "busy": number,
     "by_rank": _BY_RANK,

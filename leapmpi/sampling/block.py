@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,9 @@ class Block:
     """float64[n_dst]: the sum of `edge_weight` of each destination."""
     src_weight_sum: np.ndarray | None = None
     """float64[n_src]: the sums of the weights of all in-edges of `src` in the whole graph."""
+
+    tensors: Any = None
+    """The same arrays as tensors on the device where the block was drawn (nn.tensors.BlockTensors), else None."""
 
     @property
     def n_src(self) -> int:

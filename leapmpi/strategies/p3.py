@@ -17,7 +17,8 @@ from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
-from leapmpi.dataset.partitioned import column_bounds
+from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset, column_bounds
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.exchange.base import ExchangeMode
@@ -26,8 +27,8 @@ from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilde
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.features.column_shard import check_columns, load_columns
-from leapmpi.features.device_shard import load_shard
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout
@@ -203,6 +204,13 @@ class ColumnRows(ColumnSums):
 
 class P3(FixedModePlacement):
     """Equal shares of the shuffled batch; columns of features and of first-layer weights on all ranks."""
+
+    @classmethod
+    def check_settings(cls, config: Config, dataset: Dataset) -> None:
+        if config.strategy.feature_memory:
+            raise ConfigError(
+                "strategy.feature_memory: p3 holds columns of all rows in memory; leave it out, or use leap or pull"
+            )
 
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
         """Sums where the first layer is linear, rows otherwise."""

@@ -7,6 +7,7 @@ thread, so that results do not depend on their number.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from itertools import pairwise
@@ -33,6 +34,37 @@ class _RowThreads:
 _LEAST_ROWS = 64
 """Fewer rows are not worth the start of another thread."""
 
+_PIECE_SECONDS = 0.5e-3
+"""What a piece of work should take after which something else is attended to."""
+
+_attended: list[Callable[[], None]] = []
+
+
+def attend(action: Callable[[], None]) -> None:
+    """From now on call `action` between pieces of the rows that the calling thread of `share_rows` takes."""
+    _attended.append(action)
+
+
+def leave(action: Callable[[], None]) -> None:
+    """Call `action` no more."""
+    if action in _attended:
+        _attended.remove(action)
+
+
+def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None:
+    """Call work(first, end) for ranges that make up [0, end), and what is to be attended to after each.
+
+    Ranges are as long as takes half a millisecond, but no shorter than `least`.
+    """
+    first, size = 0, least if _attended else end
+    while first < end:
+        last, begin = min(end, first + size), time.perf_counter()
+        work(first, last)
+        for action in list(_attended):
+            action()
+        pace = _PIECE_SECONDS / max(time.perf_counter() - begin, 1e-6)
+        first, size = last, max(least, int(size * min(4.0, pace)))
+
 
 def set_threads(count: int) -> None:
     """From now on `share_rows` uses `count` threads, at least one."""
@@ -49,14 +81,22 @@ def threads() -> int:
 def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least: int = _LEAST_ROWS) -> None:
     """Call kernel(first, end, *arguments), which releases Python's lock, for ranges that make up [0, rows).
 
-    Fewer rows than `least` are left to the calling thread.
+    Fewer rows than `least` are left to the calling thread, and kernels get no fewer at a time. That thread attends to
+    what `attend` named.
     """
     count, pool = _RowThreads.count, _RowThreads.pool
     if pool is None or rows < least:
-        kernel(0, rows, *arguments)
+        _in_pieces(lambda first, end: kernel(first, end, *arguments), rows, least)
         return
     bounds = [rows * number // count for number in range(count + 1)]
-    run_ranges(pool, bounds, lambda _, first, end: kernel(first, end, *arguments))
+
+    def work(number: int, first: int, end: int) -> None:
+        if number:
+            kernel(first, end, *arguments)
+        else:
+            _in_pieces(lambda first, end: kernel(first, end, *arguments), end, least)
+
+    run_ranges(pool, bounds, work)
 
 
 def run_ranges(pool: Executor | None, bounds: Sequence[int], work: Callable[[int, int, int], object]) -> None:

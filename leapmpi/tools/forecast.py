@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.config.strategy_list import parse_strategies
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.features.shards.mapped_shard import bytes_apart
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.nn.task import task_of
+from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
@@ -41,7 +47,8 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
 
     Returns {"forecasts": one row of figures each, "roles": likewise where some ranks prepare, "left_out": a sentence
     for each one that is impossible, "too_large": one for each that exceeds --memory-limit, "auto": what
-    `--strategy auto` takes on each number of ranks, "topology": its bytes by rank, in a copy per node and sharded}.
+    `--strategy auto` takes on each number of ranks, "topology": its bytes by rank, in a copy per node and sharded,
+    "feature_memory": with --feature-memory, bytes of rows by rank, in memory and in files}.
     Raises ConfigError, and DataError where all are impossible.
     """
     sizes = parse_ranks(ranks)
@@ -94,7 +101,22 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
         "too_large": too_large,
         "auto": choices,
         "topology": topology,
+        "feature_memory": _feature_memory(config, forecaster.dataset, sizes),
     }
+
+
+def _feature_memory(config: Config, dataset: Dataset, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Bytes of feature rows in memory and in files, by rank, on so many ranks; empty without --feature-memory."""
+    given = config.strategy.feature_memory
+    if not given or not dataset.feature_dim or dataset.sparse:
+        return []
+    room, row = parse_size(given, "strategy.feature_memory"), dataset.part(0).dense_features
+    found = []
+    for ranks in (each for each in sizes if each <= dataset.parts):
+        counts = np.diff(rank_offsets(dataset.offsets, ranks)).tolist()
+        held, left = zip(*(bytes_apart(rows, row.shape[1] * row.itemsize, room) for rows in counts), strict=True)
+        found.append({"ranks": ranks, "resident": list(held), "mapped": list(left)})
+    return found
 
 
 def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:

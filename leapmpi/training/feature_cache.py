@@ -1,6 +1,7 @@
 """What spares the network raw rows: copies kept here (the cache) and rows in fewer bytes (the compression).
 
-Both act on raw feature rows only. Where training moves none, they are left out, with a sentence.
+Both act on raw feature rows only. Where training moves none, they are left out, with a sentence. And what spares
+memory: the rows of this rank that are held in it (`--feature-memory`), the others staying in their files.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from leapmpi.engine.engine import Engine
 from leapmpi.features.access import AccessPattern, choose
 from leapmpi.features.cache import RowCache, predicted_hits
 from leapmpi.features.compression import RowErrors
+from leapmpi.features.shards.hottest import hottest_rows
+from leapmpi.features.shards.mapped_shard import MappedShard
+from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import check_memory
 
 
@@ -59,7 +63,7 @@ class FeatureCache:
         self.config, self.world, self.loaded, self.engine = config.strategy, world, loaded, engine
         self.batch_size = config.train.batch_size
         # Until `fill` knows what crosses ranks.
-        self.about: dict[str, Any] = {"wire_dtype": "native", "cache": None}
+        self.about: dict[str, Any] = {"wire_dtype": "native", "cache": None, "feature_memory": None}
         self._chosen: RowCache | None = None
 
     def choose(self) -> None:
@@ -74,6 +78,28 @@ class FeatureCache:
         self.world.on_all(lambda: check_memory(needed, taken, host, "ask for a smaller --cache"))
         ids = choose(self._access(), self.config.cache_policy, count)
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
+
+    def keep_hottest(self) -> None:
+        """Bring the own rows that are read most into memory, where not all have room. Collective."""
+        features, world = self.loaded.ctx.features, self.world
+        shard, communicator = features.shard, self.loaded.ctx.communicator
+        if not isinstance(shard, MappedShard):
+            return
+        needed, host = shard.resident_bytes * world.node_comm.size, world.host
+        taken, mend = "feature rows that its ranks hold in memory take", "ask for a smaller --feature-memory"
+        world.on_all(lambda: check_memory(needed, taken, host, mend))
+        ids, share = hottest_rows(
+            self._access(), self.config.cache_policy, shard.capacity, communicator, features.cache
+        )
+        shard.keep(ids)
+        figures = shard.resident_bytes, shard.nbytes - len(ids) * shard.row_bytes, share
+        table = communicator.all_gather_rows(np.array(figures, np.float64))
+        self.about["feature_memory"] = {
+            "policy": self.config.cache_policy,
+            "resident_bytes": [int(each) for each in table[:, 0]],
+            "mapped_bytes": [int(each) for each in table[:, 1]],
+            "predicted_share": [float(each) for each in table[:, 2]],
+        }
 
     def fill(self) -> None:
         """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
@@ -101,6 +127,13 @@ class FeatureCache:
             "predicted_hit_rate": hits / away if away else 0.0,
         }
 
+    def begin(self) -> None:
+        """Forget what was counted so far. Local."""
+        features = self.loaded.ctx.features
+        features.errors.take()
+        if isinstance(features.shard, MappedShard):
+            features.shard.take_counts()
+
     def sentences(self) -> list[str]:
         """Sentences about settings that do not act, and about the cache."""
         sentences = self.ignored()
@@ -113,6 +146,12 @@ class FeatureCache:
             sentences.append(
                 f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
                 f"{cache['predicted_hit_rate']:.0%} of the remote rows"
+            )
+        if held := self.about["feature_memory"]:
+            sentences.append(
+                f"feature memory ({held['policy']}): at most {size_text(max(held['resident_bytes']))} resident and "
+                f"{size_text(max(held['mapped_bytes']))} mapped from files on a rank; at least "
+                f"{min(held['predicted_share']):.0%} of reads are predicted to find their row in memory"
             )
         return sentences
 
@@ -135,6 +174,10 @@ class FeatureCache:
         if self._encodes:
             sent, total, largest = summed_errors(self.loaded.ctx.features.errors.take(), self.loaded.ctx.communicator)
             record["row_error"] = {"rows": sent, "mean": total / max(1, sent), "max": largest}
+        shard = self.loaded.ctx.features.shard
+        if isinstance(shard, MappedShard):
+            read = self.loaded.ctx.communicator.all_gather_rows(np.array(shard.take_counts()))
+            record["feature_memory"] = dict(zip(("resident", "mapped"), read.sum(axis=0).tolist(), strict=True))
         return record
 
     def measured_error(self, epochs: Iterable[dict[str, Any]]) -> dict[str, Any] | None:

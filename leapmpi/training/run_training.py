@@ -115,10 +115,11 @@ def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) 
             trainer.predicted_bytes = choose_mode(trainer.engine, first)
         choose_placement(trainer.engine, first)
         trainer.feature_cache.fill()
+        trainer.feature_cache.keep_hottest()
 
         trainer.dry_run(first)
         trainer.dry_run_evaluation()
-        trainer.ctx.features.errors.take()
+        trainer.feature_cache.begin()
         set_aside_lasting_objects()
     trainer.prefetch_depth = choose_depth(trainer.engine)
 

@@ -30,6 +30,7 @@ from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
+from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
@@ -124,6 +125,8 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             return action(session)
     finally:
         watchdog.stop()
+        stand_in(False)
+        autocast("off")
         for each in (*session.roles, session.world):
             finish(each)
         take_back_lasting_objects()
@@ -174,6 +177,7 @@ def check_learned(config: Config) -> None:
         ("name", fixed, f"{strategy.name} does not learn rows"),
         ("replicas", several, "one model learns the rows"),
         ("cache", strategy.cache > 0, "copies of learned rows would be out of date after a step"),
+        ("feature_memory", bool(strategy.feature_memory), "learned rows are moved where they lie"),
         ("wire_dtype", strategy.wire_dtype != "native", "learned rows are sent as they are"),
     ):
         if given:

@@ -19,19 +19,23 @@ from leapmpi.config.setting import FULL_BATCH
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
+from leapmpi.device.device_sampler import on_device
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
-from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
+from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.mapped_shard import dense_shard
+from leapmpi.features.shards.row_placement import load_shard, room_for_topology
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
@@ -63,7 +67,8 @@ _VERIFY_BYTES = 1 << 30
 
 def choose_device(setting: str) -> torch.device:
     """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected."""
-    if setting == "cpu" or not torch.cuda.is_available():
+    stand_in(setting == "stand-in")
+    if setting in ("cpu", "stand-in") or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank() % torch.cuda.device_count())
     torch.cuda.set_device(device)
@@ -132,6 +137,7 @@ def load(
     """
     torch.set_num_threads(world.threads)
     set_threads(world.threads)
+    autocast(config.train.autocast)
 
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
@@ -151,7 +157,8 @@ def load(
         learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
         host = learned.shard
     else:
-        host = _shard(dataset, opened, first, share_entry_counts(world, dataset) if dataset.sparse else None)
+        counts = share_entry_counts(world, dataset) if dataset.sparse else None
+        host = world.on_all(lambda: _shard(config, opened, first, counts))
     dtype = getattr(torch, config.train.dtype)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -160,7 +167,7 @@ def load(
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
     reads = reads_features(config, dataset)
-    sampler = _sampler(config, world, dataset, topology, communicator, offsets)
+    sampler = _sampler(config, world, dataset, topology, communicator, offsets, device)
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -195,7 +202,7 @@ def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
     held = ctx.features.shard
-    host = _shard(dataset, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
     labels = HostShard([_labels(part, ctx.task) for part in opened], first)
     rows = ctx.communicator, load_shard(host, ctx.device), offsets, ctx.device, ctx.phases
     features, dtype = _features(config, *rows, None), getattr(torch, config.train.dtype)
@@ -218,11 +225,14 @@ def _parts_of(starts: np.ndarray, rank: int) -> range:
     return range(first, end)
 
 
-def _shard(dataset: Dataset, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
-    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse."""
+def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
+    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse.
+
+    Raises ConfigError where `--feature-memory` is too small.
+    """
     if entry_counts is not None:
         return SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return HostShard([part.dense_features for part in parts], first, parts[0].feature_scale)
+    return dense_shard(parts, first, config.strategy.feature_memory)
 
 
 def _topology(
@@ -249,11 +259,14 @@ def _sampler(
     topology: Topology | TopologyShard,
     communicator: Communicator,
     offsets: np.ndarray,
+    device: torch.device,
 ) -> Sampler:
-    """What draws from `topology`. Collective."""
+    """What draws from `topology`, on `device` where it can. Collective."""
     reads = reads_features(config, dataset)
     if isinstance(topology, Topology):
-        return world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
+        train, threads = dataset.splits.train, world.threads
+        drawing = world.on_all(lambda: build_sampler(config, topology, train, threads, reads))
+        return on_device(drawing, device, room_for_topology(device))
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last

@@ -71,6 +71,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return why
     if strategy.cache:
         return "--cache scores the vertices of all lists; leave it out"
+    if strategy.feature_memory:
+        return "--feature-memory scores the vertices of all lists; leave it out"
     return ""
 
 

@@ -312,6 +312,7 @@ class Trainer:
             scores = self.evaluator.scores()
             self.add_trivial(record)
         self.ctx.communicator.byte_counters.take()
+        self.feature_cache.begin()
         record["accuracy"] = scores
         if self.evaluator.details:
             record["figures"] = self.evaluator.details

@@ -6,9 +6,10 @@ import torch
 
 from data_prep.assembly.stored_dtype import as_stored, decoded
 from data_prep.workspace import Workspace
-from leapmpi.features import device_shard as module
-from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.host_shard import HostShard, place_rows
+from leapmpi.features.shards import device_shard as module
+from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.nn.kernels.row_types import decoded as device_rows
 
 pytestmark = pytest.mark.compiles

@@ -182,6 +182,13 @@ def test_broadcast_brings_the_first_ranks_array_to_all(communicator, length):
     )
 
 
+def test_broadcasts_of_changing_lengths_arrive_whole(communicator):
+    for length in (3000, 3000, 5, 0, 4000, 1 << 18, 7, 2000):
+        given = np.arange(length, dtype=np.int64) - length
+        got = communicator.broadcast(given if communicator.rank == 0 else None, "schedule")
+        np.testing.assert_array_equal(got, given)
+
+
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]])
 def test_broadcast_refuses_what_others_would_misread(array):
     with pytest.raises(ValueError, match="broadcast"):

@@ -52,6 +52,19 @@ def test_the_cache_spares_what_was_predicted(data, settings, train, world):
     assert epochs[0]["cache"]["predicted_hit_rate"] == pytest.approx(measured, abs=0.04)
 
 
+@pytest.mark.parametrize("remote", here(["raw", "partial"]))
+def test_rows_in_files_train_to_the_same_bits(remote, train, world):
+    settings = {"strategy.remote": remote, "strategy.name": "leap", "train.epochs": 1}
+    whole = train(f"whole-{remote}", EVEN, **settings)
+    apart = train(f"apart-{remote}", EVEN, **settings, **{"strategy.feature_memory": "6K"})
+    world.comm.barrier()
+    assert apart.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    read, (told,) = apart.summary["epochs"][0]["feature_memory"], [banner(apart)["economy"]["feature_memory"]]
+    assert min(read["resident"], read["mapped"]) > 0
+    assert max(told["resident_bytes"]) <= 6 << 10
+    assert min(told["mapped_bytes"]) > 0
+
+
 def log_of(run):
     return (run.path / "log.txt").read_text()
 

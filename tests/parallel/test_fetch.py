@@ -14,9 +14,9 @@ from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import ENCODINGS, RowErrors
-from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.rows import ScatteredRows

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from leapmpi.system.worker_threads import set_threads, share_rows, threads
+from leapmpi.system.worker_threads import attend, leave, set_threads, share_rows, threads
 
 
 @pytest.fixture
@@ -68,3 +68,35 @@ def test_all_ranges_end_before_an_error_of_one_is_raised(allowed):
     with pytest.raises(ValueError, match="the second third"):
         share_rows(kernel, 300)
     assert sorted(ended) == [0, 200]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_attended_to_is_called_between_pieces_that_make_up_all_rows(count, allowed):
+    allowed(count)
+    pieces, calls = [], []
+
+    def kernel(first, end):
+        pieces.append((first, end))
+
+    def action():
+        calls.append(len(pieces))
+
+    attend(action)
+    try:
+        share_rows(kernel, 1000, least=64)
+    finally:
+        leave(action)
+    assert sorted(row for first, end in pieces for row in range(first, end)) == list(range(1000))
+    assert len(calls) == len(pieces) - (count - 1) > 1
+
+
+def test_what_leaves_while_it_is_attended_to_is_called_no_more():
+    calls = []
+
+    def action():
+        calls.append(True)
+        leave(action)
+
+    attend(action)
+    share_rows(lambda first, end: None, 1000)
+    assert len(calls) == 1

@@ -110,11 +110,13 @@ _MEND = {
 
 def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
     """All attributes of `group` as plain Python values. Raises ValueError for one above 64 KiB."""
-    for name in group.attrs:
-        size = group.attrs.get_id(name).get_storage_size()
+    held, found = group.attrs, {}
+    for name in held:
+        size = held.get_id(name).get_storage_size()
         if size > _LARGEST_ATTRIBUTE:
             raise ValueError(f"attribute {name} takes {size} bytes")
-    return {name: plain_value(value) for name, value in group.attrs.items()}
+        found[name] = plain_value(held[name])
+    return found
 
 
 def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:

@@ -16,6 +16,7 @@ from leapmpi.engine.disaggregated.prepared_share import ROWS_IN_PLACE, SPARSE_RO
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix
 from leapmpi.nn.tensors import Edges, to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -125,7 +126,7 @@ class ComputeEngine(Engine):
         if share.form == SPARSE_ROWS:
             indptr, indices, values = (torch.from_numpy(each).to(device) for each in share.sparse)
             return SparseMatrix(Edges(indptr, indices, self.shipping.width), values)
-        if share.form == ROWS_IN_PLACE and device.type == "cpu":
+        if share.form == ROWS_IN_PLACE and on_host(device):
             addresses = matrix.data_ptr() + matrix.stride(0) * matrix.element_size() * torch.arange(len(matrix))
             return ScatteredRows(addresses, self.shipping.width, (matrix,))
         return matrix.to(device, non_blocking=True)

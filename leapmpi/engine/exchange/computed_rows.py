@@ -15,7 +15,7 @@ from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.partial_form import Combination, SumCombination
+from leapmpi.nn.partial_form import Combination, PartialStep, SumCombination
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 
@@ -48,29 +48,42 @@ class ExchangePlan:
 class ComputedRows:
     """Rows that this rank computes for a layer: `rows` holds `local` local ones, then the answers to other ranks.
 
-    Or the answers alone, with a function that computes the local rows while the answers travel. Local rows are asked
-    for once, after the answers; they learn first, while the gradients of the answers travel. Local.
+    Local rows are asked for once, after the answers; they learn first, while the gradients of the answers travel.
     """
 
-    def __init__(self, rows: Tensor, local: int | Callable[[], Tensor]) -> None:
+    def __init__(self, rows: Tensor, local: int) -> None:
         self._rows, self._local = rows, local
-        self.answers = rows[local:] if isinstance(local, int) else rows
+        self.answers = rows[local:]
 
     def local(self) -> Tensor:
         """float[local rows, width]."""
-        self._computed = self._rows[: self._local] if isinstance(self._local, int) else self._local()
-        return self._computed
+        return self._rows[: self._local]
 
     def learn_local(self, gradient: Tensor) -> None:
         """Pass the gradient of local rows on to the weights; of one computation the backward pass runs once."""
-        if isinstance(self._local, int):
-            self._gradient = gradient
-        else:
-            pass_back(self._computed, gradient)
+        self._gradient = gradient
 
     def learn_answers(self, gradient: Tensor) -> None:
         """Pass the gradient of the answers on to the weights."""
-        pass_back(self._rows, torch.cat([self._gradient, gradient]) if isinstance(self._local, int) else gradient)
+        pass_back(self._rows, torch.cat([self._gradient, gradient]))
+
+
+class ComputedApart(ComputedRows):
+    """The same where the local rows are computed while the answers travel; each half as `Layer.partial_step` does."""
+
+    def __init__(self, answers: PartialStep, local: Callable[[], PartialStep]) -> None:
+        self.answers, self._learn_answers = answers
+        self._compute = local
+
+    def local(self) -> Tensor:
+        computed, self._learn_local = self._compute()
+        return computed
+
+    def learn_local(self, gradient: Tensor) -> None:
+        self._learn_local(gradient)
+
+    def learn_answers(self, gradient: Tensor) -> None:
+        self._learn_answers(gradient)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import torch
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.exchange.named_edges import KnownEdges
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
@@ -229,8 +230,8 @@ class PartialBlockBuilder:
 
     def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
         numbers = torch.from_numpy(indices)
-        on_host = self.device.type == "cpu"
-        return Edges(self._on_device(indptr), numbers if on_host else numbers.long().to(self.device), rows)
+        keeps = on_host(self.device)
+        return Edges(self._on_device(indptr), numbers if keeps else numbers.long().to(self.device), rows)
 
     def _on_device(self, positions: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(positions).to(self.device)

@@ -8,6 +8,7 @@ import torch
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.named_edges import KnownEdges
 from leapmpi.full_batch.layer_graphs import LayerPlan
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
@@ -39,7 +40,7 @@ def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
         assert weight_sum is not None, "weights are held with their sums"
         sums = known.drawn_weight, known.weight_sum, weight_sum
         weights = EdgeWeights(tensor(known.edge_weight[kept]), *map(tensor, sums))
-    numbers = rows[kept].astype(np.int32 if ctx.device.type == "cpu" else np.int64)
+    numbers = rows[kept].astype(np.int32 if on_host(ctx.device) else np.int64)
     return PartialBlock(
         edges=Edges(tensor(kept_indptr), tensor(numbers), len(routes.vertices)),
         sampled=tensor(known.sampled),

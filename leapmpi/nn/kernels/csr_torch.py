@@ -37,6 +37,16 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
     return torch.cat(parts, dim=1) if heads > 1 else parts[0]
 
 
+def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
+    """See csr.py."""
+    return values.repeat_interleave(indptr.diff(), output_size=edges)
+
+
+def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
+    """See csr.py."""
+    out.index_add_(0, positions, rows)
+
+
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
     """Rows are gathered for at most MOST_GATHERED elements at once."""
     out = z.new_empty(len(indices), heads)

@@ -7,6 +7,8 @@ here rows may be given by number or by address, which saves a copy of the featur
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
+from leapmpi.nn.kernels.kernel_choice import matmul, on_host
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
@@ -65,13 +68,32 @@ def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     return _Product.apply(x, weight, rows)
 
 
+@torch.no_grad()
+def product_step(
+    x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None
+) -> tuple[Tensor, Callable[[Tensor], None]]:
+    """The result of `product` for an x that needs no gradient, and what adds the weight's gradient, given that of it.
+
+    The bits are those of autograd, which takes longer.
+    """
+
+    @torch.no_grad()
+    def learn(gradient: Tensor) -> None:
+        if weight.requires_grad:
+            found = sum_of_outer(gradient.contiguous(), x, rows)
+            weight.grad = found if weight.grad is None else weight.grad.add_(found)
+
+    return times_transposed(x, weight, rows), learn
+
+
 def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     """The result of `product`, each element summed in the order of columns on the CPU. Not differentiable."""
     _check(x, weight, rows, x.shape[1] == weight.shape[1])
     count = len(x) if rows is None else len(rows)
     columns, width = weight.shape
-    if x.device.type != "cpu" or x.dtype != torch.float32 or count == 0:
-        return dense(select(x, rows)) @ weight.t()
+    if not on_host(x.device) or x.dtype != torch.float32 or count == 0:
+        product = torch.matmul if on_host(x.device) else matmul
+        return product(dense(select(x, rows)), weight.t())
 
     # Weights in slices of 16 columns of the result, padded by zeros, each stored as the kernel reads it.
     if columns % COLUMNS:
@@ -104,7 +126,7 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
     count = len(x) if rows is None else len(rows)
     columns, width = g.shape[1], x.shape[1]
     _check(x, g, rows, len(g) == count)
-    if x.device.type != "cpu":
+    if not on_host(x.device):
         return g.t() @ dense(select(x, rows))
 
     # Double precision, and rows narrower than a tile.

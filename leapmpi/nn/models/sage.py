@@ -14,11 +14,12 @@ from torch import Tensor
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.kernels.gemm import product_step
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, aggregate_of, stack
-from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm
-from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
+from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm, PartialStep
+from leapmpi.nn.rows import Rows, SparseMatrix
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -76,6 +77,22 @@ class SAGELayer(Layer):
             sums = self.project(weighted_sum(block.edges, rows, weight))
         destinations, local_rows = block.local
         return sums.index_add(0, destinations, self.own(rows, local_rows))
+
+    def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
+        if type(self) is not SAGELayer or not self.plain_prefix or isinstance(x, SparseMatrix):
+            return super().partial_step(block, x, key)
+        if x.requires_grad or self.projects_first(block, x):
+            return super().partial_step(block, x, key)
+        sums, (destinations, local_rows) = weighted_sum(block.edges, x, block.share(x.dtype)), block.local
+        shares, learn_neighbour = product_step(sums, self.neighbour.weight)
+        own, learn_own = product_step(x, self.own.weight, local_rows)
+        operations(own.device).add_rows(shares, destinations, own)
+
+        def learn(gradient: Tensor) -> None:
+            learn_neighbour(gradient)
+            learn_own(gradient.index_select(0, destinations))
+
+        return shares, learn
 
 
 class MaximumSAGELayer(SAGELayer):

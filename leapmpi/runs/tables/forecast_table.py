@@ -22,6 +22,11 @@ def table(outcome: dict[str, Any]) -> str:
         f"or sharded {size_text(max(each['sharded']))} at most a rank"
         for each in outcome["topology"]
     ]
+    tables += [
+        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: features {size_text(max(each['resident']))} resident and "
+        f"{size_text(max(each['mapped']))} mapped from files, at most a rank"
+        for each in outcome["feature_memory"]
+    ]
     return "\n\n".join(tables)
 
 

@@ -16,8 +16,12 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
+from leapmpi.device.device_sampler import DeviceSampler
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.pinned_shard import PinnedShard
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
@@ -201,10 +205,21 @@ def _sampler(config: Config) -> str:
 
 
 def _device_path(config: Config, loaded: Loaded) -> str:
-    if loaded.ctx.device.type != "cuda":
+    if on_host(loaded.ctx.device):
         return "not used (CPU)"
+    if loaded.ctx.device.type != "cuda":
+        return f"in host memory (the CPU stands in for a GPU; {_where(loaded)})"
     direct, why = direct_path(config.run.mpi_device_path)
-    return f"{'handed to MPI directly' if direct else 'staged through pinned host memory'} ({why})"
+    way = "handed to MPI directly" if direct else "staged through pinned host memory"
+    return f"{way} ({why}; {_where(loaded)})"
+
+
+def _where(loaded: Loaded) -> str:
+    """Where a GPU finds rows, and what draws."""
+    shard, sampler = loaded.ctx.features.shard, loaded.ctx.sampler
+    places: dict[type, str] = {PinnedShard: "in pinned host memory", DeviceShard: "in device memory"}
+    draws = "device" if isinstance(sampler, DeviceSampler) else "host"
+    return f"features {places.get(type(shard), 'staged from the host')}, draws on the {draws}"
 
 
 def _moves(trainer: Trainer) -> str:
@@ -256,7 +271,7 @@ def ignored(trainer: Trainer) -> list[str]:
         why["train.momentum"] = "only --optimizer sgd reads it"
     if trainer.ctx.task.answers != "regression":
         why["train.loss"] = "only a regression reads it"
-    if not config.strategy.cache:
+    if not config.strategy.cache and not config.strategy.feature_memory:
         why["strategy.cache_policy"] = "there is no --cache"
     if not config.strategy.tune and not 1 < steps < trainer.world.size:
         why["strategy.merge"] = "no time steps are merged"
@@ -270,6 +285,8 @@ def ignored(trainer: Trainer) -> list[str]:
         why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "balance_parts", "tune")}
     elif trainer.loaded.dataset.parts == trainer.world.size:
         why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
+    if on_host(trainer.ctx.device):
+        why["train.autocast"] = "models are trained on the CPU"
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 

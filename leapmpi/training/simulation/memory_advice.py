@@ -55,7 +55,7 @@ class MemoryAdvice:
         engines = self.forecaster.engines(config, ranks)
         first, batch = engines[0], self.forecaster.batches(engines[0], config)[0]
         key = draw_key(first, 0)
-        if edges_of(first.ctx.sampler, batch, key) > MOST_EDGES:
+        if edges_of(first.ctx.sampler, batch, key, ranks) > MOST_EDGES:
             return None
         planned = first.planned(batch, key)
         if not isinstance(first, FullBatchEngine):

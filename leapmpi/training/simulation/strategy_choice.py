@@ -234,7 +234,7 @@ class _Count:
         sampler, train = self.first[0].ctx.sampler, config.train
         vertices = forecaster.dataset.splits.train
         self.batches = sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        self.edges = edges_of(sampler, self.batches[0], draw_key(self.first[0], 0))
+        self.edges = edges_of(sampler, self.batches[0], draw_key(self.first[0], 0), ranks)
         passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
         self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
 
@@ -275,11 +275,15 @@ class _Count:
         return seconds, int(traffic.pairs().sum())
 
 
-def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey) -> float:
-    """About how many edges the blocks of `batch` have over all ranks, by those of a few roots; at least so many."""
-    roots = batch[:_PROBED]
-    found = sum(block.edges for block in sampler.sample(key, roots, batch))
-    return min(found * len(batch) / max(1, len(roots)), sampler.topology.edges * len(sampler.fanouts))
+def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> float:
+    """About how many edges the blocks of `batch` have over all `ranks`, by those of a few roots; at least so many."""
+    roots, topology = batch[:_PROBED], sampler.topology
+    share, total = len(batch) / max(1, len(roots)), 0.0
+    for block in sampler.sample(key, roots, batch):
+        # A rank draws once for each vertex and hop, however many roots lead there.
+        of_all = topology.vertices * block.edges / max(1, block.n_dst)
+        total += min(share * block.edges, ranks * min(topology.edges, of_all))
+    return total
 
 
 def _seconds(counts: Counts, operations: int, machine: MachineRates, ahead: bool) -> float:

@@ -17,6 +17,7 @@ from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedShard
+from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard, fill_entry_counts
 from leapmpi.nn.model import input_width, model_of
@@ -77,7 +78,7 @@ def virtual_ranks(
         held = [dataset.part(part) for part in parts_of_rank(dataset.parts, ranks, rank)] if reads else []
         width = 0 if dataset.feature_dim else input_width(config, dataset)
         features, labels = _shards(
-            dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
+            config, dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
         )
         encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
@@ -113,6 +114,7 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
 
 
 def _shards(
+    config: Config,
     dataset: Dataset,
     rank: VirtualRank,
     first: int,
@@ -133,7 +135,7 @@ def _shards(
         nothing = np.zeros((), str(learned[1]).removeprefix("torch."))
         features = LearnedShard(np.broadcast_to(nothing, (rows, learned[0])), first)
     elif entry_counts is None:
-        features = HostShard([part.dense_features for part in parts], first, parts[0].feature_scale)
+        features = dense_shard(parts, first, config.strategy.feature_memory)
     else:
         features = SparseShard([part.sparse_features for part in parts], first, entry_counts)
     return features, HostShard(labels, first)

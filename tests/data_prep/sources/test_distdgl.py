@@ -17,7 +17,7 @@ BOUNDS = [[0, 2], [2, 5]]
 FEATURES = np.arange(15, dtype=np.float32).reshape(5, 3)
 
 
-def write(folder, *, graphs, named=True, **changed):
+def write(folder, *, graphs, named=True, numbered=True, **changed):
     """Two parts of a graph of five vertices, their graphs as GraphBolt's or as graph.npz."""
     # DistDGL numbers edges by part of their destination.
     part_of = np.searchsorted([2], EDGES[1], "right")
@@ -60,7 +60,7 @@ def write(folder, *, graphs, named=True, **changed):
         if graphs == "npz":
             np.savez(place / "graph.npz", source=edges[0, own], destination=edges[1, own], edge=numbers)
         elif graphs == "graphbolt":
-            write_graphbolt(place, edges[:, own], numbers, first, end)
+            write_graphbolt(place, edges[:, own], numbers if numbered else None, first, end)
     (folder / "five.json").write_text(json.dumps({**about, **changed}))
     return folder
 
@@ -77,7 +77,7 @@ def write_graphbolt(place, edges, numbers, first, end):
         np.append(0, np.cumsum(counts)),
         np.array([local[int(v)] for v in edges[0, order]], np.int32),
         {"_ID": whole, "inner_node": whole < end},
-        {"_ID": numbers[order]},
+        {"_ID": numbers[order]} if numbers is not None else None,
     )
 
 
@@ -100,6 +100,16 @@ def test_the_cut_is_kept(imported, prep, tmp_path):
     assert [dataset.part(part).original_id.tolist() for part in range(2)] == [[0, 1], [2, 3, 4]]
 
 
+def test_edges_without_numbers_need_dgls_own_graph(imported, refused, tmp_path):
+    """DGL 2.1 stores no numbers of edges in GraphBolt's graphs, unless it is told to."""
+    parts = write(tmp_path / "parts", graphs="graphbolt", numbered=False)
+    assert "was stored without the numbers of its edges" in refused(parts)
+    write(tmp_path / "others", graphs="npz")
+    for part in ("part0", "part1"):
+        (tmp_path / "others" / part / "graph.npz").rename(parts / part / "graph.npz")
+    assert imported(parts, "--directed").edge_data.weight.tolist() == [10, 40, 1, 21, 12, 23, 34]
+
+
 def test_what_vertices_were_called_is_told(imported, tmp_path):
     graph = imported(write(tmp_path / "parts", graphs="npz", named=False))
     assert "vertices have DistDGL's numbers" in graph.table
@@ -112,7 +122,7 @@ def test_bounded_memory_gives_the_same(imported, tmp_path):
 
 
 REFUSED = {
-    "graph.dgl is read by DGL alone; where it is installed, run: python ": {"graphs": "none"},
+    "graph.dgl is read by DGL alone; where DGL is installed, run: python ": {"graphs": "none"},
     "has 2 types of vertices (a, b)": {"graphs": "npz", "node_map": {"a": BOUNDS, "b": BOUNDS}},
     "node_map does not cut numbers from 0 on into 2 ranges": {"graphs": "npz", "node_map": {"_N": [[0, 2], [3, 5]]}},
     "'num_parts' is missing": {"graphs": "npz", "num_parts": None},

@@ -62,16 +62,35 @@ def test_labels_of_the_sets_serve_where_no_feature_is_the_label(imported, datase
     assert graph.classes == 3
 
 
-def test_preprocessed(imported, small, dataset):
-    folder = dataset()
-    (folder / "data/edges.csv").unlink()
+def preprocess(folder, small, raw=None):
+    """What GraphBolt makes of the edges, and of a description where one is given: copies of all files."""
     (folder / "preprocessed").mkdir()
     order = np.argsort(small.edges[1], kind="stable")
     indptr = np.append(0, np.cumsum(np.bincount(small.edges[1], minlength=6)))
-    save_sampling_graph(folder / "graph.pt", indptr, small.edges[0, order])
-    about = {"graph_topology": {"type": "FusedCSCSamplingGraph", "path": "graph.pt"}}
+    save_sampling_graph(folder / "preprocessed/graph.pt", indptr, small.edges[0, order])
+    about = {"graph_topology": {"type": "FusedCSCSamplingGraph", "path": "preprocessed/graph.pt"}}
+    if raw is not None:
+        copied = yaml.safe_load(yaml.safe_dump(raw).replace("path: data/", "path: preprocessed/data/"))
+        about.update({key: copied[key] for key in ("feature_data", "tasks")})
     (folder / "preprocessed/metadata.yaml").write_text(yaml.safe_dump(about))
+
+
+def test_preprocessed(imported, small, dataset):
+    folder = dataset()
+    preprocess(folder, small)
+    (folder / "data/edges.csv").unlink()
     assert neighbours(imported(folder)) == SYMMETRIC
+
+
+def test_preprocessed_alone(imported, small, dataset):
+    """The raw files are gone; GraphBolt's copies of them are named beside its graph."""
+    folder = dataset()
+    raw = yaml.safe_load((folder / "metadata.yaml").read_text())
+    preprocess(folder, small, raw)
+    (folder / "data").rename(folder / "preprocessed/data")
+    graph = imported(folder)
+    np.testing.assert_array_equal(graph.features, small.features)
+    assert graph.split.tolist() == [1, 1, 2, 0, 3, 3]
 
 
 def test_sets_of_pairs_are_edges_held_back(imported, dataset, tmp_path):

@@ -53,3 +53,19 @@ def test_products_do_not_depend_on_how_many_rows_are_gathered_at_once(monkeypatc
     whole = csr_torch.edge_products(indptr, indices, g, z, 2)
     monkeypatch.setattr(csr_torch, "MOST_GATHERED", 50)
     assert torch.equal(csr_torch.edge_products(indptr, indices, g, z, 2), whole)
+
+
+@pytest.mark.parametrize(("counts", "sources"), CASES.values(), ids=CASES)
+def test_both_implementations_spread_values_and_add_rows_alike(counts, sources):
+    indptr, indices = edge_list(counts, sources)
+    values, positions = torch.rand(len(counts)), torch.arange(len(indices)) % max(1, len(counts))
+    spread = csr.spread(indptr, values, len(indices))
+    assert torch.equal(spread, values.repeat_interleave(torch.tensor(counts, dtype=torch.int64)))
+    assert torch.equal(spread, csr_torch.spread(indptr, values, len(indices)))
+
+    # Whole numbers, whose sums do not depend on their order.
+    rows = torch.arange(3.0 * len(indices)).view(-1, 3)
+    sums = torch.ones(2, len(counts), 3)
+    csr.add_rows(sums[0], positions, rows)
+    csr_torch.add_rows(sums[1], positions, rows)
+    assert torch.equal(sums[0], sums[1])

@@ -15,8 +15,8 @@ from leapmpi.engine.exchange.selection import MODES
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.schemas import STRATEGY_CHOICE
 from leapmpi.training.simulation import strategy_choice
-from leapmpi.training.simulation.simulator import Forecaster
-from leapmpi.training.simulation.strategy_choice import Choice, EpochCost, choose
+from leapmpi.training.simulation.simulator import Forecaster, draw_key
+from leapmpi.training.simulation.strategy_choice import Choice, EpochCost, choose, edges_of
 from tests.support.graphs import random_graph
 
 SLOW = MachineRates(byte=1e-6)
@@ -130,6 +130,14 @@ def test_large_iterations_are_not_counted(chosen, monkeypatch):
         choice = chosen(8, **{"sampling.fanout": (-1, -1)})
         assert choice.iterations in iterations
     assert "takes long to count" in choice.why
+
+
+def test_a_deep_iteration_draws_once_for_each_vertex_and_hop_on_a_rank(data):
+    dataset = open_dataset(data / "8")
+    config = Config.from_values({"data": "", "sampling.fanout": (2,) * 10})
+    engine = Forecaster(dataset, load_topology(dataset)).engines(config, 1)[0]
+    drawn = edges_of(engine.ctx.sampler, dataset.splits.train, draw_key(engine, 0), 1)
+    assert 240 * 10 < drawn < 240 * 2 * 10
 
 
 def test_rows_that_are_learned_rule_p3_out(chosen):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.computed_rows import ComputedApart, ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
@@ -37,13 +37,29 @@ from leapmpi.system.jit import compiled
 
 
 @compiled
-def _owners(indptr, indices, home, rank, ranks):
+def _homes(src, rank_offsets):
+    """What `home_of` gives, as int32[n_src]."""
+    home = np.empty(len(src), np.int32)
+    for k in range(len(src)):
+        low, high = 0, len(rank_offsets) - 1
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if rank_offsets[middle] <= src[k]:
+                low = middle
+            else:
+                high = middle
+        home[k] = low
+    return home
+
+
+@compiled
+def _owners(indptr, indices, src, rank_offsets, rank):
     """Which other ranks each destination depends on, for its neighbours or itself, in order of rank.
 
-    `home` is int64[n_src]; the first n_dst sources are the destinations. Returns int64[ranks], pairs by owner, and
+    `src` is int64[n_src]; the first n_dst sources are the destinations. Returns int64[ranks], pairs by owner, and
     int64[pairs], the destination of each.
     """
-    n_dst = len(indptr) - 1
+    home, ranks, n_dst = _homes(src, rank_offsets), len(rank_offsets) - 1, len(indptr) - 1
     # The last destination that was noted for an owner: each pair is noted once.
     last = np.full(ranks, -1, np.int64)
     counts = np.zeros(ranks, np.int64)
@@ -66,6 +82,16 @@ def _owners(indptr, indices, home, rank, ranks):
         destinations[place[owner]] = pairs[k, 1]
         place[owner] += 1
     return counts, destinations
+
+
+@compiled
+def _fill_neighbours(src, indices, drawn, out):
+    """The neighbours src[indices] of a block, then `drawn` ones."""
+    edges = len(indices)
+    for e in range(edges):
+        out[e] = src[indices[e]]
+    for e in range(len(drawn)):
+        out[edges + e] = drawn[e]
 
 
 @dataclass
@@ -221,8 +247,8 @@ class Partial(ComputedRowsMode):
             block = replace(block, sent=sent.index_copy(0, with_edges, first.index_select(0, numbers)))
         if share.order is None and layer.plain_prefix and not layer.projects_first(block, rows):
             local, requested = block.split(plan.local_count)
-            answers = layer.partial(requested, rows, minibatch.dropout)
-            return ComputedRows(answers, lambda: layer.partial(local, rows, minibatch.dropout))
+            answers = layer.partial_step(requested, rows, minibatch.dropout)
+            return ComputedApart(answers, lambda: layer.partial_step(local, rows, minibatch.dropout))
         shares = layer.partial(block, rows, minibatch.dropout)
         ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
         return ComputedRows(ordered, plan.local_count)
@@ -232,19 +258,17 @@ class Partial(ComputedRowsMode):
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""
-        ranks = self.ctx.ranks
-        home = home_of(block.src, self.ctx.rank_offsets)
-        counts, destinations = _owners(block.indptr, block.indices, home, self.ctx.rank, ranks)
+        counts, destinations = _owners(block.indptr, block.indices, block.src, self.ctx.rank_offsets, self.ctx.rank)
         if not self.form.separate_self:
             return _Requests(counts, destinations, counts, destinations)
 
         # A share from every owner of a neighbour, a self part from the home of the destination.
-        owner = np.repeat(np.arange(ranks), counts)
+        home, owner = home_of(block.src, self.ctx.rank_offsets), np.repeat(np.arange(self.ctx.ranks), counts)
         with_edges = np.isin(owner * block.n_dst + destinations, self._pairs_with_edges(block, home))
         is_home = home[destinations] == owner
         places = self._places(destinations, block.n_dst)
         rows = [(with_edges, place) for place in places[:-1]] + [(is_home, places[-1])]
-        positions, row_counts = _in_order_of_ranks(owner, rows, ranks)
+        positions, row_counts = _in_order_of_ranks(owner, rows, self.ctx.ranks)
         return _Requests(counts, destinations, row_counts, positions)
 
     def _pairs_with_edges(self, block: Block, home: np.ndarray) -> np.ndarray:
@@ -287,7 +311,8 @@ class Partial(ComputedRowsMode):
         batch = minibatch.schedule.roots if minibatch.schedule else None
         drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
-        neighbours = np.concatenate((block.src[block.indices], drawn.neighbours))
+        neighbours = np.empty(indptr[-1], np.int64)
+        _fill_neighbours(block.src, block.indices, drawn.neighbours, neighbours)
         weight = None
         if block.weight is not None:
             assert drawn.weight is not None, "a sampler weights the edges of all destinations or of none"

@@ -1,4 +1,4 @@
-"""The GPU path of this room: feature rows in device memory, and how a fetcher reads, packs and places them there."""
+"""Feature rows in device memory, and how a fetcher reads, packs and places them there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from leapmpi.system.phase_timers import PhaseTimers
 _STAGING_BYTES = 64 << 20
 """Pinned host memory through which rows go to the device."""
 
-_DEVICE_SHARE = 0.6
-"""The share of the free device memory that rows may take."""
-
 
 class DeviceShard:
     """Rows in device memory, copied there from `host` in blocks of bounded size through pinned memory."""
@@ -28,23 +25,16 @@ class DeviceShard:
     """Rows in device memory have no address that the host can read."""
 
     def __init__(self, host: HostShard, device: torch.device) -> None:
-        self.first = int(host.bounds[0])
-        self.width = host.width
-        self.device = device
+        self._describe(host, device)
         dtype = to_tensor(np.empty(0, host.dtype)).dtype
         self.values = torch.empty((int(host.bounds[-1]) - self.first, host.width), dtype=dtype, device=device)
-        self.row_bytes, self.nbytes = host.row_bytes, host.nbytes
-        self.scale = None if host.scale is None else torch.from_numpy(host.scale).to(device)
+        copy_rows(host, self.values)
 
-        rows = max(1, _STAGING_BYTES // max(1, host.width * host.dtype.itemsize))
-        staging = torch.empty((rows, host.width), dtype=dtype, pin_memory=self.device.type == "cuda")
-        begin = 0
-        for part in host.parts:
-            for start in range(0, len(part), rows):
-                block = part[start : start + rows]
-                staging[: len(block)] = to_tensor(np.array(block))
-                self.values[begin : begin + len(block)].copy_(staging[: len(block)])
-                begin += len(block)
+    def _describe(self, host: HostShard, device: torch.device) -> None:
+        """Take over what `host` says of its rows."""
+        self.first, self.width, self.device = int(host.bounds[0]), host.width, device
+        self.row_bytes, self.nbytes, self.resident_bytes = host.row_bytes, host.nbytes, host.nbytes
+        self.scale = None if host.scale is None else torch.from_numpy(host.scale).to(device)
 
     def whole(self) -> torch.Tensor:
         """All rows of the shard, without a copy."""
@@ -57,6 +47,21 @@ class DeviceShard:
     def new_rows(self, count: int) -> torch.Tensor:
         """Room for `count` rows on the device; its values are arbitrary."""
         return self.values.new_empty((count, self.width))
+
+
+def copy_rows(host: HostShard, values: torch.Tensor) -> None:
+    """Copy all rows of `host` to `values` (rows, width), to a device through pinned memory of bounded size."""
+    rows = max(1, _STAGING_BYTES // max(1, host.width * host.dtype.itemsize))
+    shape = rows, host.width
+    staging = torch.empty(shape, dtype=values.dtype, pin_memory=True) if values.is_cuda else None
+    begin = 0
+    for part in host.parts:
+        for start in range(0, len(part), rows):
+            block = to_tensor(np.array(part[start : start + rows]))
+            if staging is not None:
+                block = staging[: len(block)].copy_(block)
+            values[begin : begin + len(block)].copy_(block)
+            begin += len(block)
 
 
 @dataclass
@@ -107,20 +112,3 @@ class DeviceRows:
 
     def _index(self, positions: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(positions).to(self.device)
-
-
-def load_shard(host: HostShard, device: torch.device) -> HostShard | DeviceShard:
-    """The shard in the memory from which `device` reads it fastest.
-
-    On a GPU with enough free memory the rows go there; otherwise they stay in pinned host memory. Sparse rows stay
-    where they are.
-    """
-    if device.type != "cuda" or not isinstance(host.parts[0], np.ndarray):
-        return host
-    free, _ = torch.cuda.mem_get_info(device)
-    if host.nbytes <= free * _DEVICE_SHARE:
-        return DeviceShard(host, device)
-    pinned = [torch.empty(part.shape, dtype=getattr(torch, host.dtype.name), pin_memory=True) for part in host.parts]
-    for tensor, part in zip(pinned, host.parts, strict=True):
-        tensor.numpy()[...] = part
-    return HostShard([tensor.numpy() for tensor in pinned], int(host.bounds[0]), host.scale)

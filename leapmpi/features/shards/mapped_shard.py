@@ -1,0 +1,155 @@
+"""Feature rows that stay in the files of the dataset, the most read ones also in memory (`--feature-memory`).
+
+A row in memory is read there; of the others the system reads the pages that are asked for, all of a request at once, so
+that a disk has many to serve. Pages of files are the system's to take back, so they limit no rank.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from leapmpi.config.schema import Config
+from leapmpi.config.setting import parse_size
+from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.errors import ConfigError
+from leapmpi.features.host_shard import HostShard
+from leapmpi.runs.tables.text import size_text
+from leapmpi.system.jit import compiled
+
+_SLOT_BYTES = 4
+"""Of the table that tells which rows are in memory: bytes for each row of the shard."""
+
+_PAGE = mmap.PAGESIZE
+_ONE_BY_ONE, _SOON, _NO_LONGER = mmap.MADV_RANDOM, mmap.MADV_WILLNEED, mmap.MADV_DONTNEED
+
+_madvise = types.ExternalFunction("madvise", types.int32(types.uintp, types.uintp, types.int32))
+"""That of the C library: (address, bytes, advice)."""
+
+
+@compiled
+def _ask_for(addresses, size, advice):
+    """Tell the system that `size` bytes from each of the ascending `addresses` (int64[k]) on will be read soon."""
+    begin, end = np.int64(0), np.int64(0)
+    for address in addresses:
+        first, last = address // _PAGE * _PAGE, (address + size + _PAGE - 1) // _PAGE * _PAGE
+        if first <= end:
+            end = max(end, last)
+            continue
+        if end > begin:
+            _madvise(np.uintp(begin), np.uintp(end - begin), np.int32(advice))
+        begin, end = first, last
+    if end > begin:
+        _madvise(np.uintp(begin), np.uintp(end - begin), np.int32(advice))
+
+
+def check_feature_memory(config: Config, dataset: Dataset) -> None:
+    """Raise ConfigError where `--feature-memory` is given and cannot act on the rows of `dataset`."""
+    if config.strategy.feature_memory and dataset.sparse:
+        raise ConfigError("strategy.feature_memory: sparse rows are not kept apart; leave it out, or import them dense")
+
+
+def dense_shard(parts: Sequence[Part], first: int, feature_memory: str) -> HostShard:
+    """The dense features of `parts`, the first vertex of which is `first`, with `--feature-memory`. Nothing is read.
+
+    Raises ConfigError for a size that is too small.
+    """
+    rows, scale = [part.dense_features for part in parts], parts[0].feature_scale
+    if not feature_memory:
+        return HostShard(rows, first, scale)
+    return MappedShard(rows, first, scale, parse_size(feature_memory, "strategy.feature_memory"))
+
+
+def capacity(rows: int, row_bytes: int, room: int) -> int:
+    """How many of so many `rows` fit in `room` bytes. Raises ConfigError where not even their table does."""
+    table = rows * _SLOT_BYTES
+    if room < table:
+        raise ConfigError(
+            f"strategy.feature_memory: {size_text(room)} is less than the table of {rows:,} rows takes, "
+            f"{size_text(table)}; give at least that, and what rows in memory shall take"
+        )
+    return min(rows, (room - table) // max(1, row_bytes))
+
+
+def bytes_apart(rows: int, row_bytes: int, room: int) -> tuple[int, int]:
+    """Of `rows` rows in `room` bytes: those that they take in memory, table included, and those that stay in files."""
+    held = capacity(rows, row_bytes, room)
+    return rows * _SLOT_BYTES + held * row_bytes, (rows - held) * row_bytes
+
+
+class MappedShard(HostShard):
+    """A HostShard of mapped `parts`, of which `keep` holds rows in memory: as many as fit in `room` bytes.
+
+    The room has a table of 4 bytes a row, too. Raises ConfigError where it is smaller than that.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], first: int, scale: np.ndarray | None, room: int) -> None:
+        super().__init__(parts, first, scale)
+        self._room = room
+        self.capacity = capacity(len(self), self.row_bytes, room)
+        """Rows that fit in memory."""
+        self._slot: np.ndarray | None = None
+        self._kept = np.empty((0, self.width), self.dtype)
+        self._counts, self._lock = [0, 0], threading.Lock()
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the rows that fit in memory, and of the table."""
+        return bytes_apart(len(self), self.row_bytes, self._room)[0]
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1] - self.bounds[0])
+
+    def whole(self) -> None:
+        """None: rows are in memory and in files."""
+
+    def keep(self, ids: np.ndarray) -> None:
+        """Bring the rows of `ids` (int64[k], ascending, distinct, at most `capacity`) into memory."""
+        self._slot, counts = None, list(self._counts)
+        kept = np.empty((len(ids), self.width), self.dtype)
+        for begin, end in row_ranges(len(ids), self.row_bytes):
+            super().place(ids[begin:end], kept, np.arange(begin, end))
+        slot = np.full(len(self), -1, np.int32)
+        slot[ids - self.bounds[0]] = np.arange(len(ids), dtype=np.int32)
+        self._kept, self._slot, self._counts = kept, slot, counts
+        for part in self.parts:
+            _advise(part, _ONE_BY_ONE)
+            if isinstance(part, np.memmap):
+                # What was read of the file to copy it is the system's again; plain memory would be lost.
+                _advise(part, _NO_LONGER)
+
+    def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
+        """As that of HostShard; rows in memory are one part more, numbered from 0. Asks for the pages of the others."""
+        if self._slot is None:
+            yield from super().split(ids)
+            return
+        slots = self._slot[ids - self.bounds[0]]
+        held, away = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        with self._lock:
+            self._counts = [self._counts[0] + len(held), self._counts[1] + len(away)]
+        yield self._kept, 0, slots[held].astype(np.int64), held
+
+        # Pages of all parts are asked for before a row of one is read.
+        found = list(super().split(ids[away])) if len(away) else []
+        for part, first, chosen, _ in found:
+            _ask_for(part.ctypes.data + self.row_bytes * np.sort(chosen - first), self.row_bytes, _SOON)
+        for part, first, chosen, positions in found:
+            yield part, first, chosen, away[positions]
+
+    def take_counts(self) -> tuple[int, int]:
+        """Rows read in memory, and in files, since the last call."""
+        with self._lock:
+            (held, away), self._counts = self._counts, [0, 0]
+        return held, away
+
+
+def _advise(part: np.ndarray, advice: int) -> None:
+    """Give `advice` on the memory of `part`, whole pages of it."""
+    begin = part.ctypes.data // _PAGE * _PAGE
+    _ask_for(np.array([begin]), part.ctypes.data + part.nbytes - begin, advice)

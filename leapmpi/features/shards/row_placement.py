@@ -1,0 +1,62 @@
+"""Where a GPU finds the feature rows of its rank: by their bytes, the device's memory and `--feature-memory`.
+
+In device memory where they fit; in pinned host memory, which the GPU reads, where they fit there; else in files with
+the most read rows in memory, staged through two pinned buffers.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.mapped_shard import MappedShard
+from leapmpi.features.shards.pinned_shard import PinnedShard
+from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.system.memory import available_bytes
+
+DEVICE, PINNED, STAGED = "device", "pinned", "staged"
+
+_ROWS_SHARE, _TOPOLOGY_SHARE = 0.6, 0.5
+"""Shares of the free device memory that rows may take, and, of what is free before them, the topology."""
+
+_HOST_SHARE = 0.5
+"""The share of the host's free memory that rows of one rank may take where they are pinned."""
+
+
+def free_bytes(device: torch.device) -> float:
+    """Free memory of `device`; that of the host where the CPU stands in for a GPU."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return float(available_bytes() or 0)
+
+
+def room_for_topology(device: torch.device) -> float:
+    """Bytes of `device` that the topology may take, before rows are there."""
+    return 0.0 if on_host(device) else free_bytes(device) * _TOPOLOGY_SHARE
+
+
+def choose_placement(nbytes: int, device_free: float, host_free: float, fits_feature_memory: bool) -> str:
+    """DEVICE, PINNED or STAGED for `nbytes` of rows, given free bytes of device and host. Pure."""
+    if not fits_feature_memory:
+        return STAGED
+    if nbytes <= device_free * _ROWS_SHARE:
+        return DEVICE
+    return PINNED if nbytes <= host_free * _HOST_SHARE else STAGED
+
+
+def load_shard(host: HostShard, device: torch.device, placement: str = "") -> HostShard | DeviceShard:
+    """The shard in the memory from which `device` reads it best, or in that of `placement`.
+
+    Sparse rows stay where they are, as do rows on a host without a GPU. Raises ResourceError where memory cannot be
+    pinned.
+    """
+    if on_host(device) or isinstance(host, SparseShard):
+        return host
+    fits = not isinstance(host, MappedShard) or host.capacity == len(host)
+    free = free_bytes(device), float(available_bytes() or 0)
+    found = placement or choose_placement(host.nbytes, *free, fits)
+    if found == DEVICE:
+        return DeviceShard(host, device)
+    return PinnedShard(host, device) if found == PINNED else host

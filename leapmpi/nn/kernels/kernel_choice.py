@@ -1,0 +1,51 @@
+"""Whether tensors are served by the kernels of the host, or by torch operations, as on a GPU; and products there.
+
+`--device stand-in` tries the GPU's way on the CPU: same code, same choices, tensors in host memory. With `--autocast`
+products of rows and weights off the host read both in fewer bits. Sums, gradients of weights, and the weights that the
+optimizer moves stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_stands_in = False
+_product_dtype: torch.dtype | None = None
+
+
+def on_host(device: torch.device) -> bool:
+    """Whether what lies on `device` is the host's: on the CPU, unless it stands in for a GPU."""
+    return device.type == "cpu" and not _stands_in
+
+
+def stand_in(setting: bool) -> None:
+    """From now on the CPU stands in for a GPU, or no longer."""
+    global _stands_in
+    _stands_in = setting
+
+
+def autocast(setting: str) -> None:
+    """From now on `matmul` reads its operands as `setting`, the name of a dtype, or as they are (`off`)."""
+    global _product_dtype
+    _product_dtype = None if setting == "off" else getattr(torch, setting)
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b, of their dtype, for tensors that are not the host's."""
+    if _product_dtype is None:
+        return a @ b
+    return (a.to(_product_dtype) @ b.to(_product_dtype)).to(a.dtype)
+
+
+@contextmanager
+def standing_in() -> Iterator[torch.device]:
+    """While the body runs the CPU, which is given, stands in for a GPU."""
+    before = _stands_in
+    stand_in(True)
+    try:
+        yield torch.device("cpu")
+    finally:
+        stand_in(before)

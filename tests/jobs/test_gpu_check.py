@@ -1,0 +1,44 @@
+"""jobs/gpu/check: refuses in a sentence, and runs its paths on the CPU that stands in."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.support.launch import PROJECT
+
+CHECK = [sys.executable, str(PROJECT / "jobs/gpu/check")]
+
+
+def run(*arguments):
+    return subprocess.run([*CHECK, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_ends_with_a_sentence(tmp_path):
+    job = run("--out", str(tmp_path))
+    assert job.returncode == 1
+    assert job.stderr.startswith("gpu-check: error: torch")
+    assert job.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_on_the_cpu_are_checked_and_the_page_says_so(tmp_path):
+    sizes = ("--vertices", "500", "--edges", "3000", "--repeats", "1")
+    job = run("--stand-in", "--out", str(tmp_path), "--parts", "draws,rows,sums", *sizes)
+    assert job.returncode == 0, job.stderr
+    page = json.loads((tmp_path / "gpu-check.json").read_text())
+    assert page["stand_in"]
+    assert page["goals"] == {}
+    assert len(page["checks"]) == 10
+    assert all(each["passed"] for each in page["checks"])
+    assert all(value > 0 for value in page["figures"].values())
+    assert "No GPU took part" in (tmp_path / "gpu-check.md").read_text()
+
+
+def test_an_unknown_part_is_told():
+    job = run("--stand-in", "--parts", "draws,rays")
+    assert (job.returncode, job.stderr.count("\n")) == (1, 1)
+    assert "'rays' is none of draws, rows" in job.stderr
