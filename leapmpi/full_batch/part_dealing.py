@@ -16,7 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.tuning_log import PARTS, TuningRecord
 from leapmpi.full_batch.part_counts import part_counts
-from leapmpi.plan.part_balance import dealt, fitted, rank_seconds
+from leapmpi.plan.part_balance import dealt, fitted, rank_seconds, slowness
 
 _EPOCHS = 3
 """Epochs by whose medians a deal is judged; the first one with it is left out."""
@@ -120,15 +120,19 @@ class PartDealing:
             np.concatenate([each.seconds for each in self.observed]),
         )
         predicted = counts @ weights
-        starts = dealt(predicted, engine.ctx.ranks)
-        slowest, least = (float(rank_seconds(predicted, each).max()) for each in (now.starts, starts))
+        slow = slowness(
+            np.stack([each.seconds for each in self.observed]),
+            np.stack([rank_seconds(predicted, each.starts) for each in self.observed]),
+        )
+        starts = dealt(predicted, slow)
+        slowest, least = (float((slow * rank_seconds(predicted, each)).max()) for each in (now.starts, starts))
         moved = self.moved_bytes(starts, engine.ctx.features.shard.row_bytes)
         price = engine.planning_seconds + _READ_SECONDS * moved
         tried = any(np.array_equal(starts, each.starts) for each in self.observed)
         if tried or least >= _CLEARLY * slowest or (slowest - least) * left <= price:
             return None
         evidence = {"weights": weights.tolist(), "predicted": [slowest, least], "seconds": now.seconds.tolist()}
-        return starts, evidence | {"price": price}
+        return starts, evidence | {"slowness": slow.tolist(), "price": price}
 
     def _counts(self, engine: Engine) -> np.ndarray:
         """The counts of all segments of parts, float64[P + 1, P + 1, 3]."""

@@ -62,16 +62,27 @@ def fitted(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return found
 
 
-def dealt(seconds: np.ndarray, ranks: int) -> np.ndarray:
+def slowness(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """How many times as long as predicted each rank took: float64[ranks], from float64[n, ranks] of n deals.
+
+    Hosts of one cluster may differ in strength, which counts of parts do not tell.
+    """
+    ratios = np.divide(measured, predicted, out=np.ones(measured.shape), where=predicted > 0)
+    found: np.ndarray = np.median(ratios, axis=0)
+    return found
+
+
+def dealt(seconds: np.ndarray, slowness: np.ndarray) -> np.ndarray:
     """The first part of each rank, int64[ranks + 1], at least one each, with the least seconds on the slowest rank.
 
-    seconds: float64[P + 1, P + 1], of parts `first` to `end` (exclusive) at [first, end]. Takes ranks x P x P steps.
+    seconds: float64[P + 1, P + 1], of parts `first` to `end` (exclusive) at [first, end], on a rank of slowness 1;
+    slowness: float64[ranks]. Takes ranks x P x P steps.
     """
-    parts = len(seconds) - 1
+    parts, ranks = len(seconds) - 1, len(slowness)
     several = np.where(np.tri(parts + 1, dtype=bool), np.inf, seconds)
     slowest, before = np.where(np.arange(parts + 1) == 0, 0.0, np.inf), np.zeros((ranks, parts + 1), np.int64)
     for rank in range(ranks):
-        found = np.maximum(slowest[:, None], several)
+        found = np.maximum(slowest[:, None], several * slowness[rank])
         before[rank] = found.argmin(axis=0)
         slowest = found.min(axis=0)
 

@@ -83,6 +83,14 @@ def test_a_slow_rank_gives_parts_away_and_what_did_not_help_is_taken_back(dealin
     assert after_epochs(dealing, engine, [2.9, 1.1], 3.0) is None
 
 
+def test_a_weaker_host_gets_fewer_parts(dealing, engine):
+    # With 20 of 40 vertices it takes four times as long as the other.
+    dealing.starts = np.array([0, 3, 5])
+    assert after_epochs(dealing, engine, [4.0, 1.0], 4.1).tolist() == [0, 2, 5]
+    (record,) = engine.tuning_log.pending
+    assert record.evidence["slowness"][0] > 2 * record.evidence["slowness"][1]
+
+
 def test_a_deal_that_helps_stays(dealing, engine):
     dealing.take(after_epochs(dealing, engine, [2.9, 1.1], 3.0))
     assert after_epochs(dealing, engine, [2.1, 1.9], 2.2) is None

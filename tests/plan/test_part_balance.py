@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds
+from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds, slowness
 
 SEEDS = range(20)
 
@@ -34,17 +34,26 @@ def test_segments_count_what_their_parts_do_and_read_of_others(seed):
 def test_no_other_deal_has_a_faster_slowest_rank(seed):
     parts, ranks = 3 + seed % 6, 1 + seed % 3
     seconds = any_counts(seed, parts).of_segments() @ np.array([1.0, 0.3, 0.2])
-    starts = dealt(seconds, ranks)
+    slow = np.random.default_rng(seed).choice([1.0, 2.0], ranks)
+    starts = dealt(seconds, slow)
     assert (starts[0], starts[-1]) == (0, parts)
     assert (np.diff(starts) > 0).all()
     others = [np.array([0, *inner, parts]) for inner in combinations(range(1, parts), ranks - 1)]
-    least = min(max(seconds[first, end] for first, end in pairwise(each)) for each in others)
-    assert rank_seconds(seconds, starts).max() == least
+    least = min(
+        max(times * seconds[first, end] for times, (first, end) in zip(slow, pairwise(each), strict=True))
+        for each in others
+    )
+    assert (slow * rank_seconds(seconds, starts)).max() == least
+
+
+def test_slowness_is_what_counts_do_not_tell():
+    predicted = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0]])
+    assert slowness(predicted * [3.0, 0.5, 1.0], predicted).tolist() == [3.0, 0.5, 1.0]
 
 
 def test_every_rank_has_a_part_even_where_one_part_takes_all():
     seconds = PartCounts(np.array([[9.0, 0], [0, 0], [0, 0]]), np.zeros((3, 3))).of_segments()[..., 0]
-    assert dealt(seconds, 3).tolist() == [0, 1, 2, 3]
+    assert dealt(seconds, np.ones(3)).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
