@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,7 +122,11 @@ class StagedRows(RowStore):
     def _mapped(self, path: Path, count: int, width: int, dtype: np.dtype) -> np.ndarray:
         if not count * width:
             return np.empty((count, width), dtype)
-        return np.memmap(path, dtype, "r+", shape=(count, width)).view(np.ndarray)
+        with open(path, "rb+") as file:
+            mapped = mmap.mmap(file.fileno(), count * width * dtype.itemsize)
+        # Rows are read at random: what lies around one would be read from disk in vain where memory is short.
+        mapped.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(mapped, dtype).reshape(count, width)
 
     def _read(self) -> list[str]:
         """The layers that an earlier start with the same key has finished."""
