@@ -34,7 +34,7 @@ def _handler() -> Any:
     write = types.ExternalFunction("write", types.intp(types.int32, types.voidptr, types.uintp))
     leave = types.ExternalFunction("_exit", types.void(types.int32))
 
-    @numba.cfunc(types.void(types.int32), cache=True)
+    @numba.cfunc(types.void(types.int32))
     def say_and_exit(number: int) -> None:
         write(types.int32(2), _SENTENCE.ctypes, types.uintp(_SENTENCE.size))
         leave(types.int32(_CODE))
