@@ -297,10 +297,11 @@ def test_without_a_command_help_is_shown(capsys):
 
 
 def train_in_a_child(folder, data, epochs=3, limit=""):
-    """`leapmpi train` in a process of its own, after the shell command `limit`."""
+    """`leapmpi train` in a process of its own, after the shell command `limit`, which cuts no bytecode short."""
+    environment = child_environment({"PYTHONDONTWRITEBYTECODE": "1"})
     settings = f"--run {folder}/run --epochs {epochs} --log-level warning"
     command = f"{limit or ':'}; exec {sys.executable} -m leapmpi.cli train {data} {settings}"
-    return subprocess.run(["bash", "-c", command], env=child_environment(), capture_output=True, text=True, timeout=90)
+    return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=90)
 
 
 def check_disk_full(child, folder):

@@ -1,7 +1,5 @@
 """Preparation under --max-mem: the same graph by every way, refusals before work, nothing left by killed processes."""
 
-import resource
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import hold, remove_abandoned
+from tests.support.file_size import largest_file
 
 
 @pytest.fixture(scope="module")
@@ -199,13 +198,8 @@ def test_killed_import_leaves_nothing_that_looks_finished(prep, tmp_path, source
 @pytest.mark.parametrize("limit", [1, 30_000, 2_000_000, 6_000_000])
 def test_full_disk_at_any_step_is_one_sentence(prep, tmp_path, source, limit):
     """In the first temporary file, in those of the sort, and in the graph file itself."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    with largest_file(limit):
         outcome = prep("import", source, tmp_path / "g.h5")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
     assert outcome.code == ResourceError.exit_code
     assert "g.h5: the disk is full or a quota is reached" in outcome.error
     assert outcome.error.count("\n") == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep import cli
+from tests.support.file_size import largest_file
 
 PROJECT = Path(__file__).parents[2]
 HEAVY = ("numpy", "h5py", "numba", "torch", "mpi4py", "scipy", "pymetis")
@@ -117,16 +118,8 @@ def test_what_is_not_the_inputs_fault(prep, monkeypatch, tmp_path, raised, code,
 def test_full_disk_leaves_nothing(prep, tmp_path):
     small = tmp_path / "full"
     small.mkdir()
-    resource = pytest.importorskip("resource")
-    import signal
-
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    with largest_file(50_000):
         outcome = prep("synth", small / "g.h5", "--vertices", 1000, "--edges", 5000, "--classes", 4)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
     assert outcome.code == 6
     assert "disk is full or a quota is reached" in outcome.error
     assert list(small.iterdir()) == []

@@ -224,6 +224,7 @@ write_dataset(folder / "full", graph, np.arange(60) % 2, 2, method="x", figures=
 shutil.rmtree(folder / "full")
 graph.features = np.ones((graph.vertices, 500), np.float32)
 graph.uuid = None
+sys.dont_write_bytecode = True  # Python would cut it short without a word
 largest = 130_000
 content_uuid(graph)  # compiles the kernel, whose cache would not fit either
 for limit in (0, 100, 1500, 4000, 8000, 40_000, 100_000, 120_000):

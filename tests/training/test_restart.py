@@ -2,10 +2,10 @@
 
 import json
 import os
-import resource
 import shutil
 import signal
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.tables.compare_table import row
 from leapmpi.training import setup
 from leapmpi.training.evaluation import Evaluator
+from tests.support.file_size import largest_file
 from tests.support.graphs import random_graph
 
 pytestmark = pytest.mark.compiles
@@ -254,16 +255,11 @@ def test_metrics_that_were_lost_are_written_again(small_data, at_step, tmp_path)
 
 
 def test_a_disk_that_fills_up_costs_a_checkpoint_but_not_the_run(small_data, whole, at_step, tmp_path, capsys):
-    def limit(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
     chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "1", "run.log_level": "warning"})
-    try:
-        at_step(0, 2, lambda: limit(7000))
-        at_step(1, 1, lambda: limit(resource.RLIM_INFINITY))
+    with ExitStack() as full_disk:
+        at_step(0, 2, lambda: full_disk.enter_context(largest_file(7000)))
+        at_step(1, 1, full_disk.close)
         run = stopped(chosen, at_step, 1, 0)
-    finally:
-        limit(resource.RLIM_INFINITY)
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2, "one warning, and the count once a checkpoint could be written again"
     assert "no checkpoint could be written" in said[0]
