@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import TypeVar
+from weakref import WeakMethod
 
 _MOST_THREADS = 8
 
@@ -37,18 +38,21 @@ _LEAST_ROWS = 64
 _PIECE_SECONDS = 0.5e-3
 """What a piece of work should take after which something else is attended to."""
 
-_attended: list[Callable[[], None]] = []
+_attended: list[WeakMethod[Callable[[], None]]] = []
 
 
 def attend(action: Callable[[], None]) -> None:
-    """From now on call `action` between pieces of the rows that the calling thread of `share_rows` takes."""
-    _attended.append(action)
+    """From now on call `action` between pieces of the rows that the calling thread of `share_rows` takes.
+
+    It is a method of an object, with which it ends: what an error cut short is attended to no more.
+    """
+    _attended.append(WeakMethod(action, _attended.remove))
 
 
 def leave(action: Callable[[], None]) -> None:
     """Call `action` no more."""
-    if action in _attended:
-        _attended.remove(action)
+    if WeakMethod(action) in _attended:
+        _attended.remove(WeakMethod(action))
 
 
 def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None:
@@ -60,8 +64,9 @@ def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None
     while first < end:
         last, begin = min(end, first + size), time.perf_counter()
         work(first, last)
-        for action in list(_attended):
-            action()
+        for each in list(_attended):
+            if action := each():
+                action()
         pace = _PIECE_SECONDS / max(time.perf_counter() - begin, 1e-6)
         first, size = last, max(least, int(size * min(4.0, pace)))
 

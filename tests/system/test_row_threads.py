@@ -70,33 +70,50 @@ def test_all_ranges_end_before_an_error_of_one_is_raised(allowed):
     assert sorted(ended) == [0, 200]
 
 
+class Messages:
+    """Counts how often it was taken further, and leaves after `last` times."""
+
+    def __init__(self, last=None, calls_of=None):
+        self.last, self._calls = last, [] if calls_of is None else calls_of
+
+    @property
+    def calls(self):
+        return len(self._calls)
+
+    def advance(self):
+        self._calls.append(True)
+        if self.calls == self.last:
+            leave(self.advance)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_attended_to_is_called_between_pieces_that_make_up_all_rows(count, allowed):
     allowed(count)
-    pieces, calls = [], []
+    pieces, messages = [], Messages()
 
     def kernel(first, end):
         pieces.append((first, end))
 
-    def action():
-        calls.append(len(pieces))
-
-    attend(action)
+    attend(messages.advance)
     try:
         share_rows(kernel, 1000, least=64)
     finally:
-        leave(action)
+        leave(messages.advance)
     assert sorted(row for first, end in pieces for row in range(first, end)) == list(range(1000))
-    assert len(calls) == len(pieces) - (count - 1) > 1
+    assert messages.calls == len(pieces) - (count - 1) > 1
 
 
 def test_what_leaves_while_it_is_attended_to_is_called_no_more():
-    calls = []
-
-    def action():
-        calls.append(True)
-        leave(action)
-
-    attend(action)
+    messages = Messages(last=1)
+    attend(messages.advance)
     share_rows(lambda first, end: None, 1000)
-    assert len(calls) == 1
+    assert messages.calls == 1
+
+
+def test_what_an_error_cut_short_is_called_no_more():
+    calls = []
+    messages = Messages(calls_of=calls)
+    attend(messages.advance)
+    del messages
+    share_rows(lambda first, end: None, 1000)
+    assert not calls
