@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, required
 from leapmpi.errors import DataError
 
@@ -83,7 +83,7 @@ def edge_classes(found: Attributes, path: Path) -> int:
     return required({names.EDGE_CLASSES: 0, **found}, names.EDGE_CLASSES, int, path)
 
 
-def map_edge_data(file: h5py.File, path: Path, found: Attributes, edges: int) -> EdgeData:
+def map_edge_data(file: OpenedFile, path: Path, found: Attributes, edges: int) -> EdgeData:
     """The arrays of `edges` edges that the attributes `found` list, mapped. Raises DataError where they do not fit."""
     width, classes, arrays = edge_feature_dim(found, path), edge_classes(found, path), {}
     for name, there, shape in (
@@ -93,7 +93,7 @@ def map_edge_data(file: h5py.File, path: Path, found: Attributes, edges: int) ->
         (names.EDGE_LABELS, classes > 0, (edges,)),
     ):
         if there:
-            arrays[name.removeprefix("edge_")] = map_array(file, path, name, DTYPES[name], shape)
+            arrays[name.removeprefix("edge_")] = map_array(file, name, DTYPES[name], shape)
     return EdgeData(**arrays, classes=classes)
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from leapmpi.dataset.content_hash import row_lanes
 from leapmpi.dataset.edge_data import DTYPES, check_edge_labels, check_edge_values
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, required
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
@@ -90,7 +90,7 @@ class EdgeSplits:
         return found
 
 
-def map_edge_splits(file: h5py.File, path: Path, found: Attributes) -> EdgeSplits | None:
+def map_edge_splits(file: OpenedFile, path: Path, found: Attributes) -> EdgeSplits | None:
     """The edge splits in `file`, mapped, or None; `found` are its root attributes. Raises DataError."""
     if not any(attribute in found for attribute in COUNTS.values()):
         return None
@@ -101,20 +101,17 @@ def map_edge_splits(file: h5py.File, path: Path, found: Attributes) -> EdgeSplit
     # Edges and their labels, as many of each.
     sizes = {name: required(found, attribute, int, path) for name, attribute in COUNTS.items()}
     place = f"{names.EDGE_SPLITS}/"
-    fields = {name: map_array(file, path, place + name, ("<i8",), (k, 2)) for name, k in sizes.items()}
+    fields = {name: map_array(file, place + name, ("<i8",), (k, 2)) for name, k in sizes.items()}
     if names.EDGE_CLASSES in found:
         fields |= {
-            f"{name}_labels": map_array(file, path, f"{place}{name}_labels", ("<i4",), (k,))
-            for name, k in sizes.items()
+            f"{name}_labels": map_array(file, f"{place}{name}_labels", ("<i4",), (k,)) for name, k in sizes.items()
         }
     if found.get(names.HAS_SPLIT_TIME, False):
         kinds = DTYPES[names.EDGE_TIME]
-        fields |= {
-            f"{name}_time": map_array(file, path, f"{place}{name}_time", kinds, (k,)) for name, k in sizes.items()
-        }
+        fields |= {f"{name}_time": map_array(file, f"{place}{name}_time", kinds, (k,)) for name, k in sizes.items()}
     for name in names.NEGATIVE_COUNTS:
         if name in found:
-            fields[name] = map_array(file, path, place + name, ("<i8",), (required(found, name, int, path), 2))
+            fields[name] = map_array(file, place + name, ("<i8",), (required(found, name, int, path), 2))
     return EdgeSplits(**fields, held=str(held))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from leapmpi.dataset.content_hash import scale_lanes, uuid_of
@@ -14,7 +13,8 @@ from leapmpi.dataset.edge_splits import COUNTS, map_edge_splits, split_lanes
 from leapmpi.dataset.graph import Graph, counts
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
-from leapmpi.dataset.hdf5.reader import array_in, map_array, opened, required
+from leapmpi.dataset.hdf5.opened_file import OpenedFile
+from leapmpi.dataset.hdf5.reader import map_array, opened, required
 from leapmpi.dataset.hdf5.writer import new_file, write_attributes
 from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.dataset.scan import SCANNED, is_natural, scan
@@ -92,7 +92,7 @@ def open_graph(path: Path | str) -> Graph:
             edge_data=map_edge_data(file, path, found, edges),
             edge_splits=map_edge_splits(file, path, found),
             regression=label_kind(found, path) == names.REGRESSION,
-            time=map_times(file, path, found, rows),
+            time=map_times(file, found, rows),
             feature_scale=map_scale(file, path, found),
         )
 
@@ -112,11 +112,11 @@ def label_kind(found: Attributes, path: Path) -> str:
 _Mapped = tuple[np.ndarray, np.ndarray, Features | None, np.ndarray | None, np.ndarray | None, np.ndarray]
 
 
-def map_rows(file: h5py.File, path: Path, found: Attributes, rows: int, edges: int) -> _Mapped:
+def map_rows(file: OpenedFile, path: Path, found: Attributes, rows: int, edges: int) -> _Mapped:
     """The fields of a VertexRows of `rows` vertices and `edges` in-edges, mapped; `found` says what `file` holds."""
 
     def mapped(name: str, dtype: str, *shape: int) -> np.ndarray:
-        return map_array(file, path, name, (dtype,), shape)
+        return map_array(file, name, (dtype,), shape)
 
     vertices, width, classes = (required(found, name, int, path) for name in ("vertices", "feature_dim", "classes"))
     has_split = required(found, "has_split", bool, path)
@@ -132,19 +132,19 @@ def map_rows(file: h5py.File, path: Path, found: Attributes, rows: int, edges: i
     )
 
 
-def map_times(file: h5py.File, path: Path, found: Attributes, rows: int) -> np.ndarray | None:
+def map_times(file: OpenedFile, found: Attributes, rows: int) -> np.ndarray | None:
     """The times of `rows` vertices, mapped; None where `found` says that there are none."""
     if not found.get(names.HAS_VERTEX_TIME, False):
         return None
-    return map_array(file, path, names.VERTEX_TIME, ("<i8",), (rows,))
+    return map_array(file, names.VERTEX_TIME, ("<i8",), (rows,))
 
 
-def map_scale(file: h5py.File, path: Path, found: Attributes) -> np.ndarray | None:
+def map_scale(file: OpenedFile, path: Path, found: Attributes) -> np.ndarray | None:
     """Step and middle of each column of features in int8, a copy; None where features are of another type."""
     if found.get(names.FEATURE_DTYPE) != "int8":
         return None
     shape = 2, required(found, "feature_dim", int, path)
-    return np.array(map_array(file, path, names.FEATURE_SCALE, ("<f4",), shape))
+    return np.array(map_array(file, names.FEATURE_SCALE, ("<f4",), shape))
 
 
 def feature_dtypes(found: Attributes, path: Path) -> tuple[str, ...]:
@@ -164,19 +164,19 @@ def check_entries(stored: object, found: int, path: Path) -> None:
         raise DataError(f"{path}: attribute {names.FEATURE_ENTRIES} is {stored}, but there are {found}; make it again")
 
 
-def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:
+def _map_features(file: OpenedFile, path: Path, found: Attributes, rows: int, width: int) -> Features:
     """Mapped features, dense or sparse as `found` says. Bounds of sparse rows are checked: entries are read by them."""
     storage = found.get(names.FEATURE_STORAGE, names.DENSE)
     dtypes = feature_dtypes(found, path)
     if storage == names.DENSE:
-        return map_array(file, path, names.FEATURES, dtypes, (rows, width))
+        return map_array(file, names.FEATURES, dtypes, (rows, width))
     if storage != names.SPARSE:
         raise DataError(f"{path}: attribute {names.FEATURE_STORAGE} is {storage!r}, neither dense nor sparse")
 
     # The number of entries is known by the arrays alone.
-    shape = array_in(file, path, names.FEATURE_INDICES).shape
-    indptr = map_array(file, path, names.FEATURE_INDPTR, ("<i8",), (rows + 1,))
-    indices = map_array(file, path, names.FEATURE_INDICES, ("<i4",), shape)
-    features = SparseFeatures(indptr, indices, map_array(file, path, names.FEATURE_DATA, dtypes, shape), width)
+    shape = file.array(names.FEATURE_INDICES).shape
+    indptr = map_array(file, names.FEATURE_INDPTR, ("<i8",), (rows + 1,))
+    indices = map_array(file, names.FEATURE_INDICES, ("<i4",), shape)
+    features = SparseFeatures(indptr, indices, map_array(file, names.FEATURE_DATA, dtypes, shape), width)
     check_bounds(indptr, len(indices), str(path), names.FEATURE_INDPTR, "entries")
     return features

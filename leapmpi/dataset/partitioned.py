@@ -155,11 +155,9 @@ class Dataset:
             columns = None
             if self.has_columns:
                 width = int(np.diff(column_bounds(self.feature_dim, self.parts))[part])
-                columns = map_array(
-                    file, path, names.COLUMNS, feature_dtypes(self.attributes, path), (self.vertices, width)
-                )
+                columns = map_array(file, names.COLUMNS, feature_dtypes(self.attributes, path), (self.vertices, width))
             edge_data = map_edge_data(file, path, self.attributes, edges)
-            times = map_times(file, path, self.attributes, rows)
+            times = map_times(file, self.attributes, rows)
             scale = map_scale(file, path, self.attributes)
             return Part(
                 *arrays,
@@ -211,7 +209,7 @@ def open_dataset(folder: Path | str) -> Dataset:
         parts = required(found, "parts", int, path)
         sizes = {names.OFFSETS: parts + 1, names.EDGE_OFFSETS: parts + 1}
         sizes |= {f"{names.SPLITS}/{name}": required(found, name, int, path) for name in names.SPLIT_NAMES.values()}
-        arrays = {name: map_array(file, path, name, ("<i8",), (size,)) for name, size in sizes.items()}
+        arrays = {name: map_array(file, name, ("<i8",), (size,)) for name, size in sizes.items()}
         held_back = map_edge_splits(file, path, found)
     of_edges = held_back.file_arrays() if held_back else {}
     check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges})

@@ -136,9 +136,10 @@ def _verify_outline(part: Part, dataset: Dataset) -> None:
     check_bounds(part.indptr, len(part.indices), str(part.path))
     if part.features is not None:
         check_scale(part.feature_scale, part.features, str(part.path))
-        first = dataset.part(0).feature_scale
-        if part.feature_scale is not None and not (first is not None and np.array_equal(part.feature_scale, first)):
-            raise DataError(f"{part.path}: {names.FEATURE_SCALE} is not that of part 0; partition again")
+        if part.feature_scale is not None:
+            first = dataset.part(0).feature_scale
+            if first is None or not np.array_equal(part.feature_scale, first):
+                raise DataError(f"{part.path}: {names.FEATURE_SCALE} is not that of part 0; partition again")
     regression = dataset.label_kind == names.REGRESSION
     check_vertex_data(part.labels, part.split, dataset.classes, str(part.path), regression)
 

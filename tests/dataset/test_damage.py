@@ -10,7 +10,7 @@ import pytest
 
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph_file import open_graph
-from leapmpi.dataset.hdf5 import attributes, reader
+from leapmpi.dataset.hdf5 import attributes
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify, verify_digests, verify_graph
@@ -34,7 +34,7 @@ def flip_in_array(path, name, element, value):
 def rewrite_attributes(path, kind, changes):
     """Change root attributes as a writer of another version would: with a valid digest."""
     with h5py.File(path, "r+") as file:
-        found = {**reader.read_attributes(file), **changes}
+        found = {**attributes.read_attributes(file), **changes}
         del found["digest"]
         for name, value in changes.items():
             file.attrs[name] = value

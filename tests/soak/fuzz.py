@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.dataset.hdf5 import attributes, reader
+from leapmpi.dataset.hdf5 import attributes
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
@@ -185,7 +185,7 @@ def damage_by_hdf5(path, chance):
 
 def damage_root(file, chance):
     """Another value of a root attribute, with a digest that fits."""
-    found = reader.read_attributes(file)
+    found = attributes.read_attributes(file)
     del found["digest"]
     numbers = [name for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)]
     name = chance.choice(numbers)

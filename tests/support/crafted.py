@@ -6,7 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset.hdf5 import attributes, names, reader
+from leapmpi.dataset.hdf5 import attributes, names
 
 
 def digest_of(array: np.ndarray) -> str:
@@ -28,7 +28,7 @@ def change_attributes(path: Path, **changes) -> None:
     with h5py.File(path, "r+") as file:
         for name, value in changes.items():
             file.attrs[name] = np.bytes_(value) if isinstance(value, str) else value
-        found = reader.read_attributes(file)
+        found = attributes.read_attributes(file)
         del found[names.DIGEST]
         file.attrs[names.DIGEST] = np.bytes_(attributes.attributes_digest(found))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import struct
 
+import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
 
 Attributes = dict[str, str | int | float | bool]
+
+_LARGEST_ATTRIBUTE = 1 << 16
 
 LONGEST_TEXT = 4000
 """Bytes at which texts are cut: object headers, which have a checksum, hold 64 KiB; a command line may be longer."""
@@ -47,3 +50,14 @@ def plain_value(value: object) -> str | int | float | bool:
     if isinstance(value, float | np.floating):
         return float(value)
     raise TypeError(f"an attribute must be text, a number or a truth value, not {type(value).__name__}")
+
+
+def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
+    """All attributes of `group` as plain Python values. Raises ValueError for one above 64 KiB."""
+    held, found = group.attrs, {}
+    for name in held:
+        size = held.get_id(name).get_storage_size()
+        if size > _LARGEST_ATTRIBUTE:
+            raise ValueError(f"attribute {name} takes {size} bytes")
+        found[name] = plain_value(held[name])
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.reader import array_in, opened, read_attributes
+from leapmpi.dataset.hdf5.reader import opened
 from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.errors import DataError
 
@@ -35,7 +35,7 @@ class Digests:
     def compare(self, path: Path, kind: str) -> None:
         """Raise DataError naming the first array of `path` without a stored digest, or whose digest differs."""
         with opened(path, kind) as (file, _):
-            stored = {name: read_attributes(array_in(file, path, name)).get(names.DIGEST) for name in self._states}
+            stored = {name: file.digest(name) for name in self._states}
         for name, digest in stored.items():
             if not isinstance(digest, str):
                 raise DataError(f"{path}: array {name} has no digest; make the file again")

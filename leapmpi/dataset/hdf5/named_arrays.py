@@ -12,7 +12,7 @@ import numpy as np
 from leapmpi.config.plain_values import Schema, an_object, items, parsed, record, text
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
-from leapmpi.dataset.hdf5.reader import array_in, map_array, opened
+from leapmpi.dataset.hdf5.reader import map_array, opened
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.errors import DataError
 
@@ -44,7 +44,7 @@ def read_named_arrays(
     Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
     """
     with opened(path, kind) as (file, _):
-        content = map_array(file, path, _ABOUT, ("u1",), array_in(file, path, _ABOUT).shape)
+        content = map_array(file, _ABOUT, ("u1",), file.array(_ABOUT).shape)
         check_digest(path, kind, {_ABOUT: content})
         try:
             header = parsed(bytes(content), record({"about": schema, "order": items(text)}))
@@ -55,7 +55,7 @@ def read_named_arrays(
         mapped = {}
         for name in header["order"]:
             key = f"{group}/{name}"
-            mapped[key] = map_array(file, path, key, tuple(dtypes), array_in(file, path, key).shape)
+            mapped[key] = map_array(file, key, tuple(dtypes), file.array(key).shape)
 
         if alone := next((key for key, array in mapped.items() if not array.ndim), None):
             raise DataError(f"{path}: {alone} is a single number, not an array: the file is foreign; make it again")

@@ -2,7 +2,8 @@
 
 A row gather from a memory map is a hundred times faster than one by h5py, so every array is one contiguous run of
 bytes. On damaged metadata h5py raises almost any error; here each becomes a DataError. Sizes are checked against the
-file before anything is mapped or allocated. No HDF5 handle stays open after a call.
+file before anything is mapped or allocated. No HDF5 handle stays open after a call, and what is known of a file is not
+read from it again (opened_file.py).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.attributes import Attributes, attributes_digest, plain_value
+from leapmpi.dataset.hdf5.attributes import Attributes, attributes_digest, read_attributes
+from leapmpi.dataset.hdf5.opened_file import FileFacts, OpenedFile, file_stamp, h5_file, keep_facts, known_facts
 from leapmpi.errors import DataError, LeapmpiError, one_line
 from leapmpi.system.regular_files import open_regular
 from leapmpi.version import VERSION
 
-_LARGEST_ATTRIBUTE = 1 << 16
 Value = TypeVar("Value", str, int, float, bool)
 
 
@@ -52,7 +53,7 @@ def _damaged(path: Path, error: Exception) -> DataError:
 
 
 @contextmanager
-def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
+def opened(path: Path, kind: str) -> Iterator[tuple[OpenedFile, Attributes]]:
     """The HDF5 file at `path`, checked to be of format `kind` and of a version known here, and its attributes.
 
     Raises DataError when it is missing, not HDF5, truncated, damaged, of another format or version.
@@ -60,17 +61,20 @@ def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
     with reading(path):
         if path.is_dir():
             raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
+        stamp = file_stamp(path)
+        if (facts := known_facts(path, kind, stamp)) is not None:
+            with OpenedFile(path, facts) as file:
+                yield file, dict(facts.attributes)
+            return
+
         # HDF5's own message for a foreign file is unclear.
         with open_regular(path) as handle:
             if handle.read(8) != b"\x89HDF\r\n\x1a\n":
                 raise DataError(f"{path} is not an HDF5 file; {_MEND[kind]}")
-        try:
-            file = h5py.File(path, "r", locking=False)
-        except OSError as error:
-            what = "truncated" if "truncated" in str(error) else "damaged"
-            raise DataError(f"{path} is {what} ({str(error)[:200]}); copy or make it again") from error
-        with file:
-            yield file, _checked_attributes(file, path, kind)
+        with h5_file(path) as h5:
+            facts = FileFacts(_checked_attributes(h5, path, kind))
+            keep_facts(path, kind, stamp, facts)
+            yield OpenedFile(path, facts, h5), dict(facts.attributes)
 
 
 def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
@@ -108,39 +112,6 @@ _MEND = {
 }
 
 
-def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
-    """All attributes of `group` as plain Python values. Raises ValueError for one above 64 KiB."""
-    held, found = group.attrs, {}
-    for name in held:
-        size = held.get_id(name).get_storage_size()
-        if size > _LARGEST_ATTRIBUTE:
-            raise ValueError(f"attribute {name} takes {size} bytes")
-        found[name] = plain_value(held[name])
-    return found
-
-
-def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
-    """Array `name` (a path such as group/array) of `file` itself: no link is followed to another name or file.
-
-    Raises DataError when it is missing, damaged, a link, or keeps its numbers outside the file.
-    """
-    # Group by group, so that a link is seen before it is followed.
-    place = file
-    for part in name.split("/"):
-        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) and part not in ("", ".", "..") else None
-        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
-            raise DataError(f"{path}: array {name} is a link to another place, which is not followed; make it again")
-        if not isinstance(link, h5py.HardLink):
-            raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
-        place = place[part]
-
-    if not isinstance(place, h5py.Dataset):
-        raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
-    if place.external or place.is_virtual:
-        raise DataError(f"{path}: array {name} lies in other files, which are not opened; write it into this one")
-    return place
-
-
 def required(attributes: Attributes, name: str, kind: type[Value], path: Path) -> Value:
     """Attribute `name` of type `kind`; DataError when it is missing, of another type, or a negative number."""
     value = attributes.get(name)
@@ -149,12 +120,12 @@ def required(attributes: Attributes, name: str, kind: type[Value], path: Path) -
     return value
 
 
-def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+def map_array(file: OpenedFile, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
     """Array `name` as a read-only memory map, checked to have one of `dtypes` and `shape` and to lie in the file.
 
     Raises DataError naming the file and the array.
     """
-    array = array_in(file, path, name)
+    path, array = file.path, file.array(name)
     if array.dtype.str not in [np.dtype(d).str for d in dtypes]:
         raise DataError(f"{path}: array {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
     if array.shape != shape:
@@ -166,9 +137,8 @@ def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], s
         return np.empty(shape, array.dtype)
 
     # The bytes must be one run inside the file.
-    offset = array.id.get_offset()
-    if array.chunks is not None or offset is None:
+    if array.offset is None:
         raise DataError(f"{path}: array {name} is not contiguous and cannot be mapped; write it without filters")
-    if offset + size > path.stat().st_size:
+    if array.offset + size > path.stat().st_size:
         raise DataError(f"{path}: array {name} reaches past the end of the file: truncated; copy or make it again")
-    return np.memmap(path, array.dtype, "r", offset, shape)
+    return np.memmap(path, array.dtype, "r", array.offset, shape)

@@ -1,0 +1,134 @@
+"""What an HDF5 file says of its arrays. It is read once in a process, as long as the file stays as it is.
+
+A job opens its files again and again: at the start, to verify them, for each of several models or runs. HDF5 takes a
+millisecond or more each time; a look at the times of a file takes microseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import h5py
+import numpy as np
+
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.attributes import Attributes, read_attributes
+from leapmpi.errors import DataError
+
+Stamp = tuple[int, ...]
+Found = TypeVar("Found")
+
+_MOST_FILES = 4096
+"""Files of which facts are kept, the last ones."""
+
+_SETTLED_SECONDS = 2.0
+"""A file that was written later than so long ago may be written again without a change of its times."""
+
+
+@dataclass(frozen=True)
+class ArrayPlace:
+    """Where an array lies, and what its file says of it."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int | None
+    """In bytes from the beginning of the file; None where the array is not one run of bytes."""
+
+
+@dataclass
+class FileFacts:
+    """What is known of a file: its root attributes but for their digest, and of arrays what was asked for."""
+
+    attributes: Attributes
+    places: dict[str, ArrayPlace] = field(default_factory=dict)
+    digests: dict[str, object] = field(default_factory=dict)
+
+
+_known: dict[tuple[Path, str], tuple[Stamp, FileFacts]] = {}
+
+
+def file_stamp(path: Path) -> Stamp:
+    """What changes when the file at `path` is written or replaced. Raises OSError."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def known_facts(path: Path, kind: str, stamp: Stamp) -> FileFacts | None:
+    """What is known of the file of format `kind` at `path` if it still has `stamp`."""
+    before, facts = _known.get((path, kind), (None, None))
+    return facts if before == stamp else None
+
+
+def keep_facts(path: Path, kind: str, stamp: Stamp, facts: FileFacts) -> None:
+    """Keep what is known of a file that had `stamp` before it was read, unless it was written just now."""
+    _known.pop((path, kind), None)
+    if max(stamp[-2:]) < (time.time() - _SETTLED_SECONDS) * 1e9:
+        _known[path, kind] = stamp, facts
+        while len(_known) > _MOST_FILES:
+            del _known[next(iter(_known))]
+
+
+@contextmanager
+def h5_file(path: Path) -> Iterator[h5py.File]:
+    """The HDF5 file at `path`, open for reading. Raises DataError where it cannot be opened."""
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except OSError as error:
+        what = "truncated" if "truncated" in str(error) else "damaged"
+        raise DataError(f"{path} is {what} ({str(error)[:200]}); copy or make it again") from error
+    with file:
+        yield file
+
+
+class OpenedFile(ExitStack):
+    """A file, of which `facts` are known; it is opened by HDF5 only for what is not, and closed with this context."""
+
+    def __init__(self, path: Path, facts: FileFacts, h5: h5py.File | None = None) -> None:
+        super().__init__()
+        self.path, self._facts, self._h5 = path, facts, h5
+
+    def array(self, name: str) -> ArrayPlace:
+        """Where array `name` lies. Raises DataError as `array_in`."""
+        return self._found(self._facts.places, name, _place)
+
+    def digest(self, name: str) -> object:
+        """The digest that is stored with array `name`; None without. Raises DataError as `array_in`."""
+        return self._found(self._facts.digests, name, lambda array: read_attributes(array).get(names.DIGEST))
+
+    def _found(self, known: dict[str, Found], name: str, read: Callable[[h5py.Dataset], Found]) -> Found:
+        if name not in known:
+            if self._h5 is None:
+                self._h5 = self.enter_context(h5_file(self.path))
+            known[name] = read(array_in(self._h5, self.path, name))
+        return known[name]
+
+
+def _place(array: h5py.Dataset) -> ArrayPlace:
+    return ArrayPlace(array.dtype, array.shape, None if array.chunks is not None else array.id.get_offset())
+
+
+def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
+    """Array `name` (a path such as group/array) of `file` itself: no link is followed to another name or file.
+
+    Raises DataError when it is missing, damaged, a link, or keeps its numbers outside the file.
+    """
+    # Group by group, so that a link is seen before it is followed.
+    place = file
+    for part in name.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) and part not in ("", ".", "..") else None
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            raise DataError(f"{path}: array {name} is a link to another place, which is not followed; make it again")
+        if not isinstance(link, h5py.HardLink):
+            raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+        place = place[part]
+
+    if not isinstance(place, h5py.Dataset):
+        raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+    if place.external or place.is_virtual:
+        raise DataError(f"{path}: array {name} lies in other files, which are not opened; write it into this one")
+    return place
