@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
@@ -45,4 +47,10 @@ class Registry:
         return {module.name.replace("_", "-"): module.name for module in pkgutil.iter_modules(path)}
 
     def _plugins(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.package)}
+        return {point.name: point for point in _points_of(self.package, tuple(sys.path))}
+
+
+@lru_cache
+def _points_of(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of `group` of all packages on `path`, which is sys.path: they are read once."""
+    return tuple(entry_points(group=group))

@@ -26,8 +26,8 @@ Found = TypeVar("Found")
 _MOST_FILES = 4096
 """Files of which facts are kept, the last ones."""
 
-_SETTLED_SECONDS = 2.0
-"""A file that was written later than so long ago may be written again without a change of its times."""
+_SETTLED_SECONDS = 0.1
+"""A file that was written later than so long ago may be written again without a change of its times, which tick."""
 
 
 @dataclass(frozen=True)
