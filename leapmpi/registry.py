@@ -7,10 +7,13 @@ points whose group is the name of the package.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
+import sys
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
+from typing import Any
 
 from leapmpi.errors import ConfigError, nearest
 
@@ -45,4 +48,10 @@ class Registry:
         return {module.name.replace("_", "-"): module.name for module in pkgutil.iter_modules(path)}
 
     def _plugins(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.package)}
+        return {point.name: point for point in _entry_points(tuple(sys.path)).select(group=self.package)}
+
+
+@functools.cache
+def _entry_points(path: tuple[str, ...]) -> Any:
+    """Those of all distributions on `path`, which is sys.path; reading them takes a few milliseconds each time."""
+    return entry_points()
