@@ -7,12 +7,13 @@ points whose group is the name of the package.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import sys
-from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
+from typing import Any
 
 from leapmpi.errors import ConfigError, nearest
 
@@ -47,10 +48,10 @@ class Registry:
         return {module.name.replace("_", "-"): module.name for module in pkgutil.iter_modules(path)}
 
     def _plugins(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in _points_of(self.package, tuple(sys.path))}
+        return {point.name: point for point in _entry_points(tuple(sys.path)).select(group=self.package)}
 
 
-@lru_cache
-def _points_of(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of `group` of all packages on `path`, which is sys.path: they are read once."""
-    return tuple(entry_points(group=group))
+@functools.cache
+def _entry_points(path: tuple[str, ...]) -> Any:
+    """Those of all distributions on `path`, which is sys.path; reading them takes a few milliseconds each time."""
+    return entry_points()

@@ -24,6 +24,7 @@ _GROUP = 32
 """Destinations whose neighbours are prefetched from memory at a time."""
 
 _ZERO, _ONE, _S6, _LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
+_NONE = np.int64(0)  # a number in the code is a type of its own, for which kernels are compiled again
 
 
 @compiled
@@ -46,7 +47,7 @@ def _subset_of_word(hashed, degree, out):
         position = bounded(fold(hashed, j), last + _ONE)
         position = last if (bits >> position) & _ONE else position
         bits |= _ONE << position
-    _append_set_bits(bits, 0, out, 0)
+    _append_set_bits(bits, _NONE, out, _NONE)
 
 
 @compiled
@@ -68,13 +69,29 @@ def _subset(hashed, degree, out, marks):
     else:
         for j in range(len(out)):
             marks[out[j] >> 6] = _ZERO
-        out.sort()
+        _sort(out)
+
+
+@compiled
+def _sort(out):
+    """Sort the numbers in `out` by Shell's method. numba's own takes a second to compile."""
+    gap = 1
+    while gap < len(out) // 3:
+        gap = 3 * gap + 1
+    while gap:
+        for j in range(gap, len(out)):
+            number, place = out[j], j
+            while place >= gap and out[place - gap] > number:
+                out[place] = out[place - gap]
+                place -= gap
+            out[place] = number
+        gap //= 3
 
 
 @compiled
 def _sweep(marks, out):
     """Write the numbers of all set bits of `marks` to `out`, ascending, and clear them."""
-    count = 0
+    count = _NONE
     for word in range(len(marks)):
         count = _append_set_bits(marks[word], word << 6, out, count)
         marks[word] = _ZERO

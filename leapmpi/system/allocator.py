@@ -20,12 +20,19 @@ _NEVER = 2**31 - 1
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect no garbage while the body runs, which imports large libraries: they make many objects that all last."""
-    enabled = gc.isenabled()
+    """Collect no garbage while the body runs, which imports large libraries: they make many objects that all last.
+
+    They are set aside too, where the program around has set aside none itself.
+    """
+    global _imports_set_aside
+    enabled, others = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
     try:
         yield
     finally:
+        if not others:
+            gc.freeze()
+            _imports_set_aside = True
         if enabled:
             gc.enable()
 
@@ -39,8 +46,8 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
 
 
-_set_aside = False
-"""Whether this module has set objects aside."""
+_set_aside = _imports_set_aside = False
+"""Whether this module has set objects aside: all that lasts, or what was imported alone."""
 
 
 def set_aside_lasting_objects() -> None:
@@ -49,9 +56,11 @@ def set_aside_lasting_objects() -> None:
     Does nothing where the program around has set objects aside itself: they could not be distinguished from ours.
     """
     global _set_aside
-    if gc.get_freeze_count() and not _set_aside:
+    if gc.get_freeze_count() and not (_set_aside or _imports_set_aside):
         return
-    gc.unfreeze()
+    # What is set aside anew may have ended; imports last, and walking through them takes long.
+    if _set_aside:
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
     _set_aside = True
@@ -59,7 +68,7 @@ def set_aside_lasting_objects() -> None:
 
 def take_back_lasting_objects() -> None:
     """Include in garbage collection again what was set aside here."""
-    global _set_aside
-    if _set_aside:
+    global _set_aside, _imports_set_aside
+    if _set_aside or _imports_set_aside:
         gc.unfreeze()
-    _set_aside = False
+    _set_aside = _imports_set_aside = False

@@ -27,6 +27,7 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.extending import _Intrinsic
 
@@ -79,7 +80,8 @@ class KernelCache(_Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
         """The kernel compiled for `sig`; None if it is to be compiled, which others then wait for."""
-        target_context.refresh()
+        # A kernel that is found needs numba's memory alone. All else, which takes long to import, is for compiling.
+        rtsys.initialize(target_context)
         path = self._path(sig, target_context.codegen())
         if path is None:
             return None

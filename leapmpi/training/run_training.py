@@ -40,7 +40,7 @@ from leapmpi.training.model_state import below
 from leapmpi.training.records.run_records import announce, announce_end, open_records, summary_of
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import with_batch_size
+from leapmpi.training.setup import compile_unsampled, with_batch_size
 from leapmpi.training.simulation.memory_advice import MemoryAdvice
 from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
@@ -178,6 +178,8 @@ def _train(config: Config, session: Session) -> Run:
         loaded = session.load(config, dataset, starts=np.array(starts) if starts else None)
     found_in_models = _findings(config, loaded, world)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
+    if not config.strategy.prepare_ranks:
+        compile_unsampled(world, loaded.ctx, config)
     config, choice = settle(config, world, loaded, saved)
     trainer = build_trainer(config, world, loaded, saved, begun)
     trainer.strategy_choice = choice

@@ -11,7 +11,6 @@ import torch
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.communicator import Communicator
-from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
@@ -42,6 +41,7 @@ from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import part_starts, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.progress_line import step
+from leapmpi.sampling.block import Block
 from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
@@ -283,32 +283,55 @@ def _labels(part: Part, task: Task) -> np.ndarray:
 
 
 def warm_up(world: World, ctx: RankContext, config: Config) -> None:
-    """Run every kernel of training and evaluation once on a small sample of own vertices. Collective.
+    """Run every kernel of training and evaluation once on a small sample of own vertices. Local.
 
-    One rank per node compiles, the others find the results in the cache. Parameters and counters are left as they were.
+    One rank of a node compiles a kernel, the others wait for it and find it in the cache. Parameters and counters are
+    left as they were.
     """
-    if world.node_comm.rank == 0:
-        _run_once(ctx, config)
-    wait_for(world.node_comm.Ibarrier)
-    if world.node_comm.rank != 0:
-        _run_once(ctx, config)
-
-
-def _run_once(ctx: RankContext, config: Config) -> None:
+    compile_unsampled(world, ctx, config)
+    roots = _few_roots(ctx)
+    sampled = ctx.sampler.sample_here(DrawKey(PRESAMPLE, ctx.seed, 0, 0), roots)
+    _compute_once(ctx, config, roots, sampled)
     ctx.features.warm_up()
     ctx.labels.warm_up()
-    begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
-    roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
-    key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    sampled = MicroBatch(roots, ctx.sampler.sample_here(key, roots), None)
+
+
+def compile_unsampled(world: World, ctx: RankContext, config: Config) -> None:
+    """Run the kernels that need no sample, on all but the first rank of a node, which samples meanwhile. Local."""
+    if not world.node_comm.rank:
+        return
+    # The second rank of a node compiles the model; the third those that move rows.
+    if world.node_comm.rank > 1:
+        ctx.features.warm_up()
+        ctx.labels.warm_up()
+    roots = _few_roots(ctx)
+    _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
+
+
+def _few_roots(ctx: RankContext) -> np.ndarray:
+    first, end = ctx.local_range
+    return np.arange(first, min(first + 2, end), dtype=np.int64)
+
+
+def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
+    """Blocks of `hops` hops in which each of `vertices` (int64[n]) has one edge, from itself."""
+    count = len(vertices)
+    indptr, indices = np.arange(count + 1), np.arange(count, dtype=np.int32)
+    described = vertices, indptr, indices, vertices, np.ones(count, np.int64)
+    return [Block(hop, count, *described) for hop in range(hops)]
+
+
+def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: list[Block]) -> None:
+    """Forward and backward, in training and evaluation, on stand-ins for the rows of `blocks`. Local."""
+    sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     stand_ins(ctx, sampled)
-    blocks = sampled.on_device(ctx.device)
-    features = ctx.stand_in(blocks[-1].n_src)
+    tensors = sampled.on_device(ctx.device)
+    features = ctx.stand_in(tensors[-1].n_src)
     labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.dtype), ctx.device)
-    ctx.task.loss(ctx.model(blocks, features, key), labels, 1.0).backward()
+    ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
     ctx.parameters.gradients.zero_()
     with torch.no_grad():
-        ctx.model(blocks, features, None)
+        ctx.model(tensors, features, None)
 
 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:

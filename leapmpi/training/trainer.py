@@ -167,7 +167,7 @@ class Trainer:
             return self.epoch_batches(epoch)
 
     def warm_up(self) -> None:
-        """Compile kernels, one rank per node first. Collective."""
+        """Compile kernels, each on one rank of a node. Local."""
         warm_up(self.world, self.ctx, self.config)
 
     def roles_record(self) -> dict[str, Any] | None:

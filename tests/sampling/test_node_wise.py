@@ -162,6 +162,11 @@ def test_subsets_are_uniform():
     assert ((counts - 2000) ** 2 / 2000).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
 
 
+@pytest.mark.parametrize(("degree", "fanout"), [(64, 40), (100, 40), (5000, 3), (30_000, 100)])
+def test_positions_are_distinct_and_ascend(degree, fanout):
+    assert (np.diff(drawn_positions(degree, fanout, centres=20)) > 0).all()
+
+
 @pytest.mark.parametrize(("degree", "fanout", "centres"), [(100, 40, 5000), (100, 10, 5000), (5000, 3, 50_000)])
 def test_positions_of_long_lists_are_uniform(degree, fanout, centres):
     counts = np.bincount(drawn_positions(degree, fanout, centres).ravel(), minlength=degree)

@@ -83,6 +83,20 @@ def test_what_a_program_has_set_aside_itself_stays_so():
     assert gc.get_freeze_count() > before - 1000
 
 
+def test_imports_are_set_aside_at_once(set_aside):
+    with without_collection():
+        imported = Node()
+    assert gc.get_freeze_count() > 1000
+    made = Node()
+    gone = [weakref.ref(imported), weakref.ref(made)]
+    del imported, made
+    set_aside()
+    assert [each() is None for each in gone] == [False, True]
+    take_back_lasting_objects()
+    gc.collect()
+    assert gone[0]() is None
+
+
 def test_collection_goes_on_after_an_import_even_if_it_fails():
     with without_collection():
         assert not gc.isenabled()

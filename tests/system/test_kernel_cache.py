@@ -79,8 +79,7 @@ first, second = adder(1), adder(10)
 """
 
 
-def test_kernels_of_one_factory_are_not_taken_for_each_other(tmp_path):
-    heading = """
+HEADING = """
 from pathlib import Path
 import numba
 from leapmpi.system.kernel_cache import cached, distinctly_named
@@ -88,7 +87,10 @@ from leapmpi.system.kernel_cache import cached, distinctly_named
 def kernel(function):
     return cached(numba.njit(distinctly_named(function)), Path(__file__).parent)
 """
-    (tmp_path / "of_a_test.py").write_text(heading + FACTORY)
+
+
+def test_kernels_of_one_factory_are_not_taken_for_each_other(tmp_path):
+    (tmp_path / "of_a_test.py").write_text(HEADING + FACTORY)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     # Each is compiled in a process of its own, in which it is counted alike.
     for called, printed in (
@@ -98,6 +100,15 @@ def kernel(function):
         (("second", "first"), "20 2"),
     ):
         program = f"import of_a_test; print(*(each(0) for each in ({', '.join(f'of_a_test.{n}' for n in called)},)))"
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        assert found.stdout.strip() == printed, found.stderr
+
+
+def test_a_kernel_that_is_found_needs_nothing_that_compiles(tmp_path):
+    (tmp_path / "of_a_test.py").write_text(HEADING + SOURCE)
+    program = "import sys, of_a_test; print(of_a_test.sum_of_products((1, 2)), 'numba.np.linalg' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    for printed in ("9 True", "9 False"):
         found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
         assert found.stdout.strip() == printed, found.stderr
 
@@ -124,15 +135,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(tmp_path):
 
 
 def test_processes_that_start_together_compile_a_kernel_once(tmp_path):
-    heading = """
-import sys, time, numba
-from pathlib import Path
-from leapmpi.system.kernel_cache import cached
-
-def kernel(function):
-    return cached(numba.njit(function), Path(__file__).parent)
-"""
-    (tmp_path / "of_a_test.py").write_text(heading + SOURCE)
+    (tmp_path / "of_a_test.py").write_text(HEADING + SOURCE)
     program = """
 import of_a_test, time, sys
 while time.time() < float(sys.argv[1]):

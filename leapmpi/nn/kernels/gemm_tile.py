@@ -121,6 +121,14 @@ def _add_columns(addresses, begin, ahead, count, g, out, offset):
 
 
 @compiled
+def _add_last(out, last, rest):
+    """Add the last `rest` rows of `last` to those of `out`: by loops, since sums of slices take seconds to compile."""
+    for i in range(1, rest + 1):
+        for h in range(out.shape[1]):
+            out[len(out) - i, h] += last[len(last) - i, h]
+
+
+@compiled
 def _sum_tiles_of_outer(first, end, g, addresses, out):
     """Tiles `first` to `end` (exclusive) of `sum_of_outer`."""
     count, width = len(addresses), len(out)
@@ -137,8 +145,7 @@ def _sum_tiles_of_outer(first, end, g, addresses, out):
         _add_columns(addresses, begin, ahead, here, g, out[ROWS * first : ROWS * end], 4 * ROWS * first)
         if rest:
             _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
-    if rest:
-        out[width - rest :] += last[ROWS - rest :]
+    _add_last(out, last, rest)
 
 
 def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
@@ -194,7 +201,7 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
             # Columns that fill no tile, as in `sum_of_outer`.
             last = np.zeros((ROWS, g.shape[1]), np.float32)
             _add_columns(places, 0, 0, len(g), g, last, 4 * (width - ROWS))
-            out[whole:] += last[ROWS - (width - whole) :]
+            _add_last(out, last, width - whole)
 
     @compiled
     def sum_tiles(first_tile, end_tile, g, addresses, scale, out):

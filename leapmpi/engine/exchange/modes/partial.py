@@ -61,8 +61,8 @@ def _owners(indptr, indices, src, rank_offsets, rank):
     """
     home, ranks, n_dst = _homes(src, rank_offsets), len(rank_offsets) - 1, len(indptr) - 1
     # The last destination that was noted for an owner: each pair is noted once.
-    last = np.full(ranks, -1, np.int64)
-    counts = np.zeros(ranks, np.int64)
+    last, counts, place = np.empty(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    last[:] = -1
     total = 0
     pairs = np.empty((len(indices) + n_dst, 2), np.int64)
     for i in range(n_dst):
@@ -75,7 +75,8 @@ def _owners(indptr, indices, src, rank_offsets, rank):
                 pairs[total, 0], pairs[total, 1] = owner, i
                 total += 1
     # Sort the pairs by owner, stably.
-    place = np.cumsum(counts) - counts
+    for owner in range(1, ranks):
+        place[owner] = place[owner - 1] + counts[owner - 1]
     destinations = np.empty(total, np.int64)
     for k in range(total):
         owner = pairs[k, 0]
