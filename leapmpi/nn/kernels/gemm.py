@@ -129,24 +129,24 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
     if not on_host(x.device):
         return g.t() @ dense(select(x, rows))
 
-    # Double precision, and rows narrower than a tile.
-    if x.dtype != torch.float32 or width < gemm_tile.ROWS:
+    # Double precision, and rows narrower than a vector.
+    if x.dtype != torch.float32 or width < COLUMNS:
         out = g.new_zeros(columns, width)
         arrays = _array(g), _array(dense(select(x, rows))), out.numpy()
         share_rows(_sum_of_outer, columns, *arrays, least=2)
         return out
 
-    # The tiles compute x^T g, of 16 columns of g at a time.
-    if columns % COLUMNS:
-        g = F.pad(g, (0, -columns % COLUMNS))
-    out = g.new_zeros(width, g.shape[1])
+    # The height of tiles, which are those of g^T x, divides the columns of g.
+    if columns % gemm_tile.OUTER_ROWS:
+        g = F.pad(g, (0, -columns % gemm_tile.OUTER_ROWS))
+    out = g.new_zeros(g.shape[1], width)
     x = _contiguous(x)
     places = _addresses(x, rows, count)
     if isinstance(x, ScatteredRows) and x.kind != FLOAT32:
         gemm_tile.sum_of_outer_of(x.kind)(_array(g), places, x.scale, out.numpy())
     else:
         gemm_tile.sum_of_outer(_array(g), places, out.numpy())
-    return out.t()[:columns].contiguous()
+    return out[:columns].contiguous()
 
 
 class _Product(Function):

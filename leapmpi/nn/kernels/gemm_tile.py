@@ -1,18 +1,19 @@
-"""Products of tall matrices, by tiles of 6 x 16 single-precision sums that are held in vector registers.
+"""Products of tall matrices, by tiles of single-precision sums that are held in vector registers.
 
-The tiles fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication",
-TOMS 34(3), 2008). Rows are given by their addresses and read in place. They are prefetched: rows of features come from
-memory and are read once, and waiting for them would take longer than their products. Rows in fewer bytes are converted
-a few at a time, and multiplied while they are in cache.
+Tiles of 6 x 16 sums fit the 16 registers of AVX2, 12 x 32 and 8 x 48 the 32 longer ones of AVX-512 (Goto, van de Geijn:
+"Anatomy of high-performance matrix multiplication", TOMS 34(3), 2008). Rows are given by their addresses and read in
+place. They are prefetched: rows of features come from memory and are read once, and waiting for them would take longer
+than their products. Rows in fewer bytes are converted a few at a time, and multiplied while they are in cache.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -22,65 +23,79 @@ from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, 
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
-ROWS = 6
-"""Height of a tile: 6 x 2 registers hold its sums, and 4 are left for operands."""
+_LONG = bool(binding.get_host_cpu_features().get("avx512f"))
 
-_LEAST_TILES = 8
-"""Fewer tiles are not worth another thread."""
+ROWS, _WIDE = (12, 2 * COLUMNS) if _LONG else (6, COLUMNS)
+"""Height and width of a tile of `products`. Where fewer columns are left, a tile is one vector wide."""
+
+OUTER_ROWS, _OUTER_WIDE = (8, 3 * COLUMNS) if _LONG else (6, COLUMNS)
+"""Height and width of a tile of `sum_of_outer`, likewise."""
+
+_LEAST_TILES, _LEAST_VECTORS = 8, 3
+"""Fewer tiles of `products`, or vectors of `sum_of_outer`, are not worth another thread."""
 
 _CACHED = 28_800
 """Elements of the rows that `sum_of_outer` reads at once, so that they and the next ones stay in cache."""
 
 
-@intrinsic
-def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows):
-    """out[i, :] += sum over r < rows of x[r][i] * g[r, :], for 6 elements i of x's rows and 16 columns of g and out.
+def _outer_tile(vectors: int) -> Any:
+    """A function of a tile that is so many vectors wide, for compiled code.
 
-    x and ahead: addresses of int64[rows], the addresses of rows, those of the next block in `ahead`; `offset` is added
-    to them. g and out are given by the addresses of their first elements and by steps in bytes. All are int64.
+    out[i, :] += sum over r < rows of g[r, i] * x[r][:], for OUTER_ROWS rows of out. x and ahead: addresses of
+    int64[rows], the addresses of rows, those of the next block in `ahead`; `offset` is added to them. g and out are
+    given by the addresses of their first elements and by steps in bytes. All are int64.
     """
 
     def generate(context, build, signature, arguments):
         x, ahead, offset, g, g_step, out, out_step, rows = arguments
         # The sums of the tile: LLVM keeps these stack slots in registers.
-        places = [pointer(build, out, out_step, INDEX(i), VECTOR) for i in range(ROWS)]
-        sums = [cgutils.alloca_once_value(build, build.load(place, align=4)) for place in places]
+        places = [_vectors_of(build, vectors, out, out_step, INDEX(i)) for i in range(OUTER_ROWS)]
+        sums = [[cgutils.alloca_once_value(build, build.load(at, align=4)) for at in each] for each in places]
 
-        # One row of g, times each of the 6 elements of the row of x.
+        # A row of x, times each element of the row of g.
         with cgutils.for_range(build, rows) as loop:
-            row = load(build, g, g_step, loop.index, VECTOR)
             first = build.add(offset, load(build, x, INDEX(8), loop.index, INDEX))
-            prefetch(build, build.add(offset, load(build, ahead, INDEX(8), loop.index, INDEX)))
-            for i, total in enumerate(sums):
-                add_product(build, total, load(build, first, INDEX(4), INDEX(i), FLOAT), row)
+            later = build.add(offset, load(build, ahead, INDEX(8), loop.index, INDEX))
+            row = [load(build, first, INDEX(4 * COLUMNS), INDEX(v), VECTOR) for v in range(vectors)]
+            for v in range(vectors):
+                prefetch(build, build.add(later, INDEX(4 * COLUMNS * v)))
+            factors = build.add(g, build.mul(g_step, loop.index))
+            for i, totals in enumerate(sums):
+                _add_products(build, totals, load(build, factors, INDEX(4), INDEX(i), FLOAT), row)
 
-        for place, total in zip(places, sums, strict=True):
-            build.store(build.load(total), place, align=4)
+        _store(build, sums, places)
         return context.get_dummy_value()
 
-    return types.void(*(types.int64,) * 8), generate
+    @intrinsic
+    def add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows):
+        return types.void(*(types.int64,) * 8), generate
+
+    return add_outer
 
 
-@intrinsic
-def _set_inner(typing_context, x, ahead, size, weight, out, out_step, width):
-    """out[i, :] = sum over k < width of x[i][k] * weight[k, :], for 6 rows of x and 16 columns of weight and out.
+def _inner_tile(vectors: int) -> Any:
+    """A function of a tile that is so many vectors wide, for compiled code.
 
-    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`, whose
-    elements have `size` bytes. weight, which is
-    contiguous, and out are given by the addresses of their first elements, out also by a step in bytes. All are int64.
+    out[i, :] = sum over k < width of x[i][k] * weight[:, k, :], for ROWS rows of x. x and ahead: addresses of
+    int64[ROWS], the addresses of rows, those of the next tile in `ahead`, whose elements have `size` bytes. weight,
+    which is contiguous, a slice for each vector, and out are given by the addresses of their first elements, out also
+    by a step in bytes. All are int64.
     """
 
     def generate(context, build, signature, arguments):
         x, ahead, size, weight, out, out_step, width = arguments
-        # The addresses of the 6 rows, of the next 6, and the sums of the tile, which start at zero.
+        # The addresses of the rows, of the next ones, of the slices of weight, and the sums of the tile, zero at first.
         rows = [load(build, x, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)]
         later = [load(build, ahead, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)]
-        sums = [cgutils.alloca_once_value(build, ir.Constant(VECTOR, [0.0] * COLUMNS)) for _ in range(ROWS)]
+        line_of_weight = INDEX(4 * COLUMNS)
+        slices = [build.add(weight, build.mul(build.mul(line_of_weight, INDEX(v)), width)) for v in range(vectors)]
+        zero = ir.Constant(VECTOR, [0.0] * COLUMNS)
+        sums = [[cgutils.alloca_once_value(build, zero) for _ in slices] for _ in rows]
 
         def add(k):
-            row = load(build, weight, INDEX(4 * COLUMNS), k, VECTOR)
-            for each, total in zip(rows, sums, strict=True):
-                add_product(build, total, load(build, each, INDEX(4), k, FLOAT), row)
+            row = [load(build, each, line_of_weight, k, VECTOR) for each in slices]
+            for each, totals in zip(rows, sums, strict=True):
+                _add_products(build, totals, load(build, each, INDEX(4), k, FLOAT), row)
 
         # Cache line by cache line of the rows, while the same lines of the next rows are prefetched.
         lines = build.udiv(width, INDEX(COLUMNS))
@@ -96,64 +111,114 @@ def _set_inner(typing_context, x, ahead, size, weight, out, out_step, width):
         with cgutils.for_range(build, build.sub(width, done)) as loop:
             add(build.add(done, loop.index))
 
-        for i, total in enumerate(sums):
-            build.store(build.load(total), pointer(build, out, out_step, INDEX(i), VECTOR), align=4)
+        _store(build, sums, [_vectors_of(build, vectors, out, out_step, INDEX(i)) for i in range(ROWS)])
         return context.get_dummy_value()
 
-    return types.void(*(types.int64,) * 7), generate
+    @intrinsic
+    def set_inner(typing_context, x, ahead, size, weight, out, out_step, width):
+        return types.void(*(types.int64,) * 7), generate
+
+    return set_inner
+
+
+def _vectors_of(build, vectors, base, step, row):
+    """Pointers to the first vectors of a row of an array at address `base`, whose rows are `step` bytes apart."""
+    return [pointer(build, build.add(base, INDEX(4 * COLUMNS * v)), step, row, VECTOR) for v in range(vectors)]
+
+
+def _add_products(build, totals, factor, row):
+    """Add factor times a row's vectors to `totals`, the stack slots of their sums."""
+    for total, vector in zip(totals, row, strict=True):
+        add_product(build, total, factor, vector)
+
+
+def _store(build, sums, places):
+    """Store the sums of a tile, which are in stack slots, at `places`, which are pointers."""
+    for totals, targets in zip(sums, places, strict=True):
+        for total, target in zip(totals, targets, strict=True):
+            build.store(build.load(total), target, align=4)
+
+
+_add_outer, _add_wide_outer = _outer_tile(1), _outer_tile(_OUTER_WIDE // COLUMNS)
+_set_inner, _set_wide_inner = _inner_tile(1), _inner_tile(_WIDE // COLUMNS)
 
 
 @compiled
-def _add_columns(addresses, begin, ahead, count, g, out, offset):
-    """out += x^T g over `count` rows from `begin` on, for the len(out) columns of x from `offset` (bytes) on.
+def _add_columns(addresses, begin, ahead, g, out, last, first, end, origin):
+    """out[:, first:end] += g^T x for the rows of x from `begin` on. The rows from `ahead` on are prefetched.
 
-    The rows from `ahead` on are prefetched.
+    `addresses` are those of the elements for column `origin` of out. Columns that fill no vector are the last of one
+    that overlaps the one before: it is added to `last`, float32[height, 16].
     """
-    height = g.shape[1]
-    x_at, g_at, out_at = np.int64(addresses.ctypes.data), np.int64(g.ctypes.data), np.int64(out.ctypes.data)
-    for f in range(0, len(out), ROWS):
-        for h in range(0, height, COLUMNS):
-            _add_outer(
-                x_at + 8 * begin, x_at + 8 * ahead, offset + 4 * f,
-                g_at + 4 * (begin * height + h), 4 * height,
-                out_at + 4 * (f * height + h), 4 * height, count,
-            )  # fmt: skip
+    height, width, count = len(out), out.shape[1], len(g)
+    rows_at, out_at = np.int64(addresses.ctypes.data) + 8 * begin, np.int64(out.ctypes.data)
+    later_at = np.int64(addresses.ctypes.data) + 8 * ahead
+    g_at, last_at = np.int64(g.ctypes.data), np.int64(last.ctypes.data)
+
+    wide = first + (end - first) // _OUTER_WIDE * _OUTER_WIDE
+    whole = first + (end - first) // COLUMNS * COLUMNS
+    step = 4 * width
+    for f in range(first, wide, _OUTER_WIDE):
+        offset = 4 * (f - origin)
+        for h in range(0, height, OUTER_ROWS):
+            place = out_at + 4 * (h * width + f)
+            _add_wide_outer(rows_at, later_at, offset, g_at + 4 * h, 4 * height, place, step, count)
+    for f in range(wide, end, COLUMNS):
+        offset, place = 4 * (f - origin), out_at + 4 * f
+        if f == whole:
+            offset, place, step = 4 * (end - COLUMNS - origin), last_at, 4 * COLUMNS
+        for h in range(0, height, OUTER_ROWS):
+            _add_outer(rows_at, later_at, offset, g_at + 4 * h, 4 * height, place + step * h, step, count)
 
 
 @compiled
-def _add_last(out, last, rest):
-    """Add the last `rest` rows of `last` to those of `out`: by loops, since sums of slices take seconds to compile."""
-    for i in range(1, rest + 1):
-        for h in range(out.shape[1]):
-            out[len(out) - i, h] += last[len(last) - i, h]
+def _add_last(out, last, end, rest):
+    """Add the last `rest` columns of `last` to the columns of out before `end`.
+
+    By loops, since sums of slices take seconds to compile.
+    """
+    for h in range(len(out)):
+        for i in range(1, rest + 1):
+            out[h, end - i] += last[h, COLUMNS - i]
 
 
 @compiled
-def _sum_tiles_of_outer(first, end, g, addresses, out):
-    """Tiles `first` to `end` (exclusive) of `sum_of_outer`."""
-    count, width = len(addresses), len(out)
+def _columns_of(first, end, width):
+    """The columns of vectors `first` to `end` (exclusive) of `width`; the last vector has those that are left."""
+    return COLUMNS * first, width if end == width // COLUMNS else COLUMNS * end
+
+
+@compiled
+def _add_vectors(first_vector, end_vector, g, addresses, out):
+    """Vectors `first_vector` to `end_vector` (exclusive) of the columns of `sum_of_outer`."""
+    count, width = len(addresses), out.shape[1]
     block = max(COLUMNS, _CACHED // width)
-
-    # Columns that fill no tile are the last of a tile that overlaps the one before, whose other sums are not used.
-    rest = width % ROWS if end == width // ROWS else 0
-    last = np.zeros((ROWS, g.shape[1]), np.float32)
-
-    # All rows, block by block.
+    first, end = _columns_of(first_vector, end_vector, width)
+    last = np.zeros((len(out), COLUMNS), np.float32)
     for begin in range(0, count, block):
-        here = min(block, count - begin)
         ahead = begin + block if begin + 2 * block <= count else begin
-        _add_columns(addresses, begin, ahead, here, g, out[ROWS * first : ROWS * end], 4 * ROWS * first)
-        if rest:
-            _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
-    _add_last(out, last, rest)
+        _add_columns(addresses, begin, ahead, g[begin : begin + block], out, last, first, end, 0)
+    _add_last(out, last, end, (end - first) % COLUMNS)
 
 
 def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
-    """out += x^T g for float32 g[n, 16 k] and out[in, 16 k], `in` at least 6, and x given by int64 addresses[n].
+    """out += g^T x for float32 g[n, h] and out[h, in], and x given by int64 addresses[n].
 
-    All are C-contiguous. Threads share the columns of x. Each element is summed in the order of rows.
+    `in` is at least 16 and h a multiple of OUTER_ROWS. All are C-contiguous. Threads share the columns of x. Each
+    element is summed in the order of rows.
     """
-    share_rows(_sum_tiles_of_outer, len(out) // ROWS, g, addresses, out, least=_LEAST_TILES)
+    share_rows(_add_vectors, out.shape[1] // COLUMNS, g, addresses, out, least=_LEAST_VECTORS)
+
+
+@compiled
+def _set_row_of_tiles(x, ahead, size, weight, out, height, width):
+    """All tiles of ROWS rows, as `_set_inner`: out has `height` columns. The first one prefetches the rows `ahead`."""
+    for h in range(0, height // _WIDE * _WIDE, _WIDE):
+        later, bytes_each = (x, 4) if h else (ahead, size)
+        _set_wide_inner(x, later, bytes_each, weight + 4 * h * width, out + 4 * h, 4 * height, width)
+    for h in range(height // _WIDE * _WIDE, height, COLUMNS):
+        later, bytes_each = (x, 4) if h else (ahead, size)
+        _set_inner(x, later, bytes_each, weight + 4 * h * width, out + 4 * h, 4 * height, width)
 
 
 @compiled
@@ -163,19 +228,17 @@ def _set_products(first, end, addresses, weight, out):
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
     out_at = np.int64(out.ctypes.data)
     for tile in range(first, end):
-        ahead = min(tile + 1, len(out) // ROWS - 1)
-        for h in range(0, height, COLUMNS):
-            _set_inner(
-                x_at + 8 * ROWS * tile, x_at + 8 * ROWS * ahead, 4, weight_at + 4 * h * width,
-                out_at + 4 * (tile * ROWS * height + h), 4 * height, width,
-            )  # fmt: skip
+        later_at = x_at + 8 * ROWS * min(tile + 1, len(out) // ROWS - 1)
+        _set_row_of_tiles(
+            x_at + 8 * ROWS * tile, later_at, 4, weight_at, out_at + 4 * tile * ROWS * height, height, width
+        )
 
 
 def products(addresses: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """out[i] = x[i] weight for float32 weight[k, in, 16] and out[n, 16 k], and x given by int64 addresses[n].
 
-    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. Threads share the
-    rows. Each element is summed in the order of columns.
+    All are C-contiguous, and n is a multiple of ROWS, not 0. Slice k of weight gives 16 columns of out. Threads share
+    the rows. Each element is summed in the order of columns.
     """
     share_rows(_set_products, len(out) // ROWS, addresses, weight, out, least=_LEAST_TILES)
 
@@ -186,7 +249,7 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
     decode, kind_size = decoder(kind), kind.size
 
     @compiled
-    def add_block(addresses, begin, ahead, first, g, scale, buffer, places, out):
+    def add_block(addresses, begin, ahead, g, scale, buffer, places, out, last, first):
         # The columns from `first` on of some rows, as float32; then the sums of them.
         width = buffer.shape[1]
         buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data) + 4 * first
@@ -195,27 +258,22 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
             row, later = addresses[begin + r], addresses[min(ahead + r, len(addresses) - 1)]
             offset = kind_size * first
             decode(row + offset, later + offset, step, step + 4 * scale.shape[1], places[r], width)
-        whole = width // ROWS * ROWS
-        _add_columns(places, 0, 0, len(g), g, out[:whole], 0)
-        if whole < width:
-            # Columns that fill no tile, as in `sum_of_outer`.
-            last = np.zeros((ROWS, g.shape[1]), np.float32)
-            _add_columns(places, 0, 0, len(g), g, last, 4 * (width - ROWS))
-            _add_last(out, last, width - whole)
+        _add_columns(places, 0, 0, g, out, last, first, first + width, first)
 
     @compiled
-    def sum_tiles(first_tile, end_tile, g, addresses, scale, out):
-        count, width = len(addresses), len(out)
+    def add_vectors(first_vector, end_vector, g, addresses, scale, out):
+        count, width = len(addresses), out.shape[1]
         block = max(COLUMNS, _CACHED // width)
-        first = ROWS * first_tile
-        end = width if end_tile == width // ROWS else ROWS * end_tile
+        first, end = _columns_of(first_vector, end_vector, width)
+        last = np.zeros((len(out), COLUMNS), np.float32)
         buffer, places = np.empty((block, end - first), np.float32), np.empty(block, np.int64)
         for begin in range(0, count if first < end else 0, block):
             rows = g[begin : min(begin + block, count)]
-            add_block(addresses, begin, begin + block, first, rows, scale, buffer, places, out[first:end])
+            add_block(addresses, begin, begin + block, rows, scale, buffer, places, out, last, first)
+        _add_last(out, last, end, (end - first) % COLUMNS)
 
     def sum_of_outer(g: np.ndarray, addresses: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
-        share_rows(sum_tiles, len(out) // ROWS, g, addresses, scale, out, least=_LEAST_TILES)
+        share_rows(add_vectors, out.shape[1] // COLUMNS, g, addresses, scale, out, least=_LEAST_VECTORS)
 
     return sum_of_outer
 
@@ -227,7 +285,7 @@ def products_of(kind: RowType) -> Callable[..., None]:
 
     @compiled
     def set_tile(addresses, tile, weight, scale, buffer, places, out):
-        # Six rows as float32; then their products, with the first of which the next six are prefetched.
+        # A tile's rows as float32; then their products, with the first of which the next rows are prefetched.
         height, width = out.shape[1], weight.shape[1]
         buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data)
         for r in range(ROWS):
@@ -237,10 +295,7 @@ def products_of(kind: RowType) -> Callable[..., None]:
         places_at, weight_at = np.int64(places.ctypes.data), np.int64(weight.ctypes.data)
         out_at = np.int64(out.ctypes.data) + 4 * tile * ROWS * height
         ahead = np.int64(addresses.ctypes.data) + 8 * ROWS * min(tile + 1, len(out) // ROWS - 1)
-        for h in range(0, height, COLUMNS):
-            later, bytes_each = (places_at, 4) if h else (ahead, size)
-            at = weight_at + 4 * h * width
-            _set_inner(places_at, later, bytes_each, at, out_at + 4 * h, 4 * height, width)
+        _set_row_of_tiles(places_at, ahead, size, weight_at, out_at, height, width)
 
     @compiled
     def set_tiles(first, end, addresses, weight, scale, out):

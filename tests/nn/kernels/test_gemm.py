@@ -11,15 +11,15 @@ pytestmark = pytest.mark.compiles
 
 
 @pytest.mark.parametrize("rows", [0, 1, 255, 256, 600])
-@pytest.mark.parametrize(("width", "out"), [(5, 3), (6, 16), (12, 7), (23, 40), (300, 16)])
+@pytest.mark.parametrize(("width", "out"), [(5, 3), (16, 16), (23, 7), (63, 40), (300, 16)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
 def test_sum_of_outer_is_the_product(rows, width, out, dtype, tolerance):
     g, x = torch.randn(rows, out, dtype=dtype), torch.randn(rows, width, dtype=dtype)
     torch.testing.assert_close(sum_of_outer(g, x), g.T @ x, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 700])
-@pytest.mark.parametrize(("width", "out"), [(3, 5), (5, 3), (6, 16), (16, 17), (300, 16)])
+@pytest.mark.parametrize("rows", [0, 1, 6, 7, 12, 700])
+@pytest.mark.parametrize(("width", "out"), [(3, 5), (15, 3), (16, 33), (63, 64), (300, 16)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
 def test_products_of_numbered_rows_are_those_of_their_copies(rows, width, out, dtype, tolerance):
     x = torch.randn(400, width, dtype=dtype).requires_grad_()
@@ -43,7 +43,7 @@ def test_rows_of_a_strided_matrix_are_found():
 
 
 @pytest.mark.parametrize("out", [16, 17])
-@pytest.mark.parametrize("rows", [6, 7])
+@pytest.mark.parametrize("rows", [12, 13])
 def test_a_product_can_be_changed_in_place(rows, out):
     x, weight = torch.randn(rows, 9), torch.randn(out, 9, requires_grad=True)
     changed = product(x, weight).add_(1)
