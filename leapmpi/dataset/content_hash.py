@@ -32,52 +32,76 @@ def _absorb(h, word, factor):
     return h ^ (h >> _HALF)
 
 
+# The kernels below take one array each, so that they are compiled for each type of an array alone, not for each
+# combination. `states`, uint64[2, k], holds both lanes of k vertices.
+
+
 @compiled
-def _sum_lanes(original_id, split, labels, features, bounds, columns, values, indptr, indices, original_of):
-    total_a, total_b = np.uint64(0), np.uint64(0)
-    natural = len(original_of) == 0
-    sparse = len(bounds) > 0
+def _begin(original_id, split, states):
     for v in range(len(original_id)):
-        a, b = mix(np.uint64(original_id[v]) ^ _A), mix(np.uint64(original_id[v]) ^ _B)
-        a, b = _absorb(a, split[v], _A), _absorb(b, split[v], _B)
-        for j in range(labels.shape[1]):
-            a, b = _absorb(a, labels[v, j], _A), _absorb(b, labels[v, j], _B)
-        for j in range(features.shape[1]):
-            a, b = _absorb(a, features[v, j], _A), _absorb(b, features[v, j], _B)
-        # Counts come before lists, so that no two vertices absorb the same words in another grouping.
-        if sparse:
-            count = bounds[v + 1] - bounds[v]
-            a, b = _absorb(a, count, _A), _absorb(b, count, _B)
-            for e in range(bounds[v], bounds[v + 1]):
-                a, b = _absorb(a, columns[e], _A), _absorb(b, columns[e], _B)
-                a, b = _absorb(a, values[e], _A), _absorb(b, values[e], _B)
+        states[0, v] = _absorb(mix(np.uint64(original_id[v]) ^ _A), split[v], _A)
+        states[1, v] = _absorb(mix(np.uint64(original_id[v]) ^ _B), split[v], _B)
+
+
+@compiled
+def _absorb_rows(words, states):
+    for v in range(len(words)):
+        a, b = states[0, v], states[1, v]
+        for j in range(words.shape[1]):
+            a, b = _absorb(a, words[v, j], _A), _absorb(b, words[v, j], _B)
+        states[0, v], states[1, v] = a, b
+
+
+# Counts come before lists, so that no two vertices absorb the same words in another grouping.
+@compiled
+def _absorb_entries(bounds, columns, values, states):
+    for v in range(len(bounds) - 1):
+        count = bounds[v + 1] - bounds[v]
+        a, b = _absorb(states[0, v], count, _A), _absorb(states[1, v], count, _B)
+        for e in range(bounds[v], bounds[v + 1]):
+            a, b = _absorb(a, columns[e], _A), _absorb(b, columns[e], _B)
+            a, b = _absorb(a, values[e], _A), _absorb(b, values[e], _B)
+        states[0, v], states[1, v] = a, b
+
+
+@compiled
+def _absorb_neighbours(indptr, indices, original_of, states):
+    natural = len(original_of) == 0
+    for v in range(len(indptr) - 1):
         degree = indptr[v + 1] - indptr[v]
-        a, b = _absorb(a, degree, _A), _absorb(b, degree, _B)
+        a, b = _absorb(states[0, v], degree, _A), _absorb(states[1, v], degree, _B)
         for e in range(indptr[v], indptr[v + 1]):
-            u = np.int64(indices[e]) if natural else original_of[indices[e]]
+            u = np.int64(indices[e]) if natural else np.int64(original_of[indices[e]])
             a, b = _absorb(a, u, _A), _absorb(b, u, _B)
-        # A plain sum of finalised hashes does not depend on the order of the vertices.
-        total_a += mix(a)
-        total_b += mix(b)
+        states[0, v], states[1, v] = a, b
+
+
+@compiled
+def _total(states):
+    # A plain sum of finalised hashes does not depend on the order of the vertices.
+    total_a, total_b = np.uint64(0), np.uint64(0)
+    for v in range(states.shape[1]):
+        total_a += mix(states[0, v])
+        total_b += mix(states[1, v])
     return total_a, total_b
 
 
-def _words(array: np.ndarray | None, rows: int) -> np.ndarray:
+def _plain(array: np.ndarray) -> np.ndarray:
+    """`array` as one that is contiguous and cannot be written: kernels are compiled for either apart."""
+    plain = np.ascontiguousarray(array).view()
+    plain.flags.writeable = False
+    return plain
+
+
+def _known(original_of: np.ndarray | None) -> np.ndarray:
+    """The original ids that `indices` name; empty where they are original ids themselves."""
+    return _plain(np.empty(0, np.int64) if original_of is None else original_of)
+
+
+def _words(array: np.ndarray, rows: int) -> np.ndarray:
     """The elements of each row as unsigned integers of the same width: [rows, elements]."""
-    if array is None:
-        return np.empty((rows, 0), np.uint32)
-    array = np.asarray(array)
-    if array.size == 0:
-        return np.empty((rows, 0), np.uint32)
-    return array.reshape(rows, -1).view(f"u{array.dtype.itemsize}")
-
-
-def _feature_words(features: Features | None, rows: int) -> tuple[np.ndarray, ...]:
-    """Words of dense rows, and bounds, columns and words of sparse rows; arrays that do not apply are empty."""
-    if isinstance(features, SparseFeatures):
-        words = np.asarray(features.data).view(f"u{features.data.itemsize}")
-        return _words(None, rows), features.indptr, np.asarray(features.indices), words
-    return _words(features, rows), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint32)
+    array = _plain(array)
+    return array.reshape(rows, -1 if array.size else 0).view(f"u{array.itemsize}")
 
 
 def content_lanes(
@@ -96,19 +120,18 @@ def content_lanes(
     `indices` are original ids. A missing split counts as NO_SPLIT. The sums of several parts add up modulo 2**64 to
     those of the whole graph.
     """
-    # The kernel takes unsigned words; arrays that are missing become empty ones.
     rows = len(original_id)
-    split = np.zeros(rows, np.uint8) if split is None else np.asarray(split).view(np.uint8)
-    arrays = (
-        np.asarray(original_id),
-        split,
-        _words(labels, rows),
-        *_feature_words(features, rows),
-        np.asarray(indptr),
-        np.asarray(indices),
-        np.empty(0, np.int64) if original_of is None else np.asarray(original_of),
-    )
-    return np.array(_sum_lanes(*arrays), np.uint64)
+    states = np.empty((2, rows), np.uint64)
+    codes = np.zeros(rows, np.uint8) if split is None else np.asarray(split).view(np.uint8)
+    _begin(_plain(original_id), _plain(codes), states)
+    for array in (labels, None if isinstance(features, SparseFeatures) else features):
+        if array is not None:
+            _absorb_rows(_words(array, rows), states)
+    if isinstance(features, SparseFeatures):
+        values = _plain(features.data).view(f"u{features.data.itemsize}")
+        _absorb_entries(_plain(features.indptr), _plain(features.indices), values, states)
+    _absorb_neighbours(_plain(indptr), _plain(indices), _known(original_of), states)
+    return np.array(_total(states), np.uint64)
 
 
 @compiled
@@ -137,12 +160,11 @@ def edge_lanes(
     number on. The others are as there.
     """
     total = np.zeros(2, np.uint64)
-    known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
+    lists = _plain(indptr), _plain(indices), _known(original_of)
     for name, array in data.arrays().items():
-        words = _words(array, len(array))
-        arrays = np.asarray(original_id), words, np.asarray(indptr), np.asarray(indices), known
+        lanes = _sum_edge_lanes(_EDGE_ARRAYS[name], _plain(original_id), _words(array, len(array)), *lists)
         with np.errstate(over="ignore"):
-            total += np.array(_sum_edge_lanes(_EDGE_ARRAYS[name], *arrays), np.uint64)
+            total += np.array(lanes, np.uint64)
     return total
 
 

@@ -15,7 +15,7 @@ from tests.support.launch import PROJECT, child_environment, run
 ACCURACY = PROJECT / "jobs/bench/accuracy"
 EXACT = ("--set", "train.dtype=float64")
 
-pytestmark = [pytest.mark.long(100), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long(60), pytest.mark.timeout(300)]
 
 
 def accuracy(*arguments: object, timeout: float = 280) -> subprocess.CompletedProcess[str]:
@@ -36,13 +36,12 @@ def losses(work: Path, graph: str, run_folder: str) -> np.ndarray:
     return np.array([epoch["loss"] for epoch in summary["epochs"]])
 
 
-# The least score is the known one less 1.5 points, a margin for one seed; the epochs are as few as reach it.
-@pytest.mark.parametrize(("graph", "variant", "epochs", "least"), [("paperscape-1991-1996", "sage", 8, 69.5)])
-def test_one_rank_and_four_reach_the_known_score_by_the_same_losses(
-    real_graph, tmp_path, graph, variant, epochs, least
-):
+# The least score is the known one less 1.5 points, a margin for one seed; small batches reach it in few epochs.
+@pytest.mark.parametrize(("graph", "variant", "least"), [("paperscape-1991-1996", "sage", 69.5)])
+def test_one_rank_and_four_reach_the_known_score_by_the_same_losses(real_graph, tmp_path, graph, variant, least):
+    epochs = 3
     choice = ("--variants", variant, "--seeds", 0, "--ranks", "1,4")
-    settings = (*EXACT, "--set", f"train.epochs={epochs}", "--json")
+    settings = (*EXACT, "--set", f"train.epochs={epochs}", "--set", "train.batch_size=512", "--json")
     job = accuracy(graph, "--data", real_graph(graph).parent, "--work", tmp_path, *choice, *settings)
     rows = rows_of(job)
     assert rows[1]["mean"] >= least
