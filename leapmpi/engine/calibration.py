@@ -17,7 +17,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import stand_ins
 from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.plan.cost_model import Rates
-from leapmpi.plan.homes import home_of
+from leapmpi.plan.homes import at_home
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.phase_timers import median_seconds
@@ -49,8 +49,8 @@ def counted_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
 
 def local_roots(ctx: RankContext, batch: np.ndarray) -> np.ndarray:
     """The roots of `batch` (int64) whose home is this rank, or some local vertices where there are none. Local."""
-    roots = batch[home_of(batch, ctx.rank_offsets) == ctx.rank]
     first, end = ctx.local_range
+    roots = at_home(batch, first, end)
     return roots if len(roots) else np.arange(first, min(end, first + 2))
 
 

@@ -361,11 +361,9 @@ def build_all(builders: Sequence[GraphBuilder]) -> list[LayerGraph]:
     for _ in range(builders[0].layers):
         kind = _cheapest(np.stack([builder.costs() for builder in builders]))
         needs = [builder.needs(kind) for builder in builders]
+        delivered = [_delivered(of_all) for of_all in zip(*needs, strict=True)]
         for builder in builders:
-            asked = [
-                [_part(ids, counts, builder.rank) for ids, counts in of_all] for of_all in zip(*needs, strict=True)
-            ]
-            builder.give([(np.concatenate(each), np.array(list(map(len, each)), np.int64)) for each in asked])
+            builder.give([by_rank[builder.rank] for by_rank in delivered])
     return [builder.graph() for builder in builders]
 
 
@@ -374,7 +372,10 @@ def _cheapest(costs: np.ndarray) -> str:
     return KINDS[int(costs.sum(axis=0).argmin())]
 
 
-def _part(ids: np.ndarray, counts: np.ndarray, rank: int) -> np.ndarray:
-    """Those of `ids` (by rank, `counts` each) that belong to `rank`."""
-    first = int(counts[:rank].sum())
-    return ids[first : first + int(counts[rank])]
+def _delivered(sent: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What every rank gets where each one sends ids, by receiver, and int64[ranks], how many: likewise, by sender."""
+    counts = np.stack([of_each for _, of_each in sent])
+    receiver = np.repeat(np.tile(np.arange(len(sent)), len(sent)), counts.ravel())
+    ids = np.concatenate([ids for ids, _ in sent])[np.argsort(receiver, kind="stable")]
+    of_each = np.split(ids, np.cumsum(counts.sum(axis=0))[:-1])
+    return list(zip(of_each, np.ascontiguousarray(counts.T), strict=True))

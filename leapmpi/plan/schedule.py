@@ -53,11 +53,8 @@ class Schedule:
 
     def is_local(self, rank_offsets: np.ndarray) -> bool:
         """Whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
-        trained = [self.rank_roots(rank) for rank in range(self.ranks)]
-        return all(
-            len(roots) == 0 or (first <= roots.min() and roots.max() < end)
-            for roots, first, end in zip(trained, rank_offsets[:-1], rank_offsets[1:], strict=True)
-        )
+        rank = np.repeat(np.arange(self.ranks), np.diff(self.cell_indptr[:: self.time_steps]))
+        return bool(((self.roots >= rank_offsets[rank]) & (self.roots < rank_offsets[rank + 1])).all())
 
     def model_of(self, rank: int, step: int) -> int:
         """The model that `rank` trains at `step`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from torch import Tensor
@@ -109,6 +110,14 @@ class _Requests:
     positions: np.ndarray
 
 
+def _read_at(blocks: Sequence[Block], rank_offsets: np.ndarray) -> list[int]:
+    """How many distinct sources of `blocks` are at home on each rank; rank_offsets: int64[ranks + 1]."""
+    read = np.zeros(int(rank_offsets[-1]), bool)
+    for block in blocks:
+        read[block.src] = True
+    return [int(np.count_nonzero(read[first:end])) for first, end in pairwise(rank_offsets)]
+
+
 class Partial(ComputedRowsMode):
     """The matrix of the layer holds what every rank's share of each destination combines to."""
 
@@ -174,7 +183,6 @@ class Partial(ComputedRowsMode):
         """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
         rank, layer = self.ctx.rank, self.layer
         width = layer.partial_width * layer.bias.element_size()
-        first, end = self.ctx.local_range
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
             block = micro_batch.block(self.number)
             requests = self._requests(block)
@@ -189,13 +197,12 @@ class Partial(ComputedRowsMode):
                 request = RowRequest(np.unique(np.concatenate(named)), self.ctx.rank_offsets, rank)
                 sent = layer.sent_width * layer.bias.element_size()
                 traffic.add_request(rank, request.remote_counts, self._inputs_id_bytes, "activations", sent, sent)
-            # Which local rows any rank's blocks read.
-            read = np.zeros(end - first, bool)
-            for minibatch in minibatches:
-                src = minibatch.micro_batches[number].block(self.number).src
-                read[src[(src >= first) & (src < end)] - first] = True
-            traffic.add_rows(rank, "local", int(read.sum()))
             traffic.add_rows(rank, "remote", len(requests.destinations))
+            # Which of their rows the ranks read for all blocks: counted once for all.
+            if rank == 0:
+                blocks = [each.micro_batches[number].block(self.number) for each in minibatches]
+                for owner, count in enumerate(_read_at(blocks, self.ctx.rank_offsets)):
+                    traffic.add_rows(owner, "local", count)
 
     def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
