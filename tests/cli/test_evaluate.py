@@ -75,6 +75,8 @@ def test_another_graph_is_noted(small_data, finished_run, tmp_path, capsys):
     write_dataset(tmp_path / "train", unlisted, np.zeros(100, np.int32), 1, method="test", figures={}, seed=0)
     found = evaluated(capsys, tmp_path / "train", finished_run.path, "--log-level", "error")
     assert (found["val"], found["test"]) == (None, None)
+    assert main(["evaluate", str(tmp_path / "train"), str(finished_run.path), "--log-level", "error"]) == 0
+    assert "nothing to score in val and test; import the graph again with --splits" in capsys.readouterr().out
 
 
 def test_every_model_of_a_run_of_several(small_data, tmp_path, capsys):

@@ -19,6 +19,8 @@ from leapmpi.system.allocator import without_collection
 
 HELP = "score the weights of a run again"
 
+_NOTHING = "nothing to score in val and test; import the graph again with --splits, or --split-edges for tasks of edges"
+
 _SETTINGS = (
     *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
     *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
@@ -116,11 +118,11 @@ def _json(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
 
 def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
     metrics = outcome.get("metrics") or {outcome["metric"]: {split: outcome[split] for split in ("val", "test")}}
-    scores = "  ".join(f"{name} {scores_text(each) or 'no vertices to score'}" for name, each in metrics.items())
+    scores = "  ".join(f"{name} {scores_text(each) or _NOTHING}" for name, each in metrics.items())
     named = "" if number is None else f"model {number}  "
     lines = [f"{named}{weights} weights (epoch {outcome['epoch']})  {scores}"]
 
     # A table for each split.
     for split, found in outcome.get("classes", {}).items():
-        lines += ["", split, class_table(found, outcome.get("class_names")) if found else "no vertices to score"]
+        lines += ["", split, class_table(found, outcome.get("class_names")) if found else "nothing to score"]
     return "\n".join(lines)
