@@ -27,11 +27,14 @@ class RowRequest:
         ranks = len(rank_offsets) - 1
 
         # Sort stably by home rank; cached rows come last, as if at home on one rank more.
-        home = home_of(ids, rank_offsets).astype(np.uint16)
-        if slots is not None:
-            home[slots >= 0] = ranks
-        order = np.argsort(home, kind="stable")
-        counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
+        if ranks == 1 and slots is None:
+            order, counts = np.arange(len(ids)), np.array([len(ids), 0])
+        else:
+            home = home_of(ids, rank_offsets).astype(np.uint16)
+            if slots is not None:
+                home[slots >= 0] = ranks
+            order = np.argsort(home, kind="stable")
+            counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
         begin = int(counts[:rank].sum())
         end = begin + int(counts[rank])
         cached = len(ids) - int(counts[ranks])

@@ -13,10 +13,15 @@ import numpy as np
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.inference.own_lists import OwnLists
+from leapmpi.system.intrinsics import prefetch
 from leapmpi.system.jit import compiled
 
 _ATTEMPTS = 12
 """How often chunks are made smaller because of the rows that other ranks ask for."""
+
+
+_AHEAD = 32
+"""Sources between asking for the mark of one and reading it."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,15 @@ def _read(v, indptr, indices, first, end, seen, chunk):
     """How many sources `v` adds to those of `chunk`, and how many of them lie outside first..end-1; marks them."""
     new, far = np.int64(seen[v] != chunk), np.int64(0)
     seen[v] = chunk
+    # No branch depends on the marks: processors could not predict it.
     for e in range(indptr[v], indptr[v + 1]):
+        if e + _AHEAD < len(indices):
+            prefetch(seen, np.intp(indices[e + _AHEAD]))
         u = indices[e]
-        if seen[u] != chunk:
-            seen[u] = chunk
-            new += 1
-            far += np.int64(u < first or u >= end)
+        unseen = np.int64(seen[u] != chunk)
+        seen[u] = chunk
+        new += unseen
+        far += unseen & (np.int64(u < first) | np.int64(u >= end))
     return new, far
 
 

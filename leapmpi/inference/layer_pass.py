@@ -74,7 +74,9 @@ def project_own_rows(
         with ctx.phases("compute"):
             names = torch.zeros(len(chosen), dtype=torch.int64, device=ctx.device)
             z = layer.project_source(layer.prefix(rows.to(layer.bias.dtype), names, None))
-            out[chosen - first] = z.cpu().numpy()
+            # Rows of consecutive vertices are copied as one.
+            whole = chosen[-1] - chosen[0] == len(chosen) - 1
+            out[slice(chosen[0] - first, chosen[-1] + 1 - first) if whole else chosen - first] = z.cpu().numpy()
 
 
 def run_layer(
