@@ -106,9 +106,9 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
     # Limits of the declaration.
     is_code = bool(setting.limits.get("code")) and names_code(checked)
     if not is_code and (choices := setting.choices()) and checked not in choices:
-        raise ConfigError(
-            f"{where}: unknown {setting.key.replace('.name', '')} {checked!r}; {nearest(checked, choices)}"
-        )
+        section, _, name = setting.key.partition(".")
+        kind = section if name == "name" else "value"
+        raise ConfigError(f"{where}: unknown {kind} {checked!r}; {nearest(checked, choices)}")
     if setting.type in (int, float):
         _check_limits(setting.limits, checked, where)
     if check := setting.limits.get("check"):

@@ -35,6 +35,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
+from leapmpi.sampling.edge_lookup import uses_times
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.disaggregated.checks import check_roles
@@ -164,6 +165,7 @@ def check_settings(config: Config, world: World) -> Dataset:
             "batches with depcomm, depcache or hybrid"
         )
     check_topology(config, dataset)
+    uses_times(config, dataset)
     if not dataset.feature_dim:
         check_learned(config)
     return dataset

@@ -113,7 +113,7 @@ def test_values_need_to_fit_together_only_when_all_sources_are_heard(tmp_path):
         ("[train]\nbatch_size = 0", "train.batch_size: 0 is too small; the least is 1"),
         ("[train]\nbatch_size = 9223372036854775808", "is too large; it must be less than 9223372036854775808"),
         ("[train]\nbatch_size = 1" + "0" * 400, "is too large; it must be less than 9223372036854775808"),
-        ("[train]\noptimizer = 'adm'", "unknown train.optimizer 'adm'; did you mean 'adam'?"),
+        ("[train]\noptimizer = 'adm'", "train.optimizer: unknown value 'adm'; did you mean 'adam'?"),
         ("[run]\nthreads = 100000", "run.threads: 100000 is too large; it must be less than 1025"),
         ("[run]\nfolder = [1]", "run.folder: [1] is not text"),
         ('[run]\nfolder = "a\\u0000b"', "holds characters that are no text"),

@@ -176,8 +176,12 @@ BODY
             "return self.b(self.n(h), edge_index)",
             r"n \(BatchNorm1d\) gives a vertex",
         ),
-        ("", "return self.b(h + torch.rand_like(h), edge_index)", r"drawn by rand_like in forward \(Net\)"),
-        ("", "return self.b(h - h.mean(0), edge_index)", r"b \(Mean\) gives a vertex other values"),
+        (
+            "",
+            "return self.b(h + torch.rand_like(h), edge_index)",
+            r"time steps: numbers are drawn by rand_like in forward \(Net\) \(the",
+        ),
+        ("", "return self.b(h - h.mean(0), edge_index)", r"forward \(Net\) gives a vertex other values"),
     ],
 )
 def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):

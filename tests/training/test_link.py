@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 
 from data_prep.assembly.edge_splits.split_edges import split_edges
+from leapmpi import train
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -175,6 +176,18 @@ def test_early_stop_needs_edges_held_back(tmp_path):
         check_settings(config, start(threads=1, comm=MPI.COMM_SELF))
 
 
+def test_where_no_edge_is_held_back_it_is_said_how_some_are(tmp_path, capfd):
+    graph = datasets.make_graph(datasets.LABELS[0])
+    write_dataset(
+        tmp_path / "data", graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0
+    )  # its vertices have splits
+    config = Config.from_values({**SETTINGS, "data": str(tmp_path / "data"), "run.folder": str(tmp_path / "run")})
+    train(config.replaced({"train.epochs": 1}))
+    output = "".join(capfd.readouterr())
+    assert "no validation edges: the last epoch counts as the best; leapmpi-prep partition --split-edges" in output
+    assert "ranked against" not in output
+
+
 def test_edges_are_ranked_among_the_pairs_that_the_source_gives(folder, tmp_path):
     whole = replace(datasets.make_graph(datasets.LABELS[0]), attributes={"directed": True})
     graph = split_edges(whole, (0.9, 0.05, 0.05), 1)
@@ -184,6 +197,7 @@ def test_edges_are_ranked_among_the_pairs_that_the_source_gives(folder, tmp_path
     write_dataset(tmp_path / "data", graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0)
     trainer = trainer_of(tmp_path / "data", **{"link.eval_negatives": "auto"})
     scorer = trainer.evaluator
+    assert scorer.ranked_against == "100 drawn vertices in val and given negatives in test"
     scorer.scores()
     with torch.no_grad():
         rows = embeddings(trainer, scorer.ctx.sampler, DrawKey(VAL, 0, 0, 0), np.arange(datasets.VERTICES)).numpy()

@@ -106,7 +106,7 @@ def _difference(a: Tensor, b: Tensor) -> float:
 
 
 def _first_that_differs(whole: Passage, parts: Sequence[Passage]) -> str | None:
-    """The first module whose rows of the same vertices are not the same."""
+    """The first module that gives rows of the same vertices, or runs others on them, that are not the same."""
     for part in parts:
         assert whole.seen is not None
         assert part.seen is not None
@@ -123,7 +123,9 @@ def _first_that_differs(whole: Passage, parts: Sequence[Passage]) -> str | None:
 
 def _sentence(model: OwnModel, differs: float, guilty: str | None, random: list[str]) -> str:
     """What was found, and what follows from it."""
-    reasons = [f"{guilty} gives a vertex other values among other vertices"] if guilty else []
+    # A module that draws numbers gives other values for that reason.
+    explained = any(each.endswith(f" in {guilty}") for each in random)
+    reasons = [f"{guilty} gives a vertex other values among other vertices"] if guilty and not explained else []
     reasons += [f"numbers are drawn by {', '.join(random)}"] if random else []
     why = "; ".join(reasons) or "forward itself reads other rows of the batch"
     return (

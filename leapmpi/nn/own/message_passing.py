@@ -52,12 +52,11 @@ class MessagePassings:
 
     def _enters(self, name: str, module: nn.Module, args: tuple) -> None:
         if self.passage is not None:
-            self.passage.names.append(name)
+            self.passage.enter(name, args)
 
     def _leaves(self, module: nn.Module, args: tuple, out: Any) -> None:
         if self.passage is not None:
-            self.passage.see(out)
-            self.passage.names.pop()
+            self.passage.leave(out)
 
     def _passes(self, module: nn.Module, inputs: tuple) -> None:
         if self.passage is not None:

@@ -63,7 +63,7 @@ class Passage(TorchFunctionMode):
         self.edges: Tensor | None = None
         """The edge_index that messages are being passed along."""
         self.seen: list[tuple[str, Tensor, Tensor]] | None = None
-        """What modules gave, from the innermost on, where that is asked for: their name, vertices and rows."""
+        """What modules gave, and gave others to run on, where that is asked for: their name, vertices and rows."""
         self.odd: dict[str, str] = {}
         """Where, in a run that is noted, values first were nan or infinite."""
         self._dropouts = 0
@@ -103,15 +103,29 @@ class Passage(TorchFunctionMode):
             args, kwargs = self.shortened(args, level), self.shortened(kwargs, level)
         return self.marked(func(*args, **kwargs), level)
 
-    def see(self, out: Any) -> None:
-        """Note what the module that is being run gave, if that is rows of vertices that are its final ones."""
-        if self.seen is None or not isinstance(out, Tensor) or not out.dim() or out.size(0) not in self.rows:
+    def enter(self, name: str, args: tuple) -> None:
+        """A module begins to run. What it is given is noted as that of the module that runs it."""
+        if self.names and args:
+            self._notice(args[0][0] if isinstance(args[0], tuple) and args[0] else args[0])
+        self.names.append(name)
+
+    def leave(self, out: Any) -> None:
+        """The module that is being run has given `out`."""
+        self._notice(out)
+        self.names.pop()
+
+    def _notice(self, rows: Any) -> None:
+        """Note `rows` as what the innermost module gave, where that is asked for and they are final ones of vertices.
+
+        What a layer computes is the layer's own, unless a normalisation inside it does.
+        """
+        if self.seen is None or not isinstance(rows, Tensor) or not rows.dim() or rows.size(0) not in self.rows:
             return
         # Inside message passing on a square graph, only destinations have got their messages.
-        count = min(len(out), self.graphs[self.calls].n_dst) if self.inside else len(out)
-        # What a layer computes is the layer's own, unless it is a normalisation inside it.
-        name = self.names[self.outer] if self.inside and "Norm" not in self.names[-1] else self.names[-1]
-        self.seen.append((name, self.vertices[:count], out.detach()[:count]))
+        within = self.inside and len(self.names) > self.outer
+        count = min(len(rows), self.graphs[self.calls].n_dst) if within else len(rows)
+        name = self.names[self.outer] if within and "Norm" not in self.names[-1] else self.names[-1]
+        self.seen.append((name, self.vertices[:count], rows.detach()[:count]))
 
     def marked(self, out: Any, level: int) -> Any:
         """`out`, known to hold the rows of `level` where it is a tensor of as many, or several."""

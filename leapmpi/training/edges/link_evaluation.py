@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from leapmpi.config.link import ALL, AUTO, GIVEN
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, enumeration
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
@@ -46,6 +46,15 @@ class LinkEvaluator(EdgeEvaluator):
         self._uniform = NEGATIVES.load("uniform").NEGATIVES(Candidates(topology))
         self._given = given_negatives(config, self.held_back)
         self._vertices = self._needed(self.edges)
+
+    @property
+    def ranked_against(self) -> str:
+        """What an edge is ranked against, in words: 'given negatives in val and 100 drawn vertices in test'."""
+        drawn = "all vertices" if self._all else f"{self._count} drawn vertices"
+        by_split = {name: "given negatives" if name in self._given else drawn for name in self.edges if self.size(name)}
+        if len(set(by_split.values())) < 2:
+            return next(iter(by_split.values()), "")
+        return enumeration([f"{kind} in {name}" for name, kind in by_split.items()])
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""

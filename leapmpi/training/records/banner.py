@@ -30,6 +30,7 @@ from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.disaggregated.loading import LoadedByRole
+from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.setup import direct_path
 from leapmpi.training.trainer import Trainer
 
@@ -139,6 +140,16 @@ def _plan(trainer: Trainer) -> str:
     )
 
 
+def about_no_validation(trainer: Trainer) -> str:
+    """'no validation edges: the last epoch counts as the best', and how some are held back."""
+    task = trainer.ctx.task
+    mend = ""
+    if isinstance(task, EdgeTask):
+        flag = "--split-edges" if task.draws_negatives else "--split-edge-labels"
+        mend = f"; leapmpi-prep partition {flag} .9,.05,.05 holds some back"
+    return f"no validation {task.roots}: the last epoch counts as the best{mend}"
+
+
 def about_early_stop(trainer: Trainer) -> str:
     """'5 evaluations without a better accuracy on the validation vertices'."""
     limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
@@ -159,10 +170,12 @@ def _edges(trainer: Trainer) -> list[str]:
     if not task.draws_negatives:
         return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
     where = "at home with the edge's source" if link.negatives_at == "home" else "anywhere"
+    assert isinstance(trainer.evaluator, LinkEvaluator), "edges are ranked"
+    against = f"; ranked against {trainer.evaluator.ranked_against}" if any(sizes) else ""
     return [
         f"{splits}, held back; scorer "
         f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
-        f"each, {where}; ranked against {link.eval_negatives}; a batch's own edges {own}"
+        f"each, {where}{against}; a batch's own edges {own}"
     ]
 
 

@@ -147,8 +147,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
             *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG),
         )
     if not trainer.evaluator.size("val"):
-        roots = loaded.ctx.task.roots
-        log.info("no validation %s: the last epoch counts as the best", roots)
+        log.info(banner.about_no_validation(trainer))
 
     # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
