@@ -31,7 +31,8 @@ class ChunkBytes:
     destination: int
     edge: int
     source: int
-    """A distinct vertex that is read; destinations count too."""
+    """A distinct vertex that is read; destinations count too. Where it takes none, those of this rank are not counted.
+    """
     remote: int
     """A source at home on another rank."""
     sent: int
@@ -68,6 +69,18 @@ class Chunks:
 
 
 @compiled
+def _read_remote(v, indptr, indices, first, end, seen, chunk):
+    """How many sources outside of first..end-1 `v` adds to those of `chunk`; marks them."""
+    far = np.int64(0)
+    for e in range(indptr[v], indptr[v + 1]):
+        u = indices[e]
+        if u < first or u >= end:
+            far += np.int64(seen[u] != chunk)
+            seen[u] = chunk
+    return far
+
+
+@compiled
 def _read(v, indptr, indices, first, end, seen, chunk):
     """How many sources `v` adds to those of `chunk`, and how many of them lie outside first..end-1; marks them."""
     new, far = np.int64(seen[v] != chunk), np.int64(0)
@@ -95,7 +108,10 @@ def _next_chunk(destinations, begin, indptr, indices, first, end, seen, chunk, e
     for i in range(begin, len(destinations)):
         v = destinations[i]
         degree = indptr[v + 1] - indptr[v]
-        new, far = _read(v, indptr, indices, first, end, seen, chunk)
+        if each[2]:
+            new, far = _read(v, indptr, indices, first, end, seen, chunk)
+        else:
+            new, far = np.int64(0), _read_remote(v, indptr, indices, first, end, seen, chunk)
         size = (counts[0] + 1) * each[0] + (counts[1] + degree) * each[1] + (counts[2] + new) * each[2]
         if i > begin and size + (counts[3] + far) * each[3] > limit:
             return i

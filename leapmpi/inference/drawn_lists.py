@@ -28,6 +28,11 @@ class DrawnLists(OwnLists):
     degrees: np.ndarray | None = None
     """int64[lists]: in-degrees in the graph."""
 
+    def in_degrees(self, first: int, end: int) -> np.ndarray:
+        """See OwnLists."""
+        assert self.degrees is not None, "`drawn_lists` gives them"
+        return self.degrees[first:end]
+
     def completed(self, block: Block) -> Block:
         """`block` with the in-degrees of its sources in the graph."""
         assert self.degrees is not None, "`drawn_lists` gives them"

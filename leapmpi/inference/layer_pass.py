@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from leapmpi.engine.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.row_exchange import RowExchange
+from leapmpi.inference.addressed_rows import AddressedRows
 from leapmpi.inference.chunks import Chunks
 from leapmpi.inference.layer_plan import PROJECTED, LayerPlan, runs_whole
 from leapmpi.inference.own_lists import OwnLists
@@ -21,6 +23,7 @@ from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.runs.progress_line import step
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.sampler import Sampler
 
 SLICE_BYTES = 4 << 20
 """Bytes of rows that are multiplied at a time."""
@@ -33,8 +36,13 @@ class BlockSource:
     """Blocks of chunks, with all in-neighbours and what edges carry. The block of a single chunk is kept."""
 
     def __init__(self, ctx: RankContext, lists: OwnLists) -> None:
-        self.ctx, self.lists, self.sampler = ctx, lists, lists.sampler(ctx)
+        self.ctx, self.lists = ctx, lists
         self._kept: tuple[np.ndarray, Block, BlockTensors] | None = None
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """What takes all in-neighbours."""
+        return self.lists.sampler(self.ctx)
 
     def of(self, destinations: np.ndarray, alone: bool) -> tuple[Block, BlockTensors]:
         """The block of `destinations` (int64), which are all of the layer if `alone`. Local."""
@@ -96,20 +104,69 @@ def run_layer(
     where the chunk stands in `destinations`, its block, and float[n, out].
     """
     number = [*ctx.model.layers].index(plan.layer) + 1
+    addressed = AddressedRows(ctx, blocks.lists, sources) if plan.by_number else None
     with step(f"layer {number} of {len(ctx.model.layers)}", chunks.rounds, "chunks") as shown:
-        for chunk in chunks:
+        for place, chunk in enumerate(chunks):
             with round():
                 chosen = destinations[chunk]
-                block, tensors = blocks.of(chosen, alone=chunks.rounds == 1)
-                exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
-                with ctx.phases("exchange"):
-                    exchange.begin()
-                    exchange.wait()
-                if len(chosen):
-                    write(chunk, tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange))
+                if addressed:
+                    remote = int(chunks.counts[place, 3]) if place < len(chunks.counts) else 0
+                    found = _found_by_number(ctx, plan, addressed, inputs, chosen, remote)
+                else:
+                    found = _numbered_anew(ctx, plan, blocks, inputs, sources, chosen, chunks.rounds == 1)
+                if found:
+                    write(chunk, *found)
                 # Buffers are lent to the next chunk only when nothing is left of this one.
-                del exchange, block, tensors
+                del found
             shown.advance(1)
+
+
+def _numbered_anew(
+    ctx: RankContext,
+    plan: LayerPlan,
+    blocks: BlockSource,
+    inputs: FeatureFetcher,
+    sources: FeatureFetcher,
+    chosen: np.ndarray,
+    alone: bool,
+) -> tuple[BlockTensors, Tensor] | None:
+    """The block of a chunk, the vertices `chosen`, and its output rows; None where there are none. Collective.
+
+    alone: whether there is no other chunk.
+    """
+    block, tensors = blocks.of(chosen, alone)
+    exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
+    with ctx.phases("exchange"):
+        exchange.begin()
+        exchange.wait()
+    return (tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange)) if len(chosen) else None
+
+
+def _found_by_number(
+    ctx: RankContext,
+    plan: LayerPlan,
+    addressed: AddressedRows,
+    inputs: FeatureFetcher,
+    chosen: np.ndarray,
+    count: int,
+) -> tuple[BlockTensors, Tensor] | None:
+    """As `_numbered_anew`, of rows that are found by number, `count` of them on other ranks. Collective."""
+    with ctx.phases("sample"):
+        remote = addressed.remote(chosen, count)
+    exchange = addressed.fetcher.prepare(addressed.lists.ids(remote), exact=True, scattered=True)
+    with ctx.phases("exchange"):
+        exchange.begin()
+        exchange.wait()
+    if not len(chosen):
+        return None
+    with ctx.phases("sample"):
+        block = addressed.block(chosen)
+    rows = addressed.rows(chosen, remote, exchange.unpack())
+    with ctx.phases("compute"):
+        if plan.form != PROJECTED:
+            return block, from_rows(plan, block, rows)
+        own = inputs.local(chosen, scattered=plan.layer.norm is None)
+        return block, from_sources(plan.layer, block, own, rows)
 
 
 def _outputs(

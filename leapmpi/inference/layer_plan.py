@@ -27,6 +27,9 @@ SOURCE = 112
 EDGE = 44
 """Bytes of the numbers and the weight of an edge: in the sampler, the block and the sums."""
 
+NUMBERED_EDGE = 28
+"""The same where rows are found by number: in the block and the sums alone."""
+
 REQUESTED, ANSWERED = 24, 16
 """Bytes of the ids of a row that this rank requests, and of one that others request of it."""
 
@@ -44,6 +47,13 @@ class LayerPlan:
     """Whether rows are multiplied before they are combined."""
     in_place: bool
     """Whether rows are read where they lie, and none is copied for a chunk."""
+    by_number: bool = False
+    """Whether they are found there by the numbers of a rank's lists (addressed_rows.py). May differ by rank."""
+
+    @property
+    def multiplies_sources(self) -> bool:
+        """Whether each chunk multiplies the rows of all of its sources."""
+        return self.form == RAW and self.projects_first
 
     @property
     def travels(self) -> int:
@@ -60,14 +70,16 @@ class LayerPlan:
         # A copy of each row, and where layers are not linear their messages.
         copies = 0 if self.in_place else 3 if layer.linear else 6
         own = 0 if self.in_place and self.form == PROJECTED else 2
+        numbers = (NUMBERED_EDGE, 0) if self.by_number else (EDGE, SOURCE)
+        of_source = 0 if self.by_number else copies * max(self.width, self.travels) + 2 * heads
         of_head = 0 if head is None else 2 * head.width + 2 * len(head.bias)
         carried = 0
         if "edge_features" in layer.edge_data and ctx.edge_features is not None:
             carried = 2 * ctx.edge_features.shard.width + 4 * max(self.width, layer.in_dim)
         return ChunkBytes(
             destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.own_width + of_head),
-            edge=EDGE + number * (6 * heads + carried),
-            source=SOURCE + number * (copies * max(self.width, self.travels) + 2 * heads),
+            edge=numbers[0] + number * (6 * heads + carried),
+            source=numbers[1] + number * of_source,
             remote=REQUESTED + sent_row,
             sent=ANSWERED + sent_row,
         )

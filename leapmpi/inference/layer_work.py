@@ -19,6 +19,9 @@ FEATURES = "features"
 LOOK_UPS = 8
 """Bytes for each vertex that a list names, of what counts chunks and numbers the sources of a block."""
 
+ADDRESSES = 20
+"""Bytes for each vertex that a list names, of what finds rows by number."""
+
 PER_VERTEX = 16
 """Bytes for each own vertex: its id, and its number while chunks are cut."""
 
@@ -70,4 +73,5 @@ def expectation(works: Sequence[LayerWork], id_bytes: int, own: int, numbered: i
     most = max(works, key=lambda each: each.held * (not on_disk) + each.chunks.bytes)
     held = 0 if on_disk else most.held
     sent = {kind: count for kind, count in received.items() if count}
-    return Expectation(sent, held, most.chunks.bytes, LOOK_UPS * numbered + PER_VERTEX * own)
+    of_number = LOOK_UPS + ADDRESSES * any(work.plan.by_number for work in works)
+    return Expectation(sent, held, most.chunks.bytes, of_number * numbered + PER_VERTEX * own)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
+from leapmpi.inference.addressed_rows import reads_by_number
 from leapmpi.inference.chunks import ChunkBytes, Chunks, cut
 from leapmpi.inference.closure import ListsOf, Needed, needed_by_layer
 from leapmpi.inference.layer_pass import BlockSource, Round, project_own_rows, run_layer
@@ -150,6 +151,8 @@ class LayerwiseInference:
             widths = [layers[each].out_dim for each in range(lowest, number)]
             inputs = self.ctx.features if number == 0 else self.fetcher(np.empty((1, widths[-1]), self.dtype))
             plan = plan_of(self.ctx, number, inputs)
+            lists, _, destinations = needed[number]
+            plan = replace(plan, by_number=reads_by_number(plan, lists, destinations))
             row_bytes = plan.width * size if plan.form == PROJECTED else inputs.shard.row_bytes
             each = plan.chunk_bytes(self.ctx, size, row_bytes, head if last else None)
 
@@ -158,7 +161,6 @@ class LayerwiseInference:
             columns += plan.width if plan.form == PROJECTED else 0
             answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:]) if last else 0
             held = self.own * columns * size + answers
-            lists, _, destinations = needed[number]
             chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
             seconds = time.perf_counter() - begun
             works.append(LayerWork(number, plan, needed[number], chunks, held, row_bytes, seconds))

@@ -52,6 +52,10 @@ class OwnLists:
         """int64[k]: the ids in the dataset of vertices with these numbers (int64[k])."""
         return numbers if self.shard is None else self.shard.ids_of(numbers)
 
+    def in_degrees(self, first: int, end: int) -> np.ndarray:
+        """int64[k]: in-degrees in the graph of the vertices with the numbers `first` to `end` (exclusive)."""
+        return np.diff(self.topology.indptr[first : end + 1])
+
     def sampler(self, ctx: RankContext) -> Sampler:
         """What takes all in-neighbours, for `block`."""
         takes_all = NodeWiseSampler(self.topology, (ALL,), ctx.sampler.threads)

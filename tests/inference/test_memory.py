@@ -17,7 +17,7 @@ from leapmpi.training.setup import load, open_for_training
 from tests.support.allocations import Allocations
 
 VERTICES, DEGREE, CHUNK = 3000, 12, 2_000_000
-PER_VERTEX = 24
+PER_VERTEX = 44
 """Bytes for each vertex of the graph: what the sampler and the cutting of chunks look up."""
 
 

@@ -9,6 +9,7 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.inference import layerwise
+from leapmpi.inference.addressed_rows import reads_by_number
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.phase_timers import PhaseTimers
@@ -99,6 +100,18 @@ def test_ranks_without_wanted_vertices_serve_the_others(world, base):
     found = inference_for(ctx, topology).outputs(wanted)
     assert found.shape == (len(wanted), 5)
     np.testing.assert_allclose(found, every[len(own) - len(wanted) :], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("sage", False), ("sage", True), ("gin", True)])
+def test_rows_found_by_number_give_the_bits_of_rows_that_chunks_number(name, kept, world, base, monkeypatch):
+    _, ctx, topology = loaded(world, base, name, "single", "float32", kept, **{"model.hidden": 20})
+    own, ways = np.arange(*ctx.local_range), []
+    monkeypatch.setattr(layerwise, "CHUNK_BYTES", 60_000)
+    monkeypatch.setattr(layerwise, "reads_by_number", lambda *given: ways.append(reads_by_number(*given)) or ways[-1])
+    by_number = inference_for(ctx, topology).outputs(own)
+    monkeypatch.setattr(layerwise, "reads_by_number", lambda *_: False)
+    assert any(ways)
+    np.testing.assert_array_equal(by_number, inference_for(ctx, topology).outputs(own))
 
 
 def test_bytes_are_those_that_were_expected(world, base):
