@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from leapmpi.device import draws
 from leapmpi.device.device_frontier import DeviceFrontier, DeviceTopology
 from leapmpi.device.hashing import signed
+from leapmpi.device.weighted_draws import Destinations, DeviceDrawn, Walks, by_source_weight, by_walks
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.sampling.block import Block
@@ -24,44 +25,90 @@ from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.samplers.labor_0 import Labor0
+from leapmpi.sampling.samplers.random_walk import RandomWalk
+from leapmpi.sampling.samplers.weighted import Weighted
 from leapmpi.sampling.samplers.with_replacement import WithReplacement
 from leapmpi.sampling.source_numbers import law_of
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
-
-class Destinations(NamedTuple):
-    """Those of a hop, int64[n] each: vertices, original ids, in-degrees."""
-
-    vertices: Tensor
-    original: Tensor
-    degree: Tensor
+DeviceDraw = Callable[[DrawKey, int, Destinations], DeviceDrawn]
 
 
-DeviceDraw = Callable[[DrawKey, int, Destinations], draws.Positions]
+def _at_positions(
+    kernel: Callable[[DrawKey, int, Destinations], draws.Positions], topology: DeviceTopology
+) -> DeviceDraw:
+    """The draw whose neighbours stand where `kernel` says, without weights."""
 
-
-def device_draw(sampler: Sampler, topology: DeviceTopology) -> DeviceDraw | None:
-    """How destinations of a hop draw on the device what `sampler` draws; None for one without such a form."""
-    if type(sampler) is Labor0:
-        return partial(_labor_0, sampler, topology)
-    kernels = {NodeWiseSampler: draws.node_wise, WithReplacement: draws.with_replacement}
-    kernel = kernels.get(type(sampler))
-    if kernel is None or not isinstance(sampler, HopSampler):
-        return None
-    fanouts = sampler.fanouts
-
-    def draw(key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
-        return kernel(signed(fold(key_hash(key), hop)), to.original, to.degree, fanouts[hop])
+    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
+        indptr, positions = kernel(key, hop, to)
+        start = topology.indptr[to.vertices].repeat_interleave(indptr.diff())
+        return DeviceDrawn(indptr, topology.indices[start + positions])
 
     return draw
 
 
-def _labor_0(sampler: Labor0, topology: DeviceTopology, key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
-    options, fanout = sampler.options, sampler.fanouts[hop]
-    law = law_of(key, hop, options.same_in_layers, options.kept_batches)
-    fixed = options.fixed_size or fanout == ALL
-    kernel = draws.smallest_numbers if fixed else draws.numbers_below
-    return kernel(law, topology, to.vertices, to.degree, fanout)
+def _by_position(kernel: Callable[..., draws.Positions], sampler: HopSampler, topology: DeviceTopology) -> DeviceDraw:
+    def positions(key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
+        return kernel(_hashed(key, hop), to.original, to.degree, sampler.fanouts[hop])
+
+    return _at_positions(positions, topology)
+
+
+def _labor_0(sampler: Labor0, topology: DeviceTopology) -> DeviceDraw:
+    options = sampler.options
+
+    def positions(key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
+        fanout, law = sampler.fanouts[hop], law_of(key, hop, options.same_in_layers, options.kept_batches)
+        fixed = options.fixed_size or fanout == ALL
+        kernel = draws.smallest_numbers if fixed else draws.numbers_below
+        return kernel(law, topology, to.vertices, to.degree, fanout)
+
+    return _at_positions(positions, topology)
+
+
+def _weighted(sampler: Weighted, topology: DeviceTopology) -> DeviceDraw:
+    assert sampler.source_weight is not None, "edges have no weights"
+    weights = torch.from_numpy(sampler.source_weight).to(topology.device)
+
+    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
+        fanout = sampler.fanouts[hop]
+        return by_source_weight(_hashed(key, hop), topology, weights, to, fanout, sampler.row_normalise)
+
+    return draw
+
+
+def _random_walk(sampler: RandomWalk, topology: DeviceTopology) -> DeviceDraw:
+    walks = Walks(sampler.options.walks, sampler.options.steps, signed(sampler.stop))
+
+    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
+        return by_walks(_hashed(key, hop), topology, walks, to, sampler.fanouts[hop])
+
+    return draw
+
+
+def _hashed(key: DrawKey, hop: int) -> int:
+    return signed(fold(key_hash(key), hop))
+
+
+_DRAWS: dict[type, Callable[[Any, DeviceTopology], DeviceDraw]] = {
+    NodeWiseSampler: partial(_by_position, draws.node_wise),
+    WithReplacement: partial(_by_position, draws.with_replacement),
+    Labor0: _labor_0,
+    Weighted: _weighted,
+    RandomWalk: _random_walk,
+}
+"""How destinations of a hop draw on the device what a sampler draws, by its type."""
+
+
+class _Hop(NamedTuple):
+    """What was drawn at a hop: numbers of destinations and sources, and arrays on the device as in a block."""
+
+    hop: int
+    n_dst: int
+    n_src: int
+    indptr: Tensor
+    indices: Tensor
+    weight: Tensor | None
 
 
 class DeviceSampler(HopSampler):
@@ -71,9 +118,7 @@ class DeviceSampler(HopSampler):
         super().__init__(Setup(inner.topology, inner.fanouts, np.empty(0, np.int64), 0, inner.threads))
         self.inner, self.on_device = inner, topology
         self.family, self.weighted, self.leaves_edges_out = inner.family, inner.weighted, inner.leaves_edges_out
-        found = device_draw(inner, topology)
-        assert found is not None, "the sampler has a form on the device"
-        self._positions = found
+        self._draw = _DRAWS[type(inner)](inner, topology)
         self._reached = DeviceFrontier(topology)
 
     @property
@@ -98,10 +143,9 @@ class DeviceSampler(HopSampler):
             for hop in range(len(self.fanouts)):
                 n_dst = reached.count
                 to = Destinations(reached.src, reached.original, reached.degree)
-                indptr, positions = self._positions(key, hop, to)
-                start = self.on_device.indptr[to.vertices].repeat_interleave(indptr.diff())
-                indices = reached.add(self.on_device.indices[start + positions])
-                hops.append((hop, n_dst, reached.count, indptr, indices))
+                drawn = self._draw(key, hop, to)
+                indices = reached.add(drawn.sources)
+                hops.append(_Hop(hop, n_dst, reached.count, drawn.indptr, indices, drawn.weight))
             src, original, degree = reached.src, reached.original, reached.degree
         finally:
             reached.clear()
@@ -109,23 +153,26 @@ class DeviceSampler(HopSampler):
         return [_block(each, host, (original, degree)) for each in hops]
 
 
-def _block(found: tuple[int, int, int, Tensor, Tensor], host: list[np.ndarray], names: tuple[Tensor, Tensor]) -> Block:
+def _block(found: _Hop, host: list[np.ndarray], names: tuple[Tensor, Tensor]) -> Block:
     """The block of a hop: its arrays on the host, and the same on the device."""
-    hop, n_dst, n_src, indptr, indices = found
+    hop, n_dst, n_src, indptr, indices, weight = found
     numbers = indices if on_host(indices.device) else indices.long()
     original, degree = (each[:n_src] for each in names)
-    tensors = BlockTensors(hop, n_dst, Edges(indptr, numbers, n_src), original, degree, None)
+    tensors = BlockTensors(hop, n_dst, Edges(indptr, numbers, n_src), original, degree, weight)
     src, of_original, of_degree = (each[:n_src] for each in host)
     arrays = indptr.cpu().numpy(), indices.cpu().numpy(), of_original, of_degree
-    return Block(hop, n_dst, src, *arrays, tensors=tensors)
+    return Block(hop, n_dst, src, *arrays, None if weight is None else weight.cpu().numpy(), tensors=tensors)
 
 
 def on_device(sampler: Sampler, device: torch.device, room: float) -> Sampler:
     """`sampler`, or one that draws the same on `device`, where it has a form there and its topology fits `room`."""
     if on_host(device) or sampler.sharded or not isinstance(sampler, HopSampler):
         return sampler
-    if sampler.topology.edge_weight is not None or DeviceTopology.needed_bytes(sampler.topology) > room:
+    if type(sampler) not in _DRAWS or sampler.topology.edge_weight is not None:
         return sampler
-    if type(sampler) not in (NodeWiseSampler, WithReplacement, Labor0):
+    needed = DeviceTopology.needed_bytes(sampler.topology)
+    if isinstance(sampler, Weighted):
+        needed += 8 * sampler.topology.vertices
+    if needed > room:
         return sampler
     return DeviceSampler(sampler, DeviceTopology(sampler.topology, device))

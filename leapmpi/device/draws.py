@@ -22,8 +22,8 @@ _MOST_COMPARED = 1 << 27
 
 def node_wise(hashed: int, original: Tensor, degree: Tensor, fanout: int) -> Positions:
     """Distinct positions, as node_wise.py draws them (Floyd's algorithm)."""
-    indptr = _starts(degree if fanout == ALL else degree.clamp(max=fanout))
-    positions = _numbers_within(indptr)
+    indptr = starts(degree if fanout == ALL else degree.clamp(max=fanout))
+    positions = numbers_within(indptr)
     some = torch.nonzero(degree > fanout).flatten() if fanout != ALL else degree[:0]
     if not len(some):
         return indptr, positions
@@ -45,23 +45,23 @@ def node_wise(hashed: int, original: Tensor, degree: Tensor, fanout: int) -> Pos
 def with_replacement(hashed: int, original: Tensor, degree: Tensor, fanout: int) -> Positions:
     """Independent positions, as with_replacement.py draws them."""
     if fanout == ALL:
-        indptr = _starts(degree)
-        return indptr, _numbers_within(indptr)
+        indptr = starts(degree)
+        return indptr, numbers_within(indptr)
     drawing = torch.nonzero(degree > 0).flatten()
     draw = torch.arange(fanout, device=degree.device)
     words = fold(fold(hashed, original[drawing]).unsqueeze(1), draw)
     chosen = bounded(words, degree[drawing].unsqueeze(1))
-    return _starts((degree > 0) * fanout), chosen.sort(dim=1).values.flatten()
+    return starts((degree > 0) * fanout), chosen.sort(dim=1).values.flatten()
 
 
 def smallest_numbers(law: Law, topology: DeviceTopology, vertices: Tensor, degree: Tensor, fanout: int) -> Positions:
     """The positions of the sources with the smallest numbers, as labor_0.py draws them with `fixed-size`."""
-    indptr = _starts(degree if fanout == ALL else degree.clamp(max=fanout))
-    positions = _numbers_within(indptr)
+    indptr = starts(degree if fanout == ALL else degree.clamp(max=fanout))
+    positions = numbers_within(indptr)
     some = torch.nonzero(degree > fanout).flatten() if fanout != ALL else degree[:0]
     if len(some):
-        lists = _starts(degree[some])
-        within, row = _numbers_within(lists), _rows(lists)
+        lists = starts(degree[some])
+        within, row = numbers_within(lists), rows_of(lists)
         number = in_order(_source_numbers(law, topology, vertices[some], within, row))
 
         # By number within each row; the first ones, by position.
@@ -76,12 +76,12 @@ def smallest_numbers(law: Law, topology: DeviceTopology, vertices: Tensor, degre
 
 def numbers_below(law: Law, topology: DeviceTopology, vertices: Tensor, degree: Tensor, fanout: int) -> Positions:
     """The positions of the sources whose number is below fan-out / degree, as labor_0.py draws them without."""
-    lists = _starts(degree)
-    within, row = _numbers_within(lists), _rows(lists)
+    lists = starts(degree)
+    within, row = numbers_within(lists), rows_of(lists)
     number = in_order(_source_numbers(law, topology, vertices, within, row))
     limit = in_order(multiple_of_share(degree.clamp(min=1), degree.clamp(max=fanout)))
     taken = (degree <= fanout)[row] | (number < limit[row])
-    return _starts(torch.bincount(row[taken], minlength=len(degree))), within[taken]
+    return starts(torch.bincount(row[taken], minlength=len(degree))), within[taken]
 
 
 def _source_numbers(law: Law, topology: DeviceTopology, vertices: Tensor, within: Tensor, row: Tensor) -> Tensor:
@@ -94,19 +94,19 @@ def _source_numbers(law: Law, topology: DeviceTopology, vertices: Tensor, within
     return fold(name, 1 + (law.iteration + turn) // law.kept)
 
 
-def _starts(counts: Tensor) -> Tensor:
+def starts(counts: Tensor) -> Tensor:
     """int64[n + 1]: where each of so many entries starts."""
     indptr = torch.zeros(len(counts) + 1, dtype=torch.int64, device=counts.device)
     torch.cumsum(counts, 0, out=indptr[1:])
     return indptr
 
 
-def _rows(indptr: Tensor) -> Tensor:
+def rows_of(indptr: Tensor) -> Tensor:
     """int64[edges]: the destination of each edge."""
     return torch.arange(len(indptr) - 1, device=indptr.device).repeat_interleave(indptr.diff())
 
 
-def _numbers_within(indptr: Tensor) -> Tensor:
+def numbers_within(indptr: Tensor) -> Tensor:
     """int64[edges]: the number of each edge within its destination."""
     counts = indptr.diff()
     return torch.arange(int(indptr[-1]), device=indptr.device) - indptr[:-1].repeat_interleave(counts)

@@ -36,6 +36,14 @@ def bounded(words: Tensor, n: Tensor | int) -> Tensor:
     return shifted(shifted(words, 32) * n + shifted((words & _LOW_HALF) * n, 32), 32)
 
 
+def bounded_wide(words: Tensor, n: Tensor) -> Tensor:
+    """int64 in [0, n): that of counter_rng.bounded_wide, for 0 < n < 2**63."""
+    high, low, above, below = shifted(words, 32), words & _LOW_HALF, n >> 32, n & _LOW_HALF
+    first, second = high * below, low * above
+    middle = shifted(low * below, 32) + (first & _LOW_HALF) + (second & _LOW_HALF)
+    return high * above + shifted(first, 32) + shifted(second, 32) + shifted(middle, 32)
+
+
 def in_order(words: Tensor) -> Tensor:
     """int64 that compare as `words` do as numbers in [0, 2**64)."""
     return words ^ _HIGHEST_BIT

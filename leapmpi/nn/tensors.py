@@ -182,7 +182,7 @@ class BlockTensors:
 def drawn_there(block: Block, device: torch.device) -> bool:
     """Whether `block`, just as it was drawn, lies on `device` already."""
     found = block.tensors
-    if found is None or block.weight is not None or block.edge_weight is not None:
+    if found is None or (block.weight is None) != (found.weight is None) or block.edge_weight is not None:
         return False
     same = (found.n_dst, found.n_src, len(found.edges.indices)) == (block.n_dst, block.n_src, block.edges)
     return same and found.edges.indptr.device == device

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from leapmpi.dataset.topology import Topology
 from leapmpi.device.device_frontier import DeviceTopology
 from leapmpi.device.device_sampler import DeviceSampler, on_device
-from leapmpi.device.hashing import bounded, fold, in_order, multiple_of_share, signed
+from leapmpi.device.hashing import bounded, bounded_wide, fold, in_order, multiple_of_share, signed
 from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.tensors import drawn_there, to_tensors
 from leapmpi.sampling.sampler import Setup
-from leapmpi.sampling.samplers import labor_0, node_wise, with_replacement
+from leapmpi.sampling.samplers import labor_0, node_wise, random_walk, weighted, with_replacement
 from leapmpi.system import counter_rng
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support import twin
@@ -26,6 +26,11 @@ KINDS = {
     "with-replacement": lambda setup: with_replacement.build(setup, None),
     "labor-0": lambda setup: labor_0.build(setup, labor_0.Options()),
     "labor-0, as many on average": lambda setup: labor_0.build(setup, labor_0.Options(fixed_size=False)),
+    "weighted": lambda setup: weighted.build(setup, weighted.Options()),
+    "weighted, by degree": lambda setup: weighted.build(setup, weighted.Options("degree", row_normalise=False)),
+    "weighted, alike": lambda setup: weighted.build(setup, weighted.Options("uniform")),
+    "random-walk": lambda setup: random_walk.build(setup, random_walk.Options()),
+    "random-walk, far": lambda setup: random_walk.build(setup, random_walk.Options(walks=7, steps=5, stop=0.1)),
     "labor-0, kept": lambda setup: labor_0.build(setup, labor_0.Options(kept_batches=3, same_in_layers=True)),
 }
 words = st.integers(0, 2**64 - 1)
@@ -42,6 +47,9 @@ def test_words_are_those_of_the_kernels(base, names, n):
     expected = [int(counter_rng.fold(np.uint64(base), name)) for name in names]
     assert unsigned(found) == expected
     assert bounded(found, n).tolist() == [(each * n) >> 64 for each in expected]
+    assert bounded_wide(found, torch.tensor(n * 2**29 + 7)).tolist() == [
+        (each * (n * 2**29 + 7)) >> 64 for each in expected
+    ]
     assert in_order(found).argsort().tolist() == np.argsort(np.array(expected, np.uint64)).tolist()
 
 
@@ -76,6 +84,11 @@ def same_blocks(found, expected):
             mine, theirs = getattr(block, name), getattr(plain, name)
             assert mine.dtype == theirs.dtype
             np.testing.assert_array_equal(mine, theirs)
+        assert (block.weight is None) == (plain.weight is None)
+        if plain.weight is not None:
+            assert block.weight.dtype == plain.weight.dtype
+            np.testing.assert_array_equal(block.weight, plain.weight)
+            assert drawn_there(block, CPU)
 
 
 def star(degree):

@@ -35,6 +35,17 @@ def test_an_unknown_kind_of_mpi_is_refused(tmp_path):
     assert not (tmp_path / "env").exists()
 
 
+def test_a_site_s_torch_is_asked_for_first(tmp_path):
+    job = make(LEAPMPI_ENV=str(tmp_path / "env"), LEAPMPI_TORCH="sight")
+    assert "LEAPMPI_TORCH must be 'pinned' or 'site', not 'sight'" in job.stderr
+    without = tmp_path / "python"
+    without.write_text('#!/bin/sh\ncase "$2" in *torch*) exit 1;; esac\n')
+    without.chmod(0o755)
+    job = make(LEAPMPI_ENV=str(tmp_path / "env"), LEAPMPI_TORCH="site", LEAPMPI_PYTHON=str(without))
+    assert f"{without} has no torch" in job.stderr
+    assert not (tmp_path / "env").exists()
+
+
 def test_a_site_s_mpi_needs_its_compiler(tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()

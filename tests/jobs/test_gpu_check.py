@@ -1,6 +1,7 @@
 """jobs/gpu/check: refuses in a sentence, and runs its paths on the CPU that stands in."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -32,10 +33,26 @@ def test_paths_on_the_cpu_are_checked_and_the_page_says_so(tmp_path):
     page = json.loads((tmp_path / "gpu-check.json").read_text())
     assert page["stand_in"]
     assert page["goals"] == {}
-    assert len(page["checks"]) == 10
+    assert len(page["checks"]) == 12
     assert all(each["passed"] for each in page["checks"])
     assert all(value > 0 for value in page["figures"].values())
     assert "No GPU took part" in (tmp_path / "gpu-check.md").read_text()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_where_there_is_a_gpu_that_no_torch_sees_an_environment_is_made(tmp_path):
+    tool, old = tmp_path / "nvidia-smi", tmp_path / "old"
+    for each in (tool, old):
+        each.write_text("#!/bin/sh\nexit 1\n")
+        each.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LEAPMPI_PYTHON": str(old)}
+    command = [*CHECK, "--out", str(tmp_path / "out"), "--environment", str(tmp_path / "env")]
+    job = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert job.returncode == 1
+    first, last = job.stderr.splitlines()
+    assert first.startswith("environment: error: no Python >= 3.11 found at LEAPMPI_PYTHON=")
+    assert last.startswith("gpu-check: error: no environment could be made")
+    assert not (tmp_path / "env/bin").exists()
 
 
 def test_an_unknown_part_is_told():

@@ -106,7 +106,8 @@ class RandomWalk(HopSampler):
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
         self.options = options
-        self._stop = np.uint64(int(options.stop * _LARGEST_WORD))
+        self.stop = np.uint64(int(options.stop * _LARGEST_WORD))
+        """A walk ends after a step whose word is below."""
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         options, topology, fanout = self.options, self.topology, self.fanouts[hop]
@@ -116,7 +117,7 @@ class RandomWalk(HopSampler):
         # A row of `most` entries for each destination, of which the first counts[i] are written.
         out, weight = np.empty((len(vertices), most), np.int64), np.empty((len(vertices), most), np.float32)
         counts, hashed = np.zeros(len(vertices), np.int64), np.uint64(fold(key_hash(key), hop))
-        law = options.walks, options.steps, self._stop
+        law = options.walks, options.steps, self.stop
         arrays = topology.indptr, topology.indices, topology.original_id, counts, out, weight
         cost = np.ones(len(vertices), np.int64)
         self.share_work(cost, lambda a, b: _draw(a, b, hashed, vertices, original, degree, *law, *arrays))

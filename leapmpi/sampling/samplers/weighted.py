@@ -140,7 +140,8 @@ class Weighted(HopSampler):
         super().__init__(setup)
         self.row_normalise = options.row_normalise and options.weights != "edge"
         self._positive: np.ndarray | None = None
-        self._given: np.ndarray | None = None
+        self.source_weight: np.ndarray | None = None
+        """int64[vertices]: what each weighs as a source; None where edges have weights."""
         if options.weights == "edge":
             self._whole, self._positive = setup.topology, self._of_edges(setup.topology)
             return
@@ -150,11 +151,11 @@ class Weighted(HopSampler):
             "degree": lambda: np.maximum(1, degree),
             "uniform": lambda: np.ones_like(degree),
         }
-        self._given = rules[options.weights]()
+        self.source_weight = rules[options.weights]()
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         fanout, topology = self.fanouts[hop], self.topology
-        kernel, given, most = _draw, self._given, degree
+        kernel, given, most = _draw, self.source_weight, degree
         if self._positive is not None:
             # Where edges are left out, the topology is for a while one without them.
             positive = self._positive if topology is self._whole else self._of_edges(topology)
