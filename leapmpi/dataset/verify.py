@@ -15,7 +15,7 @@ from leapmpi.dataset.content_hash import scale_lanes, uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
 from leapmpi.dataset.edge_splits import check_apart, check_edge_splits, split_lanes
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.graph_file import check_entries, open_graph
+from leapmpi.dataset.graph_file import check_entries, label_kind, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
@@ -140,8 +140,9 @@ def _verify_outline(part: Part, dataset: Dataset) -> None:
             first = dataset.part(0).feature_scale
             if first is None or not np.array_equal(part.feature_scale, first):
                 raise DataError(f"{part.path}: {names.FEATURE_SCALE} is not that of part 0; partition again")
-    regression = dataset.label_kind == names.REGRESSION
-    check_vertex_data(part.labels, part.split, dataset.classes, str(part.path), regression)
+    # What the file says of its labels, whatever classes the dataset is opened for.
+    regression = label_kind(dataset.attributes, part.path) == names.REGRESSION
+    check_vertex_data(part.labels, part.split, int(dataset.attributes["classes"]), str(part.path), regression)
 
 
 def _original_ids(dataset: Dataset) -> np.ndarray:

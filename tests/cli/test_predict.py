@@ -13,6 +13,7 @@ import leapmpi
 from leapmpi import Config, load_run, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.inference.row_store import StagedRows
 from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT, mpirun
@@ -101,6 +102,25 @@ def test_a_graph_without_labels_that_training_never_saw(finished_run, capsys, tm
     assert "holds another graph than the one the run was trained on" in capsys.readouterr().out
     rows = np.load(tmp_path / "p.npy")[other.original_id]
     np.testing.assert_allclose(rows, expected(finished_run, other), atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", ["of five classes", "of several at once", "of edges too"])
+def test_labels_of_the_graph_do_not_matter(labels, finished_run, capsys, tmp_path):
+    other, run = random_graph(n=100, degree=3, seed=5, multilabel=labels == "of several at once"), finished_run
+    if labels == "of five classes":
+        other = replace(other, labels=np.arange(100) % 5, classes=5)
+    if labels == "of edges too":
+        # Fewer classes of edges than of vertices.
+        kinds = EdgeData(labels=np.arange(other.edges, dtype=np.int32) % 2, classes=2)
+        other = replace(other, edge_data=kinds)
+    write_dataset(tmp_path / "other", other, np.arange(100) % 2, 2, method="test", figures={}, seed=0)
+    if labels == "of edges too":
+        settings = {"train": {"task": "edge-class", "epochs": 1, "batch_size": 64}, "model.hidden": 8}
+        more = {"run": {"folder": str(tmp_path / "run"), "threads": 1, "log_level": "error"}}
+        run = train(Config.from_values({**settings, **more, "data": str(tmp_path / "other")}))
+    assert main(["predict", str(tmp_path / "other"), str(run.path), "--out", str(tmp_path / "p.npy")]) == 0
+    rows = np.load(tmp_path / "p.npy")[other.original_id]
+    np.testing.assert_allclose(rows, expected(run, other), atol=1e-6)
 
 
 def test_a_killed_job_goes_on_from_its_layers(small_data, finished_run, capsys, tmp_path, monkeypatch):

@@ -148,7 +148,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
 
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
-    """The dataset, which may have no labels, and none of the classes of the training data. Raises DataError."""
+    """The dataset, which may have no labels, and other classes than the training data. Raises DataError."""
     dataset = open_dataset(config.data)
     task = about.get("task")
     reads = TASKS.load(task).TASK.reads if task else ()
@@ -158,7 +158,9 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     nothing = np.empty(0, np.int64)
     if not dataset.classes:
         dataset = replace(dataset, splits=Splits(nothing, dataset.splits.val, dataset.splits.test))
-    return replace(dataset, classes=about["classes"], label_kind=kind)
+    # The classes of an edge task are those of its edges.
+    of_vertices = not task or TASKS.load(task).TASK.roots == "vertices"
+    return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
 
 
 def _plain(config: Config, about: dict[str, Any]) -> Config:
