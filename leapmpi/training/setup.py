@@ -36,6 +36,7 @@ from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.model import input_width, model_of
+from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import part_starts, rank_offsets
@@ -304,8 +305,10 @@ def compile_unsampled(world: World, ctx: RankContext, config: Config) -> None:
     if world.node_comm.rank > 1:
         ctx.features.warm_up()
         ctx.labels.warm_up()
-    roots = _few_roots(ctx)
-    _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
+    # A user's module sees no edges but those of the graph, with what they carry.
+    if not isinstance(ctx.model, OwnModel):
+        roots = _few_roots(ctx)
+        _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
 
 
 def _few_roots(ctx: RankContext) -> np.ndarray:

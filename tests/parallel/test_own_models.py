@@ -3,8 +3,13 @@
 from importlib.util import find_spec
 
 import pytest
+import torch
 from mpi4py import MPI
 
+from leapmpi.config.schema import Config
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.setup import load, open_for_training, warm_up
+from tests.support import datasets
 from tests.support.equality import Case
 from tests.support.launch import PROJECT
 
@@ -31,3 +36,13 @@ if find_spec("torch_geometric") and MPI.COMM_WORLD.size == 2:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model.rpartition(':')[2]}-{case.strategy}")
 def test_the_steps_are_those_of_a_single_process(case, same_steps):
     same_steps(case)
+
+
+def test_a_module_that_wants_weights_of_edges_is_warmed_up(world, folder):
+    variant = datasets.Variant("single, edges with data", "lopsided", 4)
+    datasets.build(world.comm, folder, {variant})
+    settings = {"model.name": OWN.replace(":Net", ":Weighing"), "sampling.fanout": "3"}
+    config = Config.from_values({"data": str(variant.folder(folder)), **settings})
+    found = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    warm_up(world, found.ctx, config)
+    assert not any(each.any() for each in found.ctx.parameters.gradients)

@@ -35,3 +35,22 @@ class Net(nn.Module):
         for layer in self.layers[:-1]:
             h = h + self.drop(torch.tanh(layer(h, edge_index)))
         return self.layers[-1](h, edge_index)
+
+
+class Weighing(nn.Module):
+    """Weighted sums along edges, which need weights."""
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.own, self.neighbour = nn.Linear(in_channels, out_channels), Weighted(in_channels, out_channels)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.own(x) + self.neighbour(x, edge_index, edge_weight)
+
+
+class Weighted(nn.Linear):
+    """The sum over in-neighbours, projected and weighted."""
+
+    def forward(self, x, edge_index, edge_weight):
+        rows = super().forward(x)
+        return torch.zeros_like(rows).index_add(0, edge_index[1], rows[edge_index[0]] * edge_weight.unsqueeze(1))
