@@ -64,6 +64,12 @@ class GCNLayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the normalised sums, the destination's own where its home is here."""
         rows = self.prefix(x, block.src_original, key)
+        if self.projects_first(block, rows):
+            return self.raw_share(block, self.project(rows))
+        return self.project(self.raw_share(block, rows))
+
+    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
+        """The terms of `rows`, the destination's own where its home is here."""
         root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(rows.dtype).rsqrt()
         degree = block.dst_degree.to(rows.dtype)
         norm = degree if block.weights is None else block.weights.dst_sum.to(rows.dtype)
@@ -74,14 +80,8 @@ class GCNLayer(Layer):
         if block.edge_weight is not None:
             weight = weight * block.edge_weight
         destinations, local_rows = block.local
-        self_weight = root[local_rows].square().unsqueeze(1)
-        if self.projects_first(block, rows):
-            projected = self.project(rows)
-            own = projected.index_select(0, local_rows)
-            return weighted_sum(block.edges, projected, weight).index_add(0, destinations, own * self_weight)
-        sums = weighted_sum(block.edges, rows, weight)
-        own = dense(select(rows, local_rows))
-        return self.project(sums.index_add(0, destinations, own * self_weight))
+        own = dense(select(rows, local_rows)) * root[local_rows].square().unsqueeze(1)
+        return weighted_sum(block.edges, rows, weight).index_add(0, destinations, own)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:

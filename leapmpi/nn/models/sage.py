@@ -70,20 +70,23 @@ class SAGELayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the means, and the self part of destinations whose home is here."""
         rows = self.prefix(x, block.src_original, key)
-        weight = block.share(rows.dtype)
         if self.projects_first(block, rows):
-            sums = weighted_sum(block.edges, self.project(rows), weight)
+            sums = self.raw_share(block, self.project(rows))
         else:
-            sums = self.project(weighted_sum(block.edges, rows, weight))
+            sums = self.project(self.raw_share(block, rows))
         destinations, local_rows = block.local
         return sums.index_add(0, destinations, self.own(rows, local_rows))
+
+    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
+        """The terms of `rows` in the means."""
+        return weighted_sum(block.edges, rows, block.share(rows.dtype))
 
     def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
         if type(self) is not SAGELayer or not self.plain_prefix or isinstance(x, SparseMatrix):
             return super().partial_step(block, x, key)
         if x.requires_grad or self.projects_first(block, x):
             return super().partial_step(block, x, key)
-        sums, (destinations, local_rows) = weighted_sum(block.edges, x, block.share(x.dtype)), block.local
+        sums, (destinations, local_rows) = self.raw_share(block, x), block.local
         shares, learn_neighbour = product_step(sums, self.neighbour.weight)
         own, learn_own = product_step(x, self.own.weight, local_rows)
         operations(own.device).add_rows(shares, destinations, own)

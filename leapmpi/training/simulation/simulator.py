@@ -219,7 +219,7 @@ class Forecaster:
         # The bytes of each mode by rank, and the seconds that they take beside computing.
         found = {
             name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-            for name in serving_modes(engines[0].ctx.model.layers[0])
+            for name in serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features)
         }
         name = fewest_bytes(found)
         if any(counts.any() for counts in found.values()):
