@@ -358,6 +358,14 @@ class Layer(nn.Module):
         """Whether `raw_share` may be computed where rows lie, without weights, and the output from the sums of it."""
         return self.offers_sums and type(self).raw_share is not Layer.raw_share
 
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        """What `from_sums` multiplies sums by, and own rows, where it gives both products to `finish`; else nothing.
+
+        Models that train together then take them at once. Not inherited: a sub-class may use rows otherwise.
+        """
+        return ()
+
     def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
         """What is known of the aggregate without weights: float[n_dst, in] of float[n_src, in], rows after prefix."""
         return self.aggregate(block, rows, None)

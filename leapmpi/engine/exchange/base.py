@@ -67,6 +67,11 @@ class ExchangeMode(ABC):
         return None
 
     @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """Whether what is fetched for the model of one of `layers` feeds those of all, which it serves. Local."""
+        return False
+
+    @classmethod
     def refusal_of_rows(cls, features: FeatureFetcher) -> str | None:
         """Why this mode cannot feed a first layer that reads `features`, None if it can. Local."""
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -42,6 +42,13 @@ def serving_modes(layer: Layer, features: FeatureFetcher | None = None) -> list[
     return sorted(names, key=lambda name: (mode_class(name).order_for(layer), name))
 
 
+def common_modes(layers: Sequence[Layer], features: FeatureFetcher) -> list[str]:
+    """The modes that feed the models of all `layers` by what they fetch once, those that save most work first."""
+    serving = [serving_modes(layer, features) for layer in layers]
+    names = [name for name in serving[0] if all(name in each for each in serving)]
+    return [name for name in reversed(names) if mode_class(name).serves_all(layers)]
+
+
 def refused_modes(layer: Layer, features: FeatureFetcher) -> dict[str, str]:
     """The modes that cannot feed `layer` from `features`, and why."""
     reasons = {name: _refusal(name, layer, features) for name in MODES.names()}
@@ -61,12 +68,12 @@ def compute_seconds_of(minibatch: MiniBatch, rates: Rates) -> float:
     return rows * rates.row + edges * rates.edge + len(minibatch.micro_batches) * rates.step
 
 
-def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext) -> dict[str, np.ndarray]:
-    """Bytes that each mode that can serve would bring to each rank for `minibatch`: int64[ranks] by mode. Collective.
+def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Bytes that each of the modes `names` would bring to each rank for `minibatch`: int64[ranks] by mode. Collective.
 
-    Counted from blocks, so that a repeated run finds the same.
+    None for all that can serve. Counted from blocks, so that a repeated run finds the same.
     """
-    names = serving_modes(ctx.model.layers[0], ctx.features)
+    names = serving_modes(ctx.model.layers[0], ctx.features) if names is None else names
     local = [exchange_mode(name, ctx).predicted_bytes(minibatch) for name in names]
     gathered = ctx.communicator.all_gather_rows(np.array(local, np.int64))
     return dict(zip(names, gathered.T, strict=True))

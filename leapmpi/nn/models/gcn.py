@@ -55,6 +55,10 @@ class GCNLayer(Layer):
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
 
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        return (self.neighbour,)
+
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 

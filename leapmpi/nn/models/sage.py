@@ -45,6 +45,10 @@ class SAGELayer(Layer):
         self.own = Projection(in_dim, out_dim)
         self.neighbour = Projection(in_dim, out_dim)
 
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        return self.neighbour, self.own
+
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from leapmpi.engine.exchange.fetched_inputs import FetchedInputsMode, predict_rows
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.nn.layer import Layer
 from leapmpi.plan.traffic_model import Traffic
 
 
@@ -18,6 +19,11 @@ class Raw(FetchedInputsMode):
     order = 2
     moves_raw_rows = True
     description = "raw rows of vertices at home elsewhere"
+
+    @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """All read the same rows."""
+        return True
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
         """The distinct vertices, int64, whose rows are fetched. Local."""

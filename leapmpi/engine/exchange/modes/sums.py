@@ -8,12 +8,12 @@ for all micro-batches. Where the layer reads the rows of destinations by themsel
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.fetched_inputs import FetchedInputsMode, predict_rows
 from leapmpi.engine.exchange.merged_block import merged
 from leapmpi.engine.exchange.named_destinations import NamedDestinations
@@ -23,6 +23,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.stacked_layers import read_the_same_sums
 from leapmpi.nn.tensors import PartialBlock
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
@@ -34,9 +35,10 @@ class Sums(FetchedInputsMode):
     order = 5
     description = "sums of raw rows for destinations with neighbours elsewhere"
 
-    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
-        super().__init__(ctx, layer)
-        self.named = NamedDestinations(ctx, self.layer.sums_hold_own)
+    @cached_property
+    def named(self) -> NamedDestinations:
+        """What names destinations; models that read what is fetched for another need none."""
+        return NamedDestinations(self.ctx, self.layer.sums_hold_own)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -53,6 +55,11 @@ class Sums(FetchedInputsMode):
         if features.sparse:
             return "sums of sparse rows are dense"
         return "learned rows need their gradients at home" if features.returned_row_bytes else None
+
+    @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """All read the same sums."""
+        return read_the_same_sums(layers)
 
     @property
     def builder(self) -> PartialBlockBuilder:
