@@ -25,7 +25,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.nn.stacked_layers import stacked_from_sums, stacks
+from leapmpi.engine.exchange.stacked_layers import stacked_from_sums, stacks
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.training.optimizer import Optimizer
 

@@ -23,7 +23,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.stacked_layers import read_the_same_sums
+from leapmpi.engine.exchange.stacked_layers import read_the_same_sums
 from leapmpi.nn.tensors import PartialBlock
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
