@@ -20,12 +20,12 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
 from leapmpi.engine.exchange.selection import common_modes, mode_class
+from leapmpi.engine.exchange.stacked_layers import stacked_from_sums, stacks
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.engine.exchange.stacked_layers import stacked_from_sums, stacks
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.training.optimizer import Optimizer
 

@@ -18,12 +18,12 @@ from leapmpi.engine.exchange.fetched_inputs import FetchedInputsMode, predict_ro
 from leapmpi.engine.exchange.merged_block import merged
 from leapmpi.engine.exchange.named_destinations import NamedDestinations
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.engine.exchange.stacked_layers import read_the_same_sums
 from leapmpi.engine.exchange.sum_exchange import LayerSums, SumExchange
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.engine.exchange.stacked_layers import read_the_same_sums
 from leapmpi.nn.tensors import PartialBlock
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
