@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.kernels.gemm import product
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.rows import Rows
 
 
@@ -29,12 +29,14 @@ def stacked_from_sums(layers: Sequence[Layer], sums: Tensor, own: Rows | None) -
     The weights of all are one matrix, so that rows are read once, forward and backward. Each column of a product is
     summed by itself, as without the others.
     """
-    widths = [layer.out_dim for layer in layers]
-    inputs = [sums] if own is None else [sums, own]
-    products = []
-    for x, projections in zip(inputs, zip(*(layer.sum_projections for layer in layers), strict=True), strict=False):
-        stacked = product(x, torch.cat([projection.weight for projection in projections]))
-        products.append(stacked.split(widths, dim=1))
-    neighbours, *others = products
-    own_parts = others[0] if others else [None] * len(layers)
-    return [layer.finish(part, each, own) for layer, part, each in zip(layers, own_parts, neighbours, strict=True)]
+    of_sums, *of_own = zip(*(layer.sum_projections for layer in layers), strict=True)
+    stacked = product(sums, _weights(of_sums))
+    for projections in of_own:
+        assert own is not None, "layers that multiply own rows need them"
+        stacked = product(own, _weights(projections)) + stacked
+    parts = stacked.split([layer.out_dim for layer in layers], dim=1)
+    return [layer.finish(None, part, own) for layer, part in zip(layers, parts, strict=True)]
+
+
+def _weights(projections: Sequence[Projection]) -> Tensor:
+    return torch.cat([projection.weight for projection in projections])
