@@ -363,11 +363,36 @@ class Layer(nn.Module):
         """Whether `from_sums` reads the rows of destinations too."""
         return type(self).self_part is not Layer.self_part or self.residual is not None
 
+    @property
+    def sums_hold_own(self) -> bool:
+        """Whether `raw_sums` may hold a term of the destination's own row."""
+        return type(self).self_part is Layer.self_part
+
+    @property
+    def offers_sum_shares(self) -> bool:
+        """Whether `raw_share` may be computed where rows lie, without weights, and the output from the sums of it."""
+        return self.offers_sums and type(self).raw_share is not Layer.raw_share
+
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        """What `from_sums` multiplies sums by, and own rows, where it gives both products to `finish`; else nothing.
+
+        Models that train together then take them at once. Not inherited: a sub-class may use rows otherwise.
+        """
+        return ()
+
     def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
         """What is known of the aggregate without weights: float[n_dst, in] of float[n_src, in], rows after prefix."""
         return self.aggregate(block, rows, None)
 
-    def from_sums(self, sums: Tensor, own: Tensor | None) -> Tensor:
+    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
+        """The terms of `raw_sums` that some of the `rows` give, float[n_dst, in]: shares of all ranks add up to it.
+
+        `rows` float[n_src, in] are those of `block`, after prefix. With `sums_hold_own` it reads `block.local`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no shares of raw sums")
+
+    def from_sums(self, sums: Tensor, own: Rows | None) -> Tensor:
         """float[n_dst, out], to the bit what `forward` gives where it aggregates before it projects.
 
         From `raw_sums` and, where `sums_need_own`, the rows of destinations after prefix, float[n_dst, in].

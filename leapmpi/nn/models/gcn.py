@@ -51,6 +51,10 @@ class GCNLayer(SumLayer):
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
 
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        return (self.neighbour,)
+
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges_with_self, symmetric_weight(block, dtype)
 

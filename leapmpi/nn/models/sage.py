@@ -48,6 +48,10 @@ class SAGELayer(SumLayer):
     def own_projection(self) -> Projection | None:
         return self.own
 
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        return self.neighbour, self.own
+
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges, block.share(dtype)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.kernels import csr
 from leapmpi.nn.kernels.gemm import product_step
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer, Projection
@@ -54,18 +55,16 @@ class SumLayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the sums, and the self part of destinations whose home is here."""
         rows = self.prefix(x, block.src_original, key)
-        terms, first = self.share_terms(block, rows.dtype), self.projects_first(block, rows)
-        destinations, local_rows = block.local
-
-        # Sum rows, or what they are projected to.
-        summed = self.project(rows) if first else rows
-        sums = weighted_sum(block.edges, summed, terms.weight)
-        if terms.own is not None:
-            chosen = dense(select(summed, local_rows))
-            sums = sums.index_add(0, destinations, chosen * terms.own.unsqueeze(1))
-        shares = sums if first else self.project(sums)
-        own = self.own_projection
+        if self.projects_first(block, rows):
+            shares = self.raw_share(block, self.project(rows))
+        else:
+            shares = self.project(self.raw_share(block, rows))
+        own, (destinations, local_rows) = self.own_projection, block.local
         return shares if own is None else shares.index_add(0, destinations, own(rows, local_rows))
+
+    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
+        """The terms of `rows`, or of what they are projected to, in the sums."""
+        return self._summed(block, rows, self.share_terms(block, rows.dtype))
 
     def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
         if isinstance(x, SparseMatrix) or not self._by_hand(x) or self.projects_first(block, x):
@@ -83,6 +82,13 @@ class SumLayer(Layer):
         mine, others = block.split(local)
         return shares.last_step(others), lambda: shares.step(mine)
 
+    def _summed(self, block: PartialBlock, rows: Rows, terms: ShareTerms) -> Tensor:
+        """What `raw_share` gives, by the `terms` of `block`."""
+        sums, (destinations, local_rows) = weighted_sum(block.edges, rows, terms.weight), block.local
+        if terms.own is None:
+            return sums
+        return sums.index_add(0, destinations, dense(select(rows, local_rows)) * terms.own.unsqueeze(1))
+
     def _by_hand(self, x: Tensor | ScatteredRows) -> bool:
         """Whether shares of `x` are what is written here, of rows that learn nothing."""
         as_here = type(self).partial is SumLayer.partial and type(self).project is SumLayer.project
@@ -91,11 +97,7 @@ class SumLayer(Layer):
     @torch.no_grad()
     def _summed_first(self, block: PartialBlock, x: Tensor | ScatteredRows) -> PartialStep:
         """What `partial_step` gives where rows are summed before they are projected."""
-        terms, (destinations, local_rows) = self.share_terms(block, x.dtype), block.local
-        sums = weighted_sum(block.edges, x, terms.weight)
-        if terms.own is not None:
-            sums.index_add_(0, destinations, dense(select(x, local_rows)) * terms.own.unsqueeze(1))
-        shares, learn_sums = product_step(sums, self.neighbour.weight)
+        shares, learn_sums = product_step(self.raw_share(block, x), self.neighbour.weight)
         learn_own = self._add_own(shares, block, x)
 
         def learn(gradient: Tensor) -> None:
@@ -139,17 +141,14 @@ class _ProjectedShares:
         """The shares of the destinations of `block`, and what adds their gradient to that of projected rows."""
         rows, edges = self._projected, block.edges
         terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), block.local
-        shares = weighted_sum(edges, rows, terms.weight)
-        if terms.own is not None:
-            shares.index_add_(0, destinations, rows.index_select(0, local_rows) * terms.own.unsqueeze(1))
+        shares = self._layer._summed(block, rows, terms)
         learn_own = self._layer._add_own(shares, block, self._x)
 
         @torch.no_grad()
         def learn(gradient: Tensor) -> None:
             if self._gradient is None:
                 self._gradient = torch.zeros_like(rows)
-            add = operations(rows.device).add_to_sources
-            add(self._gradient, edges.indptr, edges.indices, terms.weight, gradient.contiguous())
+            csr.add_to_sources(self._gradient, edges.indptr, edges.indices, terms.weight, gradient.contiguous())
             if terms.own is not None:
                 own = gradient.index_select(0, destinations) * terms.own.unsqueeze(1)
                 self._gradient.index_add_(0, local_rows, own)
