@@ -22,6 +22,7 @@ setup(
     package_data={"leapmpi": ["py.typed"]},
     entry_points={"console_scripts": ["leapmpi=leapmpi.cli.main:main", "leapmpi-prep=data_prep.cli:main"]},
     install_requires=[
+        "greenlet>=3.0",  # the next iteration is prepared where the thread that trains waits for messages
         "h5py>=3.10",  # the dataset format is HDF5
         "mpi4py>=4.0",  # everything that crosses ranks
         "numba>=0.59",  # sampling and aggregation kernels

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from leapmpi.comm.interleaving import take_turns
 from leapmpi.comm.polling import Backoff, mpi_calls, waits
 from leapmpi.system.worker_threads import attend, leave
 
@@ -109,47 +110,46 @@ class MessageQueue:
         return len(self._active) > before
 
 
-def complete(messages: MessageQueue) -> None:
-    """Wait on the calling thread until all `messages` have arrived, asleep while nothing happens."""
-    mpi_calls.check()
-    backoff = Backoff()
-    with waits:
-        while not messages.finished:
-            happened = messages.advance()
-            backoff.note(happened)
-            if happened:
-                waits.moves += 1
-            else:
-                time.sleep(backoff.nap())
-
-
 class UnderWay:
     """Messages that the calling thread takes further between pieces of its own work, until it waits for their end."""
 
     def __init__(self, messages: MessageQueue) -> None:
         self._messages = messages
         self._error: Exception | None = None
-        messages.advance()
+        mpi_calls.check()
+        waits.moves += messages.advance()
         if not messages.finished:
             attend(self._attend)
 
     def wait(self) -> None:
-        """Wait for the end of the messages; raises what went wrong with them. Called once."""
-        leave(self._attend)
+        """Wait for the end of the messages; raises what went wrong with them. Called once.
+
+        Interleaved work goes on meanwhile; else the thread sleeps while nothing happens.
+        """
+        backoff = Backoff()
+        with waits:
+            while not (self._error or self._messages.finished):
+                happened = self._attend()
+                backoff.note(happened)
+                if not happened and not take_turns():
+                    time.sleep(backoff.nap())
         if self._error is not None:
             raise self._error
-        complete(self._messages)
 
-    def _attend(self) -> None:
+    def _attend(self) -> bool:
+        """Take the messages further; returns whether anything happened."""
+        happened = False
         try:
-            waits.moves += self._messages.advance()
+            happened = self._messages.advance()
+            waits.moves += happened
         except Exception as error:
             # It belongs to who waits, not to whose work goes on meanwhile.
             self._error = error
         if self._error or self._messages.finished:
             leave(self._attend)
+        return happened
 
 
 def wait_for(start: Start) -> None:
     """Start an MPI call on the calling thread and wait for its end, asleep between tests."""
-    complete(MessageQueue([Message(start)]))
+    UnderWay(MessageQueue([Message(start)])).wait()

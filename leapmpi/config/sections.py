@@ -183,7 +183,7 @@ class StrategyConfig:
     prefetch: str = setting(
         "auto",
         "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks, 1 where "
-        "draws do",
+        "draws or computed rows do",
         choices=("auto", "0", "1", "2"),
     )
     tune: bool = setting(

@@ -21,6 +21,7 @@ from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.list_traffic import predict_lists
@@ -193,6 +194,11 @@ class Engine:
         return self.mode.overlaps
 
     @property
+    def interleaves(self) -> bool:
+        """Whether the next iteration may be prepared on the thread that trains, where a step waits for other ranks."""
+        return self.mode.needs_weights and self.mode.overlaps and on_host(self.ctx.device)
+
+    @property
     def fetches_ahead(self) -> bool:
         """Whether rows for the first layer can come before the weights are known; learned rows cannot."""
         return not self.mode.needs_weights and not self.ctx.features.returned_row_bytes
@@ -202,8 +208,7 @@ class Engine:
         """How many mini-batches are prepared ahead of the one that is trained, where MPI allows it.
 
         `auto`: two where raw rows come from other ranks or from files, which takes long and needs no weights; else one
-        where draws come from other ranks and no limit of memory is given, and none where only sampling and ids could
-        run ahead.
+        where draws come from other ranks or the thread that trains prepares it, and no limit of memory is given.
         Learned rows are fetched when the step before has moved them.
         """
         if self.ctx.features.returned_row_bytes and not self.mode.needs_weights:
@@ -214,8 +219,10 @@ class Engine:
             return 2
         if self.ctx.ranks == 1:
             return 0
-        waits_for_draws = self.ctx.sampler.sharded and not self.config.memory_limit
-        return 2 if self.fetches_ahead else 1 if waits_for_draws and not self.ctx.features.returned_row_bytes else 0
+        if self.fetches_ahead:
+            return 2
+        pays = (self.ctx.sampler.sharded or self.interleaves) and not self.config.memory_limit
+        return 1 if pays and not self.ctx.features.returned_row_bytes else 0
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
         """The roots (int64) whose labels and weights this rank brings here, by micro-batch. Local."""

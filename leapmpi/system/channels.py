@@ -28,6 +28,12 @@ def current() -> int:
     return _of_thread.channel
 
 
+def enter(channel: int) -> int:
+    """Put the calling thread into `channel`, until it enters another; returns the one that it leaves."""
+    before, _of_thread.channel = _of_thread.channel, channel
+    return before
+
+
 @contextmanager
 def ahead() -> Iterator[None]:
     """Put the calling thread into the channel AHEAD while the body runs."""

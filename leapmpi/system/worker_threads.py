@@ -38,10 +38,10 @@ _LEAST_ROWS = 64
 _PIECE_SECONDS = 0.5e-3
 """What a piece of work should take after which something else is attended to."""
 
-_attended: list[WeakMethod[Callable[[], None]]] = []
+_attended: list[WeakMethod[Callable[[], object]]] = []
 
 
-def attend(action: Callable[[], None]) -> None:
+def attend(action: Callable[[], object]) -> None:
     """From now on call `action` between pieces of the rows that the calling thread of `share_rows` takes.
 
     It is a method of an object, with which it ends: what an error cut short is attended to no more.
@@ -49,10 +49,15 @@ def attend(action: Callable[[], None]) -> None:
     _attended.append(WeakMethod(action, _attended.remove))
 
 
-def leave(action: Callable[[], None]) -> None:
+def leave(action: Callable[[], object]) -> None:
     """Call `action` no more."""
     if WeakMethod(action) in _attended:
         _attended.remove(WeakMethod(action))
+
+
+def leave_all() -> None:
+    """Attend to nothing more: what others do has failed."""
+    _attended.clear()
 
 
 def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None:

@@ -14,10 +14,10 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
+from leapmpi.engine.ahead.prefetch_depth import choose_depth
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import findings
 from leapmpi.engine.placement import placement_class
-from leapmpi.engine.prefetch import choose_depth
 from leapmpi.engine.tuning import choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE

@@ -13,10 +13,11 @@ import numpy as np
 
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
+from leapmpi.engine.ahead.prefetch_depth import prefetcher
+from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.engine.tuning import check_memory, choose_mode
 from leapmpi.errors import ResourceError
 from leapmpi.full_batch.part_dealing import PartDealing
@@ -264,17 +265,17 @@ class Trainer:
         name = f"epoch {epoch + 1}/{self.config.train.epochs}"
         with (
             step(name, self.per_epoch, "iterations", progress.iteration) as shown,
-            Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher,
+            prefetcher(self.engine, tasks, self.prefetch_depth) as ahead,
         ):
             for iteration in left:
                 self.ctx.phases.iteration = iteration
                 if watcher:
                     watcher.iteration_begins()
-                minibatch = prefetcher.next()
+                minibatch = ahead.next()
                 progress.losses[iteration] = self.train_iteration(minibatch, epoch * self.per_epoch + iteration)
                 progress.iteration = iteration + 1
                 if watcher:
-                    watcher.iteration_ended(prefetcher.paused)
+                    watcher.iteration_ended(ahead.paused)
                 shown.reach(iteration + 1)
         self.ctx.phases.iteration = None
 

@@ -1,6 +1,6 @@
 """Waits: eager at first, then asleep, in proportion to the wait."""
 
-from leapmpi.comm.flow_control import complete
+from leapmpi.comm.flow_control import UnderWay
 from leapmpi.comm.polling import Backoff, waits
 
 
@@ -48,7 +48,7 @@ class Steps:
 
 def test_a_wait_ends_with_its_work_and_is_counted():
     begun, moves, work = waits.begun, waits.moves, Steps()
-    complete(work)
+    UnderWay(work).wait()
     assert work.finished
     assert waits.begun == begun + 1
     # Its beginning, two arrivals, its end.

@@ -13,8 +13,10 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import FRAGMENT, WINDOW, wait_for
 from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.config.schema import Config
+from leapmpi.engine.ahead.prefetch_depth import prefetcher
+from leapmpi.engine.ahead.prefetch_task import PrefetchTask
+from leapmpi.engine.ahead.thread_prefetcher import ThreadPrefetcher
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.system import channels
 from leapmpi.system.phase_timers import PhaseTimers
@@ -65,6 +67,9 @@ def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
     assert not names_of_threads()
 
 
+WAYS = [(0, False), (1, False), (1, True), (2, False)]
+"""How many mini-batches are prepared ahead, and whether the thread that trains prepares them."""
+
 SENT = WINDOW // 8 + FRAGMENT // 8
 """Numbers that every rank gets of each other: more than may be under way at once."""
 
@@ -90,7 +95,8 @@ class Recorder:
     overlaps = False
     ships = False
 
-    def __init__(self, world, hook=lambda what, number: None):
+    def __init__(self, world, hook=lambda what, number: None, interleaves=False):
+        self.interleaves = interleaves
         self.communicator, self.hook, self.trained = Communicator(world.comm, ahead=world.ahead_comms), hook, []
         self.ctx = self
         self.phases, self.device, self.sampler, self.threads = PhaseTimers(), torch.device("cpu"), self, 1
@@ -129,7 +135,7 @@ class Recorder:
 
 
 def run_all(engine, depth):
-    with Prefetcher(engine, JOBS, depth) as ahead:
+    with prefetcher(engine, JOBS, depth) as ahead:
         for _ in JOBS:
             engine.step(ahead.next())
 
@@ -179,24 +185,24 @@ def test_an_iteration_is_prepared_while_the_rows_of_the_one_before_travel(world)
     assert engine.trained == list(range(len(JOBS)))
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_ranks_may_differ_in_how_far_ahead_they_are(world, depth):
+@pytest.mark.parametrize(("depth", "interleaves"), WAYS[1:])
+def test_ranks_may_differ_in_how_far_ahead_they_are(world, depth, interleaves):
     delay = threading.Event()
 
     def hook(what, number):
         if (number + world.rank) % 3 == 0:
             delay.wait(0.01 * (1 + world.rank))
 
-    engine = Recorder(world, hook)
+    engine = Recorder(world, hook, interleaves)
     run_all(engine, depth)
     assert engine.trained == list(range(len(JOBS)))
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
-def test_work_left_early_is_dropped_by_all_ranks_alike(world, depth):
+@pytest.mark.parametrize(("depth", "interleaves"), WAYS)
+def test_work_left_early_is_dropped_by_all_ranks_alike(world, depth, interleaves):
     planned = []
-    engine = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None)
-    with Prefetcher(engine, JOBS, depth) as ahead:
+    engine = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None, interleaves)
+    with prefetcher(engine, JOBS, depth) as ahead:
         for _ in range(2):
             engine.step(ahead.next())
     assert engine.trained == [0, 1]
@@ -218,7 +224,7 @@ def sent_by(world, iterations):
 
 def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
     engine = Recorder(world)
-    with Prefetcher(engine, JOBS, 2) as ahead:
+    with ThreadPrefetcher(engine, JOBS, 2) as ahead:
         for number in range(len(JOBS)):
             engine.step(ahead.next())
             if number == 1:
@@ -229,30 +235,51 @@ def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
     assert engine.trained == list(range(len(JOBS)))
 
 
-def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world):
+def test_interleaved_work_goes_on_where_the_step_waits_and_is_complete_in_a_pause(world):
+    planned = []
+    engine = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None, True)
+    with prefetcher(engine, JOBS, 1) as ahead:
+        for number in range(len(JOBS)):
+            work = ahead.next()
+            assert planned == list(range(number + 1)), "the next is not begun before something is waited for"
+            engine.step(work)
+            with ahead.paused():
+                assert planned == list(range(min(number + 2, len(JOBS))))
+                wait_for(world.comm.Ibarrier)
+    assert engine.trained == list(range(len(JOBS)))
+    assert not names_of_threads()
+    # On several ranks the step waits for others, and the work ahead uses that time: some of it is hidden.
+    spent, hidden = engine.phases.take_ahead()
+    assert 0 <= hidden <= sum(spent.values())
+    assert world.size == 1 or hidden > 0
+
+
+@pytest.mark.parametrize(("depth", "interleaves"), WAYS[1:])
+def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world, depth, interleaves):
     def hook(what, number):
         if (what, number) == ("plan", 3):
             raise OSError("the disk is on fire")
 
-    engine = Recorder(world, hook)
+    engine = Recorder(world, hook, interleaves)
     with pytest.raises(OSError, match="on fire"):
-        run_all(engine, 2)
+        run_all(engine, depth)
     assert engine.trained == [0, 1, 2]
     assert engine.phases.where() == "phase plan, epoch 1, iteration 4"
     assert not names_of_threads()
     engine.communicator.barrier()
 
 
-def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world):
+@pytest.mark.parametrize("interleaves", [False, True])
+def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world, interleaves):
     ahead_comms = world_comm.Dup(), world_comm.Dup()
-    engine = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None)
+    engine = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None, interleaves)
     engine.communicator = Communicator(world_comm, ahead=ahead_comms)
     if world.rank == 0:
         with pytest.raises(ZeroDivisionError):
             run_all(engine, 1)
         assert not names_of_threads()
     else:
-        with Prefetcher(engine, JOBS[:1], 1) as ahead:
+        with prefetcher(engine, JOBS[:1], 1) as ahead:
             ahead.next()
     world.comm.barrier()
 
@@ -282,8 +309,9 @@ def test_the_timeline_holds_every_phase_of_both_lanes(world, base):
 
 @pytest.mark.parametrize("remote", ["raw", "partial"])
 def test_the_start_says_why_nothing_is_prepared_ahead(remote, world, base, monkeypatch):
-    monkeypatch.setattr("leapmpi.engine.prefetch.threads_may_call", lambda mpi: False)
+    monkeypatch.setattr("leapmpi.engine.ahead.prefetch_depth.threads_may_call", lambda mpi: False)
     run = train(world, base, "auto", **{"strategy.remote": remote, "run.log_level": "info", "run.timeline": False})
-    assert run.summary["epochs"][0]["prefetch"] == 0
+    # Where computed rows travel no threads are needed.
+    assert run.summary["epochs"][0]["prefetch"] == (world.size > 1 and remote == "partial")
     told = "no iterations are prepared ahead, where --prefetch auto would take 2: this MPI"
     assert (told in (run.path / "log.txt").read_text()) == (world.size > 1 and remote == "raw")

@@ -19,11 +19,12 @@ from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology, load_topology
+from leapmpi.engine.ahead.prefetch_depth import prefetcher
+from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import placement_class
-from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.system.phase_timers import PhaseTimers
@@ -290,7 +291,7 @@ class Runner:
             engine.plan(jobs[0].batch, 0, 0)
         trained, counts = [], []
         ctx.communicator.byte_counters.take()
-        with Prefetcher(engine, jobs, case.prefetch) as ahead:
+        with prefetcher(engine, jobs, case.prefetch) as ahead:
             for number in range(len(jobs)):
                 minibatch = ahead.next()
                 ctx.parameters.gradients.zero_()

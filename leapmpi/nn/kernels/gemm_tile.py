@@ -9,7 +9,7 @@ than their products. Rows in fewer bytes are converted a few at a time, and mult
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from leapmpi.nn.kernels.row_types import RowType, decoder
 from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer, prefetch
 from leapmpi.system.jit import compiled
-from leapmpi.system.worker_threads import share_rows
+from leapmpi.system.worker_threads import share_rows, threads
 
 _LONG = bool(binding.get_host_cpu_features().get("avx512f"))
 
@@ -33,6 +33,9 @@ OUTER_ROWS, _OUTER_WIDE = (8, 3 * COLUMNS) if _LONG else (6, COLUMNS)
 
 _LEAST_TILES, _LEAST_VECTORS = 8, 3
 """Fewer tiles of `products`, or vectors of `sum_of_outer`, are not worth another thread."""
+
+_AT_ONCE = 1 << 27
+"""Multiply-adds of the rows that `sum_of_outer` goes through before messages are attended to: some milliseconds."""
 
 _CACHED = 28_800
 """Elements of the rows that `sum_of_outer` reads at once, so that they and the next ones stay in cache."""
@@ -207,7 +210,20 @@ def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
     `in` is at least 16 and h a multiple of OUTER_ROWS. All are C-contiguous. Threads share the columns of x. Each
     element is summed in the order of rows.
     """
-    share_rows(_add_vectors, out.shape[1] // COLUMNS, g, addresses, out, least=_LEAST_VECTORS)
+    for rows in _ranges(g, out):
+        _share_vectors(_add_vectors, out, g[rows], addresses[rows], out)
+
+
+def _ranges(g: np.ndarray, out: np.ndarray) -> Iterator[slice]:
+    """Ranges of rows, one after the other, whose length depends on shapes alone, as sums do."""
+    size = max(COLUMNS, _AT_ONCE // out.size)
+    return (slice(first, first + size) for first in range(0, len(g), size))
+
+
+def _share_vectors(kernel: Callable[..., None], out: np.ndarray, *arguments: object) -> None:
+    """Run `kernel` for all vectors of the columns of `out`, shared by the threads. One alone reads whole rows."""
+    vectors = out.shape[1] // COLUMNS
+    share_rows(kernel, vectors, *arguments, least=vectors if threads() == 1 else _LEAST_VECTORS)
 
 
 @compiled
@@ -273,7 +289,8 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
         _add_last(out, last, end, (end - first) % COLUMNS)
 
     def sum_of_outer(g: np.ndarray, addresses: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
-        share_rows(add_vectors, out.shape[1] // COLUMNS, g, addresses, scale, out, least=_LEAST_VECTORS)
+        for rows in _ranges(g, out):
+            _share_vectors(add_vectors, out, g[rows], addresses[rows], scale, out)
 
     return sum_of_outer
 

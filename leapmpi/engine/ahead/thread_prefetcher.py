@@ -1,4 +1,4 @@
-"""Prefetching: mini-batches are planned, sampled and fetched while earlier ones are trained.
+"""Prefetching by threads: mini-batches are planned, sampled and fetched while earlier ones are trained.
 
 At depth 0 each is prepared when it is taken, on the calling thread. At depth d a second thread prepares up to d of them
 ahead, in the channel AHEAD, and a progress thread makes all MPI calls of both threads; it does so at depth 0 too where
@@ -16,32 +16,18 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-import numpy as np
 import torch
 
 from leapmpi.comm.polling import waits
 from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.comm.world import load_mpi, threads_may_call
-from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.ahead.prefetch_task import Counts, PrefetchTask, requested
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.errors import ConfigError
 from leapmpi.system import channels
 
 _JOIN_SECONDS = 5.0
 """Seconds to wait for the thread that runs ahead when training has failed."""
-
-
-_Counts = tuple[dict[str, int], dict[str, int]]
-
-
-@dataclass(frozen=True)
-class PrefetchTask:
-    """A mini-batch to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
-
-    batch: np.ndarray | None
-    epoch: int
-    iteration: int
 
 
 @dataclass(frozen=True)
@@ -50,10 +36,10 @@ class _Prepared:
 
     task: PrefetchTask
     minibatch: MiniBatch
-    counts: list[_Counts]
+    counts: list[Counts]
 
 
-class Prefetcher:
+class ThreadPrefetcher:
     """Hands out `tasks` planned and fetched, in order. Use it as a context: within, iterations are taken with `next`.
 
     While the context lasts and a progress thread is at work, the calling thread reaches other ranks by Communicator
@@ -83,7 +69,7 @@ class Prefetcher:
         task = self.tasks[self._taken]
         self._taken += 1
         if not self.depth:
-            minibatch = self._requested(task)
+            minibatch = requested(self.engine, task)
             with self.ctx.phases("exchange"):
                 minibatch.complete()
             return minibatch
@@ -119,7 +105,7 @@ class Prefetcher:
         yield
         self._start_progress_thread()
 
-    def __enter__(self) -> Prefetcher:
+    def __enter__(self) -> ThreadPrefetcher:
         if self._uses_progress_thread:
             self._start_progress_thread()
         if self.depth:
@@ -161,12 +147,6 @@ class Prefetcher:
     def _set_position(self, task: PrefetchTask) -> None:
         self.ctx.phases.epoch, self.ctx.phases.iteration = task.epoch, task.iteration
 
-    def _requested(self, task: PrefetchTask) -> MiniBatch:
-        self._set_position(task)
-        minibatch = self.engine.plan(task.batch, task.epoch, task.iteration)
-        self.engine.request(minibatch)
-        return minibatch
-
     # -- on the thread that runs ahead -----------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -195,7 +175,7 @@ class Prefetcher:
                 if not self._may_prepare(number, holding=False):
                     return
                 try:
-                    minibatch = self._requested(task)
+                    minibatch = requested(self.engine, task)
                     counts = self.ctx.communicator.byte_counters.take()
                 except Exception:
                     # All ranks have begun the one before, and all train it or none.
@@ -218,7 +198,7 @@ class Prefetcher:
                 self._hand_over(under_way, stream)
             self._settle()
 
-    def _begun(self, task: PrefetchTask, minibatch: MiniBatch, counts: _Counts) -> _Prepared:
+    def _begun(self, task: PrefetchTask, minibatch: MiniBatch, counts: Counts) -> _Prepared:
         """Start the exchange of the rows of `minibatch`; those of the one before have arrived.
 
         counts: what its request has moved.
@@ -277,29 +257,3 @@ class Prefetcher:
         """Threads start on the first GPU, whichever their process has chosen."""
         if self.ctx.device.type == "cuda":
             torch.cuda.set_device(self.ctx.device)
-
-
-def check_prefetch(config: StrategyConfig) -> None:
-    """Raise ConfigError when prefetching is requested and MPI cannot be called by threads in turn. MPI must run."""
-    if config.prefetch not in ("auto", "0") and not threads_may_call(load_mpi()):
-        raise ConfigError(
-            f"strategy.prefetch: {config.prefetch} needs an MPI that several threads may call in turn "
-            "(MPI_THREAD_SERIALIZED), which this one does not offer or was not started with; use --prefetch 0"
-        )
-
-
-def choose_depth(engine: Engine) -> int:
-    """Iterations to prepare ahead: as many as `engine` wants, none where `auto` meets an MPI that cannot be called by
-    threads in turn. MPI must run."""
-    chosen = engine.config.prefetch != "auto" or threads_may_call(load_mpi())
-    return engine.prefetch_depth if chosen else 0
-
-
-def about_depth(engine: Engine, depth: int) -> list[str]:
-    """Sentences for the user where `depth`, as `choose_depth` gave it, is less than that of `engine`."""
-    if depth == engine.prefetch_depth:
-        return []
-    return [
-        f"no iterations are prepared ahead, where --prefetch auto would take {engine.prefetch_depth}: this MPI cannot "
-        "be called by several threads in turn (MPI_THREAD_SERIALIZED), or was not started so"
-    ]

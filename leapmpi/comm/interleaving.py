@@ -1,0 +1,106 @@
+"""Work that a thread does while it waits for messages: the iteration after the one that is trained.
+
+The work has a stack of its own (a greenlet) and is ordinary code. Where it would wait for messages itself, whoever
+waited before goes on. Only one of the two runs at a time, on one thread, so that MPI needs no support of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from greenlet import getcurrent, greenlet
+
+from leapmpi.comm.polling import Backoff, waits
+from leapmpi.system import channels
+from leapmpi.system.worker_threads import leave_all
+
+
+class InterleavedWork:
+    """`body`, in the channel AHEAD, done piece by piece from now on where its thread waits, until it has ended.
+
+    There is one at a time.
+    """
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._body = body
+        self._error: BaseException | None = None
+        self._channel = channels.AHEAD
+        self._stack = greenlet(self._run)
+        _Turns.work = self
+
+    @property
+    def ended(self) -> bool:
+        """Whether the body has returned, or raised."""
+        return self._stack.dead
+
+    def go_on(self) -> bool:
+        """Go on with the body until it waits or ends; returns whether it came any further. Not called within it."""
+        if self.ended:
+            return False
+        moves = waits.moves
+        outer = channels.enter(self._channel)
+        try:
+            self._stack.switch()
+        finally:
+            self._channel = channels.enter(outer)
+        if self.ended:
+            _Turns.work = None
+            # What ends the process does not wait until somebody asks for the work.
+            if self._error is not None and not isinstance(self._error, Exception):
+                raise self._error
+        return self.ended or waits.moves != moves
+
+    def finish(self, sleep: Callable[[float], None]) -> None:
+        """Go on until the body has ended, with naps by `sleep` (seconds). Raises what the body raised."""
+        backoff = Backoff()
+        while not self.ended:
+            happened = self.go_on()
+            backoff.note(happened)
+            if not happened:
+                sleep(backoff.nap())
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        """Never go on: what the body holds is kept as long as the process, since messages may still be under way."""
+        if not self.ended:
+            leave_all()
+            _abandoned.append(self)
+        if _Turns.work is self:
+            _Turns.work = None
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the caller is the body."""
+        return getcurrent() is self._stack
+
+
+class _Turns:
+    """The work of this process that has begun and not ended."""
+
+    work: InterleavedWork | None = None
+
+
+_abandoned: list[InterleavedWork] = []
+
+
+def take_turns() -> bool:
+    """Let others use the wait of the caller: the interleaved work, or, for that, who waited before it went on.
+
+    Returns whether there is reason to look for news at once.
+    """
+    work = _Turns.work
+    if work is None:
+        return False
+    if work.is_running:
+        parent = work._stack.parent
+        assert parent is not None, "a body that runs was switched to"
+        parent.switch()
+        return True
+    return channels.current() == channels.FOREGROUND and work.go_on()

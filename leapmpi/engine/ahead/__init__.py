@@ -1,0 +1,1 @@
+"""Mini-batches that are planned, sampled and fetched while earlier ones are trained."""

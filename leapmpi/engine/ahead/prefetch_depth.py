@@ -1,0 +1,46 @@
+"""How many iterations are prepared ahead, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leapmpi.comm.world import load_mpi, threads_may_call
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.ahead.interleaved_prefetcher import InterleavedPrefetcher
+from leapmpi.engine.ahead.prefetch_task import Prefetcher, PrefetchTask
+from leapmpi.engine.ahead.thread_prefetcher import ThreadPrefetcher
+from leapmpi.engine.engine import Engine
+from leapmpi.errors import ConfigError
+
+
+def prefetcher(engine: Engine, tasks: Sequence[PrefetchTask], depth: int) -> Prefetcher:
+    """What prepares the mini-batches of `tasks`, at most `depth` ahead of the one that is trained."""
+    if depth == 1 and engine.interleaves:
+        return InterleavedPrefetcher(engine, tasks)
+    return ThreadPrefetcher(engine, tasks, depth)
+
+
+def check_prefetch(config: StrategyConfig) -> None:
+    """Raise ConfigError when prefetching is requested and MPI cannot be called by threads in turn. MPI must run."""
+    if config.prefetch not in ("auto", "0") and not threads_may_call(load_mpi()):
+        raise ConfigError(
+            f"strategy.prefetch: {config.prefetch} needs an MPI that several threads may call in turn "
+            "(MPI_THREAD_SERIALIZED), which this one does not offer or was not started with; use --prefetch 0"
+        )
+
+
+def choose_depth(engine: Engine) -> int:
+    """Iterations to prepare ahead: as many as `engine` wants, none where `auto` meets an MPI that cannot be called by
+    threads in turn. MPI must run."""
+    chosen = engine.config.prefetch != "auto" or engine.interleaves or threads_may_call(load_mpi())
+    return engine.prefetch_depth if chosen else 0
+
+
+def about_depth(engine: Engine, depth: int) -> list[str]:
+    """Sentences for the user where `depth`, as `choose_depth` gave it, is less than that of `engine`."""
+    if depth == engine.prefetch_depth:
+        return []
+    return [
+        f"no iterations are prepared ahead, where --prefetch auto would take {engine.prefetch_depth}: this MPI cannot "
+        "be called by several threads in turn (MPI_THREAD_SERIALIZED), or was not started so"
+    ]
