@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launch import PROJECT
+
 
 def run_here(
     script: Path, arguments: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -15,6 +17,7 @@ def run_here(
     capsys.readouterr()
     command = [str(script), *map(str, arguments)]
     code: object = 0
+    before = set(sys.modules)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "argv", command)
         # Where Python finds the modules beside a script that it is started with.
@@ -23,6 +26,10 @@ def run_here(
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as end:
             code = end.code
+    # Folders of scripts have modules of the same names.
+    for name in set(sys.modules) - before:
+        if str(PROJECT / "jobs") in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
     output, errors = capsys.readouterr()
     if isinstance(code, str):
         code, errors = 1, f"{errors}{code}\n"
