@@ -258,30 +258,6 @@ class Communicator(Transport):
         for kind, count in kinds:
             self.byte_counters.add_to_rank(kind, count, to)
 
-    def ring_pass(self, sends: Sequence[Array], receives: Sequence[Array], kinds: Sequence[str]) -> None:
-        """Send the arrays `sends` to rank - 1 and fill `receives` with those of rank + 1, which may differ. Collective.
-
-        `kinds` names the kind of each of `sends`. No array may be in both. Raises CommunicationError when what arrives
-        differs in type or size from what was expected.
-        """
-        to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        buffers = self.staging
-        outbound = [buffers.outgoing(f"ring-send-{i}", each) for i, each in enumerate(sends)]
-        inbound = [buffers.incoming(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
-
-        # Receives are posted before sends.
-        coming, going = [], []
-        for each in inbound:
-            coming += self._receives(mpi_buffers.as_bytes(each, "ring"), origin, mpi_buffers.type_code(each))
-        for each in outbound:
-            going += self._sends(mpi_buffers.as_bytes(each, "ring"), to, mpi_buffers.type_code(each))
-        self._start(coming, going)()
-
-        for arrived, each in zip(inbound, receives, strict=True):
-            buffers.deliver(arrived, each)
-        for each, kind in zip(sends, kinds, strict=True):
-            self.byte_counters.add_to_rank(kind, each.nbytes, to)
-
     def all_reduce(self, flat: Array, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
 

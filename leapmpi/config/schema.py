@@ -128,7 +128,7 @@ def _check_replicas(config: Config) -> None:
     # Settings that models on their way around the ranks need.
     needed = {
         "time_steps": (("auto", "1"), "every model trains the whole batch on its way around the ranks"),
-        "remote": (("raw", "auto"), "projected rows and partial sums depend on the weights of one model"),
+        "remote": (("raw", "sums", "auto"), "projected rows and partial sums depend on the weights of one model"),
         "migrate": (("ring",), "independent models travel, their optimizers do not"),
     }
     for name, (values, why) in needed.items():

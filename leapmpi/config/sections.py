@@ -153,7 +153,8 @@ class StrategyConfig:
     )
     remote: str = setting(
         "auto",
-        "what crosses ranks for the first layer: raw rows, projected rows, partial sums; auto: predicted to be fastest",
+        "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums; auto: predicted "
+        "to be fastest",
         registry="leapmpi.engine.exchange.modes",
         also=("auto",),
     )

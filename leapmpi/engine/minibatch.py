@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.engine.edges.edge_loss import EdgeLoss
-from leapmpi.features.row_exchange import RowExchange
+from leapmpi.engine.exchange.sum_exchange import LayerSums
 from leapmpi.nn.norms.batch_norm import BatchRows
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors
@@ -19,6 +19,16 @@ from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.block import Block
 from leapmpi.system import channels
 from leapmpi.system.counter_rng import DrawKey
+
+
+class Travelling(Protocol):
+    """What brings the input of the first layer here; `unpack` gives rows, or leaves what it made elsewhere."""
+
+    def begin(self) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def unpack(self) -> Rows | None: ...
 
 
 @dataclass
@@ -70,8 +80,10 @@ class MiniBatch:
     """Which vertices this rank counts in the statistics of the batch, where the model is trained by these."""
     drops: bool = True
     """Whether dropout applies: in training."""
-    row_exchange: RowExchange | None = None
-    """The exchange of the requested feature rows, until they have arrived."""
+    row_exchange: Travelling | None = None
+    """The exchange of the requested feature rows, or sums of them, until they have arrived."""
+    sums: LayerSums | None = None
+    """What the first layer reads, where sums of raw rows travel."""
 
     @property
     def planned(self) -> Schedule:

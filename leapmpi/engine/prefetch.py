@@ -32,6 +32,9 @@ _JOIN_SECONDS = 5.0
 """Seconds to wait for the thread that runs ahead when training has failed."""
 
 
+_Counts = tuple[dict[str, int], dict[str, int]]
+
+
 @dataclass(frozen=True)
 class PrefetchTask:
     """A mini-batch to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
@@ -47,7 +50,7 @@ class _Prepared:
 
     task: PrefetchTask
     minibatch: MiniBatch
-    counts: list[tuple[dict[str, int], dict[str, int]]]
+    counts: list[_Counts]
 
 
 class Prefetcher:
@@ -193,6 +196,7 @@ class Prefetcher:
                     return
                 try:
                     minibatch = self._requested(task)
+                    counts = self.ctx.communicator.byte_counters.take()
                 except Exception:
                     # All ranks have begun the one before, and all train it or none.
                     if under_way:
@@ -202,7 +206,7 @@ class Prefetcher:
                     raise
                 if under_way:
                     self._wait(under_way)
-                arrived, under_way = under_way, self._begun(task, minibatch)
+                arrived, under_way = under_way, self._begun(task, minibatch, counts)
                 if arrived:
                     self._hand_over(arrived, stream)
                 if minibatch.row_exchange is None:
@@ -214,18 +218,22 @@ class Prefetcher:
                 self._hand_over(under_way, stream)
             self._settle()
 
-    def _begun(self, task: PrefetchTask, minibatch: MiniBatch) -> _Prepared:
-        """Start the exchange of the rows of `minibatch`; those of the one before have arrived."""
+    def _begun(self, task: PrefetchTask, minibatch: MiniBatch, counts: _Counts) -> _Prepared:
+        """Start the exchange of the rows of `minibatch`; those of the one before have arrived.
+
+        counts: what its request has moved.
+        """
         self._set_position(task)
         with self.ctx.phases("exchange"):
             minibatch.begin()
-        return _Prepared(task, minibatch, [self.ctx.communicator.byte_counters.take()])
+        return _Prepared(task, minibatch, [counts, self.ctx.communicator.byte_counters.take()])
 
     def _wait(self, prepared: _Prepared) -> None:
         """Wait until the rows are here."""
         self._set_position(prepared.task)
         with self.ctx.phases("exchange"):
             prepared.minibatch.wait()
+        prepared.counts.append(self.ctx.communicator.byte_counters.take())
 
     def _hand_over(self, prepared: _Prepared, stream: torch.cuda.Stream | None) -> None:
         """Give a mini-batch to training once its rows are here; what it sends may be under way until the next one."""

@@ -139,6 +139,7 @@ class FullBatchPlacement(Placement):
         if config.model.norm == "batch":
             raise ConfigError(f"model.norm: {name} has no batch normalisation; give --norm layer, or use leap or pull")
         for key, given, why in (
+            ("remote", by_kind and config.strategy.remote not in KINDS, f"has no {config.strategy.remote}"),
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
             ("wire_dtype", config.strategy.wire_dtype != "native" and cls.keeps_sums, "keeps features as they are"),
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),

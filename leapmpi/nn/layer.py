@@ -20,6 +20,7 @@ in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,16 +32,17 @@ from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.norms.choice import norm_of
-from leapmpi.nn.partial_form import PartialForm, PartialStep
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
+from leapmpi.nn.shares.partial_form import PartialForm, PartialStep
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
-# multiply-add inside a product. Measured with one thread on blocks of 19,200 x 5 edges, 300 and 600 columns.
-_EDGE_ELEMENT, _STREAMED_ELEMENT = 18, 40
+# multiply-add inside a product. Measured with one thread on 9,900 x 10 edges and 50,000 rows of 300 and 600 columns out
+# of memory: kernels prefetch rows, so that products hardly wait for them.
+_EDGE_ELEMENT, _STREAMED_ELEMENT = 20, 3
 
 
 def as_row(number: Tensor | float, width: int) -> Tensor | float:
@@ -276,6 +278,19 @@ class Layer(nn.Module):
         shares = self.partial(block, x, key)
         return shares.detach(), lambda gradient: pass_back(shares, gradient)
 
+    def partial_steps(
+        self, block: PartialBlock, local: int, x: Rows, key: DropoutKey | None
+    ) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
+        """As `partial_step`, the shares of destinations from `local` on, and a function for those of the first `local`.
+
+        Gradients are passed on once each, those of the first `local` before the others. None where the two would do
+        some work twice.
+        """
+        if not self.plain_prefix or self.projects_first(block, x):
+            return None
+        mine, others = block.split(local)
+        return self.partial_step(others, x, key), lambda: self.partial_step(mine, x, key)
+
     def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares."""
         assert self.partial_form is not None, "shares are asked for only of layers that have a form"
@@ -348,11 +363,36 @@ class Layer(nn.Module):
         """Whether `from_sums` reads the rows of destinations too."""
         return type(self).self_part is not Layer.self_part or self.residual is not None
 
+    @property
+    def sums_hold_own(self) -> bool:
+        """Whether `raw_sums` may hold a term of the destination's own row."""
+        return type(self).self_part is Layer.self_part
+
+    @property
+    def offers_sum_shares(self) -> bool:
+        """Whether `raw_share` may be computed where rows lie, without weights, and the output from the sums of it."""
+        return self.offers_sums and type(self).raw_share is not Layer.raw_share
+
+    @property
+    def sum_projections(self) -> tuple[Projection, ...]:
+        """What `from_sums` multiplies sums by, and own rows, where it gives both products to `finish`; else nothing.
+
+        Models that train together then take them at once. Not inherited: a sub-class may use rows otherwise.
+        """
+        return ()
+
     def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
         """What is known of the aggregate without weights: float[n_dst, in] of float[n_src, in], rows after prefix."""
         return self.aggregate(block, rows, None)
 
-    def from_sums(self, sums: Tensor, own: Tensor | None) -> Tensor:
+    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
+        """The terms of `raw_sums` that some of the `rows` give, float[n_dst, in]: shares of all ranks add up to it.
+
+        `rows` float[n_src, in] are those of `block`, after prefix. With `sums_hold_own` it reads `block.local`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no shares of raw sums")
+
+    def from_sums(self, sums: Tensor, own: Rows | None) -> Tensor:
         """float[n_dst, out], to the bit what `forward` gives where it aggregates before it projects.
 
         From `raw_sums` and, where `sums_need_own`, the rows of destinations after prefix, float[n_dst, in].

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, variations
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.exchange.selection import bytes_by_mode, fewest_bytes
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.tuning import check_memory
 from leapmpi.nn.model import model_of
@@ -20,7 +21,7 @@ from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
-from leapmpi.training.ensemble_ring import EnsembleRing
+from leapmpi.training.ensemble_models import EnsembleModels, leading_model, modes_for
 from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.trainer import Trainer
@@ -51,14 +52,16 @@ class ReplicaTrainer(Trainer):
     """Trains all models of `config.strategy.vary`; each as its config would train it by itself."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, begun: float) -> None:
-        configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
-        super().__init__(raw, world, loaded, begun)
+        configs = variations(config)
+        models = [model_of(each, loaded.dataset).to(loaded.ctx.device) for each in configs.values()]
+        leading, self._modes = models[leading_model(models)], modes_for(models, loaded.ctx.features, config)
+        fetching = config.replaced({"strategy.remote": self._modes[-1]})
+        super().__init__(fetching, world, replace(loaded, ctx=replace(loaded.ctx, model=leading)), begun)
         self.config = config
-        models = [model_of(each, loaded.dataset).to(self.ctx.device) for each in configs.values()]
-        self.ring = EnsembleRing(self.ctx, models)
+        self.ensemble = EnsembleModels(self.ctx, models)
         self.replicas = []
-        for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True)):
-            at_home = number in self.ring.models_after(0)
+        for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ensemble.layouts, strict=True)):
+            at_home = number in self.ensemble.at_home
             optimizer = Optimizer(each.train, layout, self.per_epoch) if at_home else None
             self.replicas.append(Replica(label, each, layout, optimizer, np.zeros(self.per_epoch)))
 
@@ -71,19 +74,28 @@ class ReplicaTrainer(Trainer):
         """That of the model that improved last: training goes on for all until it stops for every one."""
         return min(evaluations_since(replica.best.epoch, self.epochs) for replica in self.replicas)
 
+    def choose_mode(self, batch: np.ndarray | None) -> dict[str, int]:
+        """Choose by the bytes of the first iteration what is fetched, once for all models. Collective."""
+        if len(self._modes) == 1:
+            return {}
+        found = bytes_by_mode(self.engine.plan(batch, 0, 0), self.ctx, self._modes)
+        self.engine.use_mode(fewest_bytes(found))
+        return {name: int(counts.sum()) for name, counts in found.items()}
+
     def dry_run(self, batch: np.ndarray | None) -> None:
         """All of the first iteration but the optimizers' steps. Collective."""
+        self.ensemble.use_mode(self.engine.mode_name)
         minibatch = self.engine.plan(batch, 0, 0)
         check_memory(self.engine, minibatch)
         self.engine.fetch(minibatch)
-        self.ring.step(minibatch)
+        self.ensemble.step(minibatch)
 
     def dry_run_evaluation(self) -> None:
-        """Nothing: models that differ are scored on raw rows, as they are trained."""
+        """Nothing: models that differ are scored on what is fetched for all, as they are trained."""
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
         """One step of every model; returns this rank's share of their mean loss. Collective."""
-        losses = self.ring.step(minibatch)
+        losses = self.ensemble.step(minibatch)
         for replica, loss in zip(self.replicas, losses, strict=True):
             replica.losses[number % self.per_epoch] = loss
             if replica.optimizer:
@@ -121,8 +133,9 @@ class ReplicaTrainer(Trainer):
     def _evaluate_all(self, epoch: int, record: dict[str, Any], records: list[dict[str, Any]]) -> None:
         begin, metric = time.perf_counter(), self.evaluator.metric
         with self.ctx.phases("evaluate"):
-            self.ring.spread()
-            scores = self.evaluator.scores_of([replica.layout.model for replica in self.replicas])
+            self.ensemble.spread()
+            models = [replica.layout.model for replica in self.replicas]
+            scores = self.evaluator.scores_of(models, self.engine.mode_name)
             self.add_trivial(record)
         self.ctx.communicator.byte_counters.take()
         record["evaluation_seconds"] = time.perf_counter() - begin
@@ -137,8 +150,8 @@ class ReplicaTrainer(Trainer):
 
     def models_state(self) -> State:
         """The state of every model, all brought to this rank, with its losses and scores so far. Collective."""
-        self.ring.spread()
-        optimizers = self.ring.spread_state([replica.optimizer for replica in self.replicas])
+        self.ensemble.spread()
+        optimizers = self.ensemble.spread_state([replica.optimizer for replica in self.replicas])
         arrays: dict[str, np.ndarray] = {}
         models = []
         for number, (replica, optimizer) in enumerate(zip(self.replicas, optimizers, strict=True)):

@@ -19,8 +19,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
-from leapmpi.engine.exchange.modes.raw import Raw
-from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
+from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.inference.own_lists import serves_all
@@ -33,6 +32,7 @@ from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids, whole
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.ensemble_models import leading_model
 from leapmpi.training.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
@@ -162,12 +162,19 @@ class Evaluator:
             return self._mine(self.splits[split][1])
         return np.concatenate([roots for _, roots in self._rounds(split)])
 
-    def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
-        """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
+    def scores_of(self, models: Sequence[Model], remote: str) -> list[dict[str, float | None]]:
+        """What `scores` gives for each of `models`; vertices are sampled once, and inputs fetched by the mode `remote`.
+
+        Collective.
+        """
         self._outputs = {}
-        modes = [Raw(replace(self.ctx, model=model)) for model in models]
-        by_split = {name: self._score(name, modes) for name in self.splits}
-        return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
+        modes = [mode_class(remote)(replace(self.ctx, model=model)) for model in models]
+        # The first mode fetches for all.
+        first = leading_model(models)
+        order = [first, *(number for number in range(len(models)) if number != first)]
+        by_split = {name: self._score(name, [modes[number] for number in order]) for name in self.splits}
+        found = {number: {name: each[place] for name, each in by_split.items()} for place, number in enumerate(order)}
+        return [found[number] for number in range(len(models))]
 
     def trivial_scores(self) -> dict[str, float | str | None]:
         """What one answer for all vertices can score at best on each split, and the `answer` in words.

@@ -29,7 +29,7 @@ from leapmpi.system.memory import check_memory
 
 def caches(engine: Engine) -> bool:
     """Whether `engine`, as far as it has chosen, keeps copies of raw rows."""
-    return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and not engine.mode.needs_weights
+    return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and engine.mode.moves_raw_rows
 
 
 def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
@@ -107,7 +107,7 @@ class FeatureCache:
         features.cache = None
         if self._encodes:
             self.about["wire_dtype"] = self.config.wire_dtype
-        if cache is None or self.engine.mode.needs_weights:
+        if cache is None or not self.engine.mode.moves_raw_rows:
             return
         communicator = self.loaded.ctx.communicator
         before = communicator.byte_counters.bytes["features"]
@@ -200,7 +200,7 @@ class FeatureCache:
         if self.world.size == 1:
             return "one rank reads no rows of others"
         engine = self.engine
-        return f"no raw rows cross ranks (first layer: {engine.mode_name})" if engine.mode.needs_weights else ""
+        return "" if engine.mode.moves_raw_rows else f"no raw rows cross ranks (first layer: {engine.mode_name})"
 
     def _access(self) -> AccessPattern:
         topology = self.loaded.topology

@@ -18,7 +18,7 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import findings
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import choose_depth
-from leapmpi.engine.tuning import choose_mode, choose_placement
+from leapmpi.engine.tuning import choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
 from leapmpi.fault_tolerance.report import how_it_ended
@@ -112,7 +112,7 @@ def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) 
             trainer.engine.restore(saved_choices)
         trainer.feature_cache.choose()
         if saved_choices is None:
-            trainer.predicted_bytes = choose_mode(trainer.engine, first)
+            trainer.predicted_bytes = trainer.choose_mode(first)
         choose_placement(trainer.engine, first)
         trainer.feature_cache.fill()
         trainer.feature_cache.keep_hottest()

@@ -17,7 +17,7 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
-from leapmpi.engine.tuning import check_memory
+from leapmpi.engine.tuning import check_memory, choose_mode
 from leapmpi.errors import ResourceError
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
@@ -165,6 +165,10 @@ class Trainer:
             return None
         with self.ctx.phases("plan"):
             return self.epoch_batches(epoch)
+
+    def choose_mode(self, batch: np.ndarray | None) -> dict[str, int]:
+        """As `choose_mode` of the engine, given the first batch. Collective."""
+        return choose_mode(self.engine, batch)
 
     def warm_up(self) -> None:
         """Compile kernels, each on one rank of a node. Local."""

@@ -63,8 +63,26 @@ def test_a_layer_whose_sums_cannot_be_taken_apart_is_fed_by_rows(kind):
 
 
 def test_equal_bytes_are_decided_in_this_order():
-    assert serving_modes(layer_of("mean")) == ["partial", "raw", "projected"]
+    assert serving_modes(layer_of("mean")) == ["partial", "raw", "projected", "sums"]
     assert serving_modes(layer_of("max")) == ["raw", "projected", "partial"]
+
+
+def features(**of_rows):
+    return SimpleNamespace(**{"sparse": False, "returned_row_bytes": 0} | of_rows)
+
+
+def test_sums_of_raw_rows_serve_dense_rows_that_do_not_learn():
+    layer = layer_of("mean")
+    assert "sums" in serving_modes(layer, features())
+    assert "sums" not in serving_modes(layer, features(sparse=True))
+    assert "sums" not in serving_modes(layer, features(returned_row_bytes=48))
+
+
+def test_sums_of_raw_rows_serve_a_residual_only_where_nothing_is_dropped():
+    for dropped in (0.0, 0.5):
+        config = ModelConfig(residual=True, input_dropout=dropped)
+        layer = build_model(config, 2, 12, 3, seed=0).layers[0]
+        assert ("sums" in serving_modes(layer)) == (not dropped)
 
 
 def test_a_sub_class_does_not_share_the_sums_of_its_base(monkeypatch):

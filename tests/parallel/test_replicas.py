@@ -51,6 +51,14 @@ CASES = [
          ("train.weight_decay", 0.01)),
     ),
     Case(
+        ("model.hidden=4,20", "model.seed=3,4"), "leap", datasets.Variant(SINGLE, "uneven", 7),
+        (("model.input_dropout", 0), ("strategy.remote", "sums"), ("model.name", "sage"), ("evaluate.fanout", "3,3")),
+    ),
+    Case(
+        ("model.residual=false,true",), "pull", datasets.Variant(MULTI, "metis", 4),
+        (("model.input_dropout", 0), ("strategy.remote", "auto"), ("model.name", "gcn"), ("model.norm", "layer")),
+    ),
+    Case(
         ("model.hidden=8",), "leap", datasets.Variant(SINGLE, "metis", 4),
         (("model.name", "gat"), ("model.attention_dropout", 0.4), ("strategy.prefetch", "0")),
     ),
@@ -76,7 +84,11 @@ def trained(config, world):
 
 def separate_runs(case, base, comm):
     """Parameters, losses and last scores of each model trained by itself, shared out among the ranks. Collective."""
-    values = {"data": str(datasets.whole(case.data.labels).folder(base)), "strategy.name": "pull"}
+    values = {
+        "data": str(datasets.whole(case.data.labels).folder(base)),
+        "strategy.name": "pull",
+        "strategy.remote": "raw",
+    }
     together = Config.from_values(
         case.values() | values | {"strategy.cache": 0, "strategy.replicas": "independent", "strategy.vary": case.vary}
     )
@@ -91,11 +103,13 @@ def separate_runs(case, base, comm):
 
 
 def check_traffic(run):
-    """Every root and row is read once for all models; parameters hop ranks - 1 times, gradients once more."""
+    """Every root and row is read once for all models; parameters go to all ranks, gradients come home."""
     size, (record,) = run.world.size, run.epochs
     numbers = 8 * sum(replica.layout.count for replica in run.replicas) * run.per_epoch
-    assert record["bytes"]["parameters"] == numbers * (size - 1)
-    assert record["bytes"]["gradients"] == (numbers * size if size > 1 else 0)
+    assert record["bytes"]["parameters"] == record["bytes"]["gradients"] == numbers * (size - 1)
+    if record["remote"] != "raw":
+        assert record["bytes"]["activations"] == 0
+        return
     ctx, rows = run.ctx, dict.fromkeys(("local", "remote", "cached"), 0)
     for iteration in range(run.per_epoch):
         batch = ctx.communicator.broadcast(

@@ -12,7 +12,7 @@ from leapmpi import Config, load_run, train
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import Interrupted
 from leapmpi.runs.file_names import model_folder
-from leapmpi.training.ensemble_ring import EnsembleRing
+from leapmpi.training.ensemble_models import EnsembleModels
 from tests.support import datasets
 from tests.support.equality import here
 
@@ -56,7 +56,7 @@ def stopped(config, comm, monkeypatch, rank):
         return step
 
     with monkeypatch.context() as patch:
-        for kind, name in ((Engine, "forward_backward"), (EnsembleRing, "step")):
+        for kind, name in ((Engine, "forward_backward"), (EnsembleModels, "step")):
             patch.setattr(kind, name, interrupted(getattr(kind, name)))
         with pytest.raises(
             Interrupted, match=f"SIGUSR2 on rank {rank}: training stopped in epoch 2, after iteration 3"

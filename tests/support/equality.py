@@ -116,7 +116,7 @@ OPTIONS = {
     "shape": tuple(SHAPE)[:4],
     "labels": datasets.LABELS,
     "threads": (1, 2),
-    "remote": ("raw", "projected", "partial", OWN),
+    "remote": ("raw", "sums", "projected", "partial", OWN),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
     "cache": ("none", "vip", "presample", "degree"),
@@ -128,14 +128,20 @@ EXCLUDED = {
     *(pair("strategy", name, "balance", "on") for name in ("pull", *OWN_MODE)),
     pair("remote", OWN, "balance", "on"),
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
-    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
+    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "sums", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
     *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2")),
+    *(pair("remote", "sums", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
+    pair("remote", "sums", "labels", "single, sparse features"),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
     pair("rows", "in place", "dropout", "everywhere"),
     *(pair("rows", "in place", "model", model) for model in ("gat", "sage max", *DEEP)),
     *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
-    *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial", OWN) for shape in ("residual", "both")),
+    *(
+        pair("remote", mode, "shape", shape)
+        for mode in ("sums", "projected", "partial", OWN)
+        for shape in ("residual", "both")
+    ),
 }
 
 PLAINEST = {

@@ -237,6 +237,41 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     return counts
 
 
+def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Each destination of the iteration is named once to every rank that holds a row its sum reads; nothing goes back.
+
+    Rows that destinations need by themselves come as raw rows.
+    """
+    communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
+    reads: dict[int, set[int]] = {}
+    for block in (each.blocks[-1] for each in minibatch.micro_batches):
+        for i in range(block.n_dst):
+            reads[int(block.src[i])] = set(block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]].tolist())
+    edges = sum(int(home[vertex]) != communicator.rank for found in reads.values() for vertex in found)
+    # A mean is one of neighbours alone; so is a sum beside which a learned number weighs the row itself.
+    apart = type(layer).__name__ == "SAGELayer" or hasattr(getattr(layer, "eps", None), "grad")
+    counts: dict[str, int] = defaultdict(int)
+    if apart or layer.residual is not None:
+        counts |= _raw(set(reads), loaded, home)
+    if not apart:
+        reads = {vertex: {vertex, *found} for vertex, found in reads.items()}
+    asked = [each for found in reads.values() for each in {int(home[vertex]) for vertex in found} - {communicator.rank}]
+    answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(asked))
+    if loaded.ctx.sampler.sharded:
+        carried = loaded.topology.own.edge_weight is not None
+        of_edge = 1 + loaded.ctx.sampler.weighted + carried
+        counts["topology"] += 4 * ((4 + 4 * carried) * len(asked) + of_edge * edges)
+        counts["control"] += _header(communicator)
+    else:
+        counts["ids"] += ID * len(asked)
+    counts["features"] += answered * layer.in_dim * layer.bias.element_size()
+    counts["control"] += _header(communicator)
+    counts["remote"] += len(asked)
+    everyone = set().union(*(set().union(*each) for each in communicator.comm.allgather(list(reads.values()))))
+    counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)
+    return counts
+
+
 def _columns(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Every other rank is told of the block and returns one share for each of its rows; gradients go back alike."""
     communicator, model = loaded.ctx.communicator, loaded.ctx.model
@@ -352,6 +387,7 @@ def shared_numbers(loaded, engine) -> int:
 
 
 INPUT = {"ring": _ring, "columns": _columns, "raw": _raw_of_blocks, "projected": _projected, "partial": _partial}
+INPUT["sums"] = _sums
 INPUT["layer by layer"] = _layer_by_layer
 
 

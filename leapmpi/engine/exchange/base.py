@@ -18,6 +18,7 @@ from torch import Tensor
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
@@ -31,6 +32,9 @@ class ExchangeMode(ABC):
 
     overlaps = False
     """Whether a step computes while its own messages travel."""
+
+    moves_raw_rows = False
+    """Whether raw rows are all that crosses ranks, which copies of them or fewer bytes a row spare."""
 
     order = 100
     """Of modes that move equally many bytes, the one with the lowest order is taken."""
@@ -60,6 +64,16 @@ class ExchangeMode(ABC):
             return "its messages are made of raw rows and features of edges"
         if cls.needs_weights and layer.residual is not None:
             return "a residual first layer needs the raw rows of its destinations"
+        return None
+
+    @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """Whether what is fetched for the model of one of `layers` feeds those of all, which it serves. Local."""
+        return False
+
+    @classmethod
+    def refusal_of_rows(cls, features: FeatureFetcher) -> str | None:
+        """Why this mode cannot feed a first layer that reads `features`, None if it can. Local."""
         return None
 
     def collectives(self, time_steps: int) -> int:

@@ -133,10 +133,13 @@ class PartialBlockBuilder:
         known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, weight, sampled)
         return self.share_of(layer, inputs, known)
 
-    def share_of(self, layer: Layer, inputs: FeatureFetcher, known: KnownEdges) -> LocalShare:
-        """What the rows contribute to the destinations of `known`, read in the cheaper way. Reads these rows alone."""
+    def share_of(self, layer: Layer, inputs: FeatureFetcher, known: KnownEdges, with_own: bool = True) -> LocalShare:
+        """What the rows contribute to the destinations of `known`, read in the cheaper way. Reads these rows alone.
+
+        with_own: whether the layer reads the rows of destinations among these.
+        """
         indptr, neighbours, destinations = known.indptr, known.neighbours, known.destinations
-        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end) & with_own)
         vertices = None
         if self.suit_in_place(layer, inputs, len(neighbours), len(destinations)):
             edges, local_rows, read = self._in_place(indptr, neighbours, destinations[local])

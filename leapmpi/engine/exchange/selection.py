@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.plan.cost_model import Rates
 from leapmpi.registry import Registry
@@ -30,22 +31,34 @@ def mode_class(name: str) -> type[ExchangeMode]:
 
 def exchange_mode(name: str, ctx: RankContext) -> ExchangeMode:
     """The exchange mode called `name`. Raises ConfigError for one that cannot feed the model's first layer."""
-    mode = mode_class(name)
-    if reason := mode.refusal(ctx.model.layers[0]):
+    if reason := _refusal(name, ctx.model.layers[0], ctx.features):
         raise ConfigError(f"strategy.remote: {name} cannot serve this model: {reason}; use raw or auto")
-    return mode(ctx)
+    return mode_class(name)(ctx)
 
 
-def serving_modes(layer: Layer) -> list[str]:
-    """The modes that can feed `layer`, in the order in which equal bytes are decided."""
-    names = [name for name in MODES.names() if not mode_class(name).refusal(layer)]
+def serving_modes(layer: Layer, features: FeatureFetcher | None = None) -> list[str]:
+    """The modes that can feed `layer` from `features`, in the order in which equal bytes are decided."""
+    names = [name for name in MODES.names() if not _refusal(name, layer, features)]
     return sorted(names, key=lambda name: (mode_class(name).order_for(layer), name))
 
 
-def refused_modes(layer: Layer) -> dict[str, str]:
-    """The modes that cannot feed `layer`, and why."""
-    reasons = {name: mode_class(name).refusal(layer) for name in MODES.names()}
+def common_modes(layers: Sequence[Layer], features: FeatureFetcher) -> list[str]:
+    """The modes that feed the models of all `layers` by what they fetch once, those that save most work first."""
+    serving = [serving_modes(layer, features) for layer in layers]
+    names = [name for name in serving[0] if all(name in each for each in serving)]
+    return [name for name in reversed(names) if mode_class(name).serves_all(layers)]
+
+
+def refused_modes(layer: Layer, features: FeatureFetcher) -> dict[str, str]:
+    """The modes that cannot feed `layer` from `features`, and why."""
+    reasons = {name: _refusal(name, layer, features) for name in MODES.names()}
     return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _refusal(name: str, layer: Layer, features: FeatureFetcher | None) -> str | None:
+    """Why the mode called `name` cannot feed `layer`, or cannot from `features`."""
+    mode = mode_class(name)
+    return mode.refusal(layer) or (mode.refusal_of_rows(features) if features is not None else None)
 
 
 def compute_seconds_of(minibatch: MiniBatch, rates: Rates) -> float:
@@ -55,12 +68,12 @@ def compute_seconds_of(minibatch: MiniBatch, rates: Rates) -> float:
     return rows * rates.row + edges * rates.edge + len(minibatch.micro_batches) * rates.step
 
 
-def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext) -> dict[str, np.ndarray]:
-    """Bytes that each mode that can serve would bring to each rank for `minibatch`: int64[ranks] by mode. Collective.
+def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Bytes that each of the modes `names` would bring to each rank for `minibatch`: int64[ranks] by mode. Collective.
 
-    Counted from blocks, so that a repeated run finds the same.
+    None for all that can serve. Counted from blocks, so that a repeated run finds the same.
     """
-    names = serving_modes(ctx.model.layers[0])
+    names = serving_modes(ctx.model.layers[0], ctx.features) if names is None else names
     local = [exchange_mode(name, ctx).predicted_bytes(minibatch) for name in names]
     gathered = ctx.communicator.all_gather_rows(np.array(local, np.int64))
     return dict(zip(names, gathered.T, strict=True))

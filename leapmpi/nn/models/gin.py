@@ -23,8 +23,8 @@ from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.norms.choice import norm_of
-from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows, dense, select
+from leapmpi.nn.shares.partial_form import SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class GINLayer(Layer):
         return (1 + as_row(self.eps, own.shape[1])) * own
 
     @property
+    def sums_hold_own(self) -> bool:
+        """Not where epsilon is learned."""
+        return not isinstance(self.eps, Tensor)
+
+    @property
     def sums_need_own(self) -> bool:
         """A learned epsilon multiplies the rows of destinations."""
         return isinstance(self.eps, Tensor) or super().sums_need_own
@@ -94,19 +99,27 @@ class GINLayer(Layer):
         """Those of in-neighbours alone where epsilon is learned."""
         return total(block, rows) if isinstance(self.eps, Tensor) else self.aggregate(block, rows, None)
 
-    def from_sums(self, sums: Tensor, own: Tensor | None) -> Tensor:
+    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
+        """The terms of `rows`, the destination's own where its home is here and epsilon is not learned."""
+        sums = total(block, rows)
+        return sums if isinstance(self.eps, Tensor) else self._with_own(block, rows, sums)
+
+    def _with_own(self, block: PartialBlock, z: Rows, sums: Tensor) -> Tensor:
+        """`sums` and what destinations whose home is here add of their own rows."""
+        destinations, local_rows = block.local
+        return sums.index_add(0, destinations, self.counted(dense(select(z, local_rows))))
+
+    def from_sums(self, sums: Tensor, own: Rows | None) -> Tensor:
         if isinstance(self.eps, Tensor) and own is not None:
-            sums = sums + self.counted(own)
+            sums = sums + self.counted(dense(own))
         return self.finish(None, self.project(sums), own)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the sums, the destination's own where its home is here."""
         rows = self.prefix(x, block.src_original, key)
-        destinations, local_rows = block.local
         first = self.projects_first(block, rows)
         z = self.project(rows) if first else rows
-        own = self.counted(dense(select(z, local_rows)))
-        sums = total(block, z).index_add(0, destinations, own)
+        sums = self._with_own(block, z, total(block, z))
         return sums if first else self.project(sums)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:

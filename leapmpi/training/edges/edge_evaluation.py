@@ -18,7 +18,7 @@ from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.modes.raw import Raw
+from leapmpi.engine.exchange.selection import mode_class
 from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of
@@ -64,13 +64,13 @@ class EdgeEvaluator(Evaluator):
             self.keep(split, found[split])
         return found
 
-    def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
-        """What `scores` gives for each of `models`, one after the other, on raw rows. Collective."""
+    def scores_of(self, models: Sequence[Model], remote: str) -> list[dict[str, float | None]]:
+        """What `scores` gives for each of `models`, one after the other, fed by the mode `remote`. Collective."""
         kept = self.ctx, self._mode
         found = []
         for model in models:
             self.ctx = replace(self.ctx, model=model)
-            self._mode = Raw(self.ctx)
+            self._mode = mode_class(remote)(self.ctx)
             found.append(self.scores_now())
         self.ctx, self._mode = kept
         return found

@@ -119,7 +119,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
-        for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
+        for name, reason in refused_modes(loaded.ctx.model.layers[0], loaded.ctx.features).items():
             log.info("remote %s is left out: %s", name, reason)
     told = (
         *trainer.sentences(),

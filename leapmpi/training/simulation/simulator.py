@@ -29,7 +29,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
-from leapmpi.nn.model import model_of
+from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
@@ -42,7 +42,7 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
-from leapmpi.training.ensemble_ring import predict_hops
+from leapmpi.training.ensemble_models import leading_model, modes_for, predict_models
 from leapmpi.training.feature_cache import access_of, caches
 from leapmpi.training.session import check_learned
 from leapmpi.training.simulation.virtual_ranks import virtual_ranks
@@ -128,15 +128,20 @@ class Forecaster:
         if not self.dataset.feature_dim:
             check_learned(config)
         placement_class(config.strategy.name).check_settings(config, self.dataset)
-        config, models = _largest_model(config, self.dataset)
+        several = _several_models(config, self.dataset)
+        models = [ParameterLayout(model).gradients.nbytes for model in several]
+        if several:
+            # Inputs are fetched once for all, and the largest model stands for the memory of an iteration.
+            config = list(variations(config).values())[leading_model(several)]
         engines = self.engines(config, ranks)
         for each in engines:
             if isinstance(each, EdgeEngine):
                 each.deals = each.deals or bool(models)
         first, sampler = engines[0], engines[0].ctx.sampler
         batches = self.batches(first, config)
+        names = modes_for(several, first.ctx.features, config) if several else None
         if first.placement.mode_is_open:
-            self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates)
+            self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates, names)
 
         # Sample some whole batches of the epoch, and the last one.
         whole = max(1, len(batches) - 1)
@@ -208,21 +213,27 @@ class Forecaster:
         return _Sampled(traffic, counts_of(engines[0], minibatches, traffic), memory)
 
     def choose_mode(
-        self, engines: Sequence[Engine], minibatches: Sequence[MiniBatch], batch: np.ndarray, rates: Rates | None
+        self,
+        engines: Sequence[Engine],
+        minibatches: Sequence[MiniBatch],
+        batch: np.ndarray,
+        rates: Rates | None,
+        common: Sequence[str] | None = None,
     ) -> None:
         """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones.
 
-        minibatches: those of all ranks when `batch` is trained.
+        minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share, of
+        which the one is taken that moves the fewest bytes.
         """
         pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
         found = {
             name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-            for name in serving_modes(engines[0].ctx.model.layers[0])
+            for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features)
         }
         name = fewest_bytes(found)
-        if any(counts.any() for counts in found.values()):
+        if not common and any(counts.any() for counts in found.values()):
             rates = rates or _counted(engines, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
@@ -274,17 +285,11 @@ def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
     return found
 
 
-def _largest_model(config: Config, dataset: Dataset) -> tuple[Config, Sequence[int]]:
-    """The config to forecast with, and the bytes of the parameters of each model; empty where there is one model.
-
-    With `--replicas independent` raw rows are fetched once for all models, and the largest model stands for the memory
-    of an iteration.
-    """
+def _several_models(config: Config, dataset: Dataset) -> list[Model]:
+    """The models of `config`, which differ; none where it has one."""
     if config.strategy.replicas != "independent":
-        return config, ()
-    configs = [each.replaced({"strategy.remote": "raw"}) for each in variations(config).values()]
-    sizes = [ParameterLayout(model_of(each, dataset)).gradients.nbytes for each in configs]
-    return configs[sizes.index(max(sizes))], sizes
+        return []
+    return [model_of(each, dataset) for each in variations(config).values()]
 
 
 def predicted_traffic(
@@ -292,7 +297,7 @@ def predicted_traffic(
 ) -> Traffic:
     """What all ranks send and read in an iteration, from the engine and the mini-batch of each rank.
 
-    models: the bytes of the parameters of each of several models, which move from rank to rank; empty for one.
+    models: the bytes of the parameters of each of several models, which cross ranks; empty for one.
     """
     traffic = Traffic(len(minibatches))
     for engine in engines:
@@ -301,7 +306,7 @@ def predicted_traffic(
         else:
             predict_traffic(engine, minibatches, traffic)
     if models:
-        predict_hops(traffic, models)
+        predict_models(traffic, models)
     return traffic
 
 

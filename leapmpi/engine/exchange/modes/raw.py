@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.exchange.fetched_inputs import FetchedInputsMode, predict_rows
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.nn.layer import Layer
 from leapmpi.plan.traffic_model import Traffic
 
 
-class Raw(ExchangeMode):
+class Raw(FetchedInputsMode):
     """Fetches the union of all micro-batches' input rows before the weights are needed."""
 
     order = 2
+    moves_raw_rows = True
     description = "raw rows of vertices at home elsewhere"
+
+    @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """All read the same rows."""
+        return True
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
         """The distinct vertices, int64, whose rows are fetched. Local."""
@@ -33,14 +39,7 @@ class Raw(ExchangeMode):
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
-        rank, inputs = self.ctx.rank, self.ctx.inputs(self.number)
-        request = inputs.request(self.read(minibatches[rank]))
-        traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
-        traffic.add_answers(rank, "features", inputs.answer_bytes(request))
-        traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
-        traffic.add_rows(rank, "local", len(request.local_ids))
-        traffic.add_rows(rank, "remote", len(request.remote_ids))
-        traffic.add_rows(rank, "cached", len(request.cached_slots))
+        predict_rows(self.ctx, self.number, self.read(minibatches[self.ctx.rank]), traffic)
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
@@ -60,19 +59,8 @@ class Raw(ExchangeMode):
         rows, exact = self.read(minibatch), not minibatch.drops
         minibatch.row_exchange = self.ctx.inputs(self.number).prepare(rows, exact, self.ctx.scatters)
 
-    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
-        with self.ctx.phases("compute"):
-            loss = self.loss(minibatch, number, self._outputs(minibatch, number), labels)
-            loss.backward()
-        return float(loss.detach())
-
-    @torch.no_grad()
-    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        with self.ctx.phases("compute"):
-            return self._outputs(minibatch, number)
-
-    def _outputs(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """The model's outputs from the micro-batch's rows of the union. Local."""
+    def outputs(self, minibatch: MiniBatch, number: int) -> Tensor:
+        """From the micro-batch's rows of the union."""
         micro_batch, rows = minibatch.micro_batches[number], minibatch.features
         blocks = self.tensors(micro_batch)
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"

@@ -1,0 +1,184 @@
+"""Destinations that ranks name to the owners of their neighbours, so that these add up their own rows for them.
+
+Sampling is pure (rule R1) and the topology is on every node, so an owner draws the same neighbours again and keeps
+those that lie with it. Where the topology is sharded, the edges that were drawn are named too (named_edges.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
+from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.layer import Layer
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _homes(src, rank_offsets):
+    """What `home_of` gives, as int32[n_src]."""
+    home = np.empty(len(src), np.int32)
+    for k in range(len(src)):
+        low, high = 0, len(rank_offsets) - 1
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if rank_offsets[middle] <= src[k]:
+                low = middle
+            else:
+                high = middle
+        home[k] = low
+    return home
+
+
+@compiled
+def _owners(indptr, indices, src, rank_offsets, rank, with_home):
+    """Which other ranks each destination depends on, for its neighbours or, `with_home`, itself, in order of rank.
+
+    `src` is int64[n_src]; the first n_dst sources are the destinations. Returns int64[ranks], pairs by owner, and
+    int64[pairs], the destination of each.
+    """
+    home, ranks, n_dst = _homes(src, rank_offsets), len(rank_offsets) - 1, len(indptr) - 1
+    # The last destination that was noted for an owner: each pair is noted once.
+    last, counts, place = np.empty(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    last[:] = -1
+    total = 0
+    pairs = np.empty((len(indices) + n_dst, 2), np.int64)
+    for i in range(n_dst):
+        # The destination itself comes before its edges.
+        for e in range(indptr[i] - with_home, indptr[i + 1]):
+            owner = home[i] if e < indptr[i] else home[indices[e]]
+            if owner != rank and last[owner] != i:
+                last[owner] = i
+                counts[owner] += 1
+                pairs[total, 0], pairs[total, 1] = owner, i
+                total += 1
+    # Sort the pairs by owner, stably.
+    for owner in range(1, ranks):
+        place[owner] = place[owner - 1] + counts[owner - 1]
+    destinations = np.empty(total, np.int64)
+    for k in range(total):
+        owner = pairs[k, 0]
+        destinations[place[owner]] = pairs[k, 1]
+        place[owner] += 1
+    return counts, destinations
+
+
+@compiled
+def _fill_neighbours(src, indices, drawn, out):
+    """The neighbours src[indices] of a block, then `drawn` ones."""
+    edges = len(indices)
+    for e in range(edges):
+        out[e] = src[indices[e]]
+    for e in range(len(drawn)):
+        out[edges + e] = drawn[e]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Destinations of a block and the other ranks that own a neighbour of them, or their own row, by owner."""
+
+    counts: np.ndarray
+    """int64[ranks]: pairs of each owner."""
+    destinations: np.ndarray
+    """int64[pairs]: the number of the destination in its block."""
+
+
+class NamedDestinations:
+    """Names destinations of this rank's blocks, and answers for those that others name, for a layer of `ctx`.
+
+    Its home is named for a destination too if `with_home`, where the layer reads the destination's own row there.
+    """
+
+    def __init__(self, ctx: RankContext, with_home: bool = True) -> None:
+        self.ctx, self.answers, self.with_home = ctx, ctx.answers, with_home
+        # Destinations that are named have their home on any rank.
+        self.id_codec = IdCodec.any_id(ctx.rank_offsets)
+        if isinstance(ctx.sampler, ShardedSampler):
+            own, first = ctx.sampler.shard.own, ctx.sampler.shard.first
+            self.builder = PartialBlockBuilder(own, *ctx.local_range, ctx.device, first)
+        else:
+            self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
+
+    def pairs(self, block: Block) -> Pairs:
+        """What this rank names for `block`. Local."""
+        offsets, rank = self.ctx.rank_offsets, self.ctx.rank
+        return Pairs(*_owners(block.indptr, block.indices, block.src, offsets, rank, self.with_home))
+
+    def exchange(
+        self, minibatch: MiniBatch, block: Block, pairs: Pairs, layer: Layer, inputs: FeatureFetcher
+    ) -> tuple[LocalShare, np.ndarray, np.ndarray]:
+        """Name the destinations of `pairs` to their owners, and learn what others name here. Collective.
+
+        What local rows contribute to the destinations of `block`, then to those that others named: int64 ids by rank,
+        and int64[ranks], how many of each. Rows that are read are counted.
+        """
+        communicator = self.ctx.communicator
+        if self.answers is None:
+            named = block.src[pairs.destinations]
+            foreign, counts = communicator.exchange_ids(named, pairs.counts, self.id_codec)
+            with self.ctx.phases("sample"):
+                known = self._drawn_again(minibatch, block, foreign)
+        else:
+            # Nobody but their owners has the lists of destinations: their edges are named too.
+            theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
+            foreign, known = theirs.destinations, KnownEdges.of(block).and_then(theirs)
+        with self.ctx.phases("sample"):
+            share = self.builder.share_of(layer, inputs, known, self.with_home)
+        communicator.byte_counters.add_rows("local", share.read)
+        communicator.byte_counters.add_rows("remote", len(pairs.destinations))
+        return share, foreign, counts
+
+    def naming_bytes(self, block: Block, pairs: Pairs) -> np.ndarray:
+        """int64[ranks]: what it takes to name `pairs`, with their edges where owners lack the lists. Local."""
+        if self.answers is None:
+            return pairs.counts * self.id_codec.id_bytes
+        return self._names(block, pairs, self.answers).sizes * self.answers.word.itemsize
+
+    def predict(self, block: Block, pairs: Pairs, traffic: Traffic) -> None:
+        """Add to `traffic` what it takes to name `pairs`, and how many there are. Local."""
+        if self.answers is None:
+            traffic.add_request(self.ctx.rank, pairs.counts, self.id_codec.id_bytes, "features", 0)
+        else:
+            traffic.add_naming(self.ctx.rank, KIND, self.naming_bytes(block, pairs), 0 * pairs.counts, counted=2)
+        traffic.add_rows(self.ctx.rank, "remote", len(pairs.destinations))
+
+    def predict_reads(self, blocks: Sequence[Block], traffic: Traffic) -> None:
+        """Add to `traffic` which of their rows all ranks read for `blocks`, those of all ranks. Local."""
+        read = np.zeros(int(self.ctx.rank_offsets[-1]), bool)
+        for block in blocks:
+            read[block.src if self.with_home else block.src[block.indices]] = True
+        for owner, (first, end) in enumerate(pairwise(self.ctx.rank_offsets)):
+            traffic.add_rows(owner, "local", int(np.count_nonzero(read[first:end])))
+
+    def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
+        """The edges of the destinations of `pairs`, by owner."""
+        home = home_of(block.src, self.ctx.rank_offsets)
+        return EdgeNames(block, home, pairs.counts, pairs.destinations, answers)
+
+    def _drawn_again(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> KnownEdges:
+        """The edges of the block's destinations and those that `foreign` ones (int64[k]) draw."""
+        batch = minibatch.schedule.roots if minibatch.schedule else None
+        drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
+        indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
+        neighbours = np.empty(indptr[-1], np.int64)
+        _fill_neighbours(block.src, block.indices, drawn.neighbours, neighbours)
+        weight = None
+        if block.weight is not None:
+            assert drawn.weight is not None, "a sampler weights the edges of all destinations or of none"
+            weight = np.concatenate((block.weight, drawn.weight))
+        destinations = np.concatenate((block.dst, foreign))
+        return KnownEdges.listed(self.ctx.sampler.topology, destinations, indptr, neighbours, weight)
