@@ -17,6 +17,9 @@ from tests.support.graphs import random_graph
 from tests.support.small_run import train_small, write_small_data
 from tests.support.whole_graph import whole_outputs
 
+# Several strategies, or a real graph, in one case; as a job of its own each had as long.
+pytestmark = pytest.mark.timeout(100)
+
 on_two_ranks = pytest.mark.skipif(MPI.COMM_WORLD.size != 2, reason="two ranks tell what others would")
 on_three_ranks = pytest.mark.skipif(MPI.COMM_WORLD.size != 3, reason="three ranks tell what others would")
 STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial,naive,p3"
