@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
-from leapmpi import Config, train
-from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.runs.run import Run
-from tests.support.graphs import random_graph
+from tests.support.small_run import train_small, write_small_data
 
 PROJECT = Path(__file__).parents[1]
 
@@ -94,16 +91,10 @@ def real_graph(test_data: Path) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of four uneven parts that trains in a moment: 240 vertices, 5 features, 3 classes. Read only."""
-    folder = tmp_path_factory.mktemp("small") / "data"
-    graph = random_graph(n=240, degree=6)
-    assignment = np.minimum(np.arange(graph.vertices) * 7 % 6, 3)
-    write_dataset(folder, graph, assignment, 4, method="test", figures={}, seed=0)
-    return folder
+    return write_small_data(tmp_path_factory.mktemp("small") / "data")
 
 
 @pytest.fixture(scope="session")
 def finished_run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Three epochs on `small_data`, trained by one rank in this process. Read only."""
-    settings = {"data": str(small_data), "model.hidden": 16, "train": {"epochs": 3, "batch_size": 32, "lr": 0.05}}
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    return train(Config.from_values({**settings, "run": {"folder": str(folder), "threads": 1, "log_level": "error"}}))
+    return train_small(small_data, tmp_path_factory.mktemp("finished") / "run")

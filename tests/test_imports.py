@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.support.launch import child_environment
+from tests.support.launch import PROJECT, child_environment
 
 HEAVY = ("mpi4py", "torch", "numba", "h5py", "scipy", "pymetis", "numpy")
 
@@ -71,6 +71,8 @@ def test_data_layers_need_neither_mpi_nor_torch():
 
 
 def test_training_loads_no_computer_algebra(small_data, tmp_path):
-    train = f"from leapmpi.cli.main import main; settings = ['train', '{small_data}', '--epochs', '1', '--strategy']"
-    runs = [f"assert main([*settings, '{name}', '--run', '{tmp_path / name}']) == 0" for name in ("leap", "naive")]
+    train = f"from leapmpi.cli.main import main; settings = ['train', '{small_data}', '--epochs', '1', '--run']"
+    own = str(PROJECT / "tests/support/own_module.py:Net")
+    choices = (["--strategy", "leap"], ["--strategy", "naive"], ["--model", own])
+    runs = [f"assert main([*settings, '{tmp_path / str(n)}', *{each}]) == 0" for n, each in enumerate(choices)]
     assert loaded_by("; ".join([train, *runs]), ("torch", "sympy"))[0] == {"torch"}

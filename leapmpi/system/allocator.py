@@ -50,13 +50,20 @@ _set_aside = _imports_set_aside = False
 """Whether this module has set objects aside: all that lasts, or what was imported alone."""
 
 
+_left_to_program = False
+"""Whether the program around was seen to have set objects aside itself."""
+
+
 def set_aside_lasting_objects() -> None:
     """Exclude all objects that live now from garbage collection. Call it when set-up is over: what lives will last.
 
-    Does nothing where the program around has set objects aside itself: they could not be distinguished from ours.
+    Does nothing once the program around has set objects aside itself: they could not be distinguished from ours.
     """
-    global _set_aside
-    if gc.get_freeze_count() and not (_set_aside or _imports_set_aside):
+    global _set_aside, _left_to_program
+    # The count walks through all that is set aside: it is not asked for again.
+    if not (_set_aside or _imports_set_aside):
+        _left_to_program = _left_to_program or gc.get_freeze_count() > 0
+    if _left_to_program:
         return
     # What is set aside anew may have ended; imports last, and walking through them takes long.
     if _set_aside:

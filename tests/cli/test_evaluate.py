@@ -1,8 +1,7 @@
-"""`leapmpi evaluate`: the scores of a run again, exactly, on any number of ranks."""
+"""`leapmpi evaluate`: the scores of a run again, exactly; on more ranks in tests/parallel."""
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from tests.support.graphs import random_graph
-from tests.support.launch import mpirun
 
 
 def evaluated(capsys, *arguments):
@@ -28,17 +26,6 @@ def test_the_scores_of_the_run(small_data, finished_run, capsys, weights):
     expected = summary["best"] if weights == "best" else {"epoch": 3, **summary["epochs"][-1]["accuracy"]}
     found = evaluated(capsys, small_data, finished_run.path, "--weights", weights)
     assert found == {"schema": 2, "weights": weights, "metric": "accuracy", **expected}
-
-
-def test_on_more_ranks_and_another_partition(small_data, finished_run, tmp_path):
-    graph = random_graph(n=240, degree=6)
-    other = tmp_path / "other"
-    write_dataset(other, graph, np.arange(240, dtype=np.int32) % 3, 3, method="test", figures={}, seed=0)
-    job = mpirun(3, [sys.executable, "-m", "leapmpi.cli", "evaluate", other, finished_run.path, "--json"])
-    assert job.returncode == 0, job.stderr
-    best = finished_run.summary["best"]
-    (found,) = map(json.loads, job.stdout.splitlines())
-    assert found == {"schema": 2, "weights": "best", "metric": "accuracy", **best}
 
 
 def test_flags_stand_above_the_run(small_data, finished_run, capsys):

@@ -1,7 +1,6 @@
-"""`leapmpi predict`: rows in original ids, in every format, on any ranks, after a kill, and of graphs never seen."""
+"""`leapmpi predict`: rows in original ids, in every format, after a kill, and of graphs never seen."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.inference.row_store import StagedRows
 from tests.support.graphs import random_graph
-from tests.support.launch import PROJECT, mpirun
+from tests.support.launch import PROJECT
 from tests.support.whole_graph import whole_outputs
 
 GRAPH = random_graph(n=240, degree=6)
@@ -40,22 +39,6 @@ def test_rows_stand_in_the_row_of_their_vertex(small_data, finished_run, capsys,
     assert (found["rows"], found["columns"], found["dtype"]) == (ids.max() + 1, 3, "float32")
     np.testing.assert_allclose(rows[ids], expected(finished_run), atol=1e-6)
     assert np.isnan(np.delete(rows, ids, axis=0)).all()  # no vertex has these ids
-
-
-def test_all_ranks_write_one_file(small_data, finished_run, tmp_path):
-    out = tmp_path / "p.h5"
-    command = [sys.executable, "-m", "leapmpi.cli", "predict", small_data, finished_run.path, "--out", out]
-    job = mpirun(3, [*command, "--what", "classes", "--memory-limit", "60k", "--log-level", "info"])
-    assert job.returncode == 0, job.stderr
-    assert "layer 1 of 2: " in job.stdout
-    assert "sent between ranks: ids " in job.stdout
-    ids, classes = GRAPH.original_id, expected(finished_run).argmax(axis=1)
-    with h5py.File(out) as file:
-        assert np.array_equal(file["predictions"][:][ids], classes)
-        assert np.array_equal(file["vertices"][:][ids], ids)
-        assert file.attrs["what"] == "classes"
-        assert (np.delete(file["vertices"][:], ids) == -1).all()
-    assert [path.name for path in tmp_path.iterdir()] == ["p.h5"]
 
 
 def test_the_asked_vertices_in_their_order(small_data, finished_run, capsys, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from leapmpi import Config, load_run
 from leapmpi.config.toml import read_toml
 from tests.support.launch import PROJECT, child_environment, run
+from tests.support.scripts import run_here
 
 ACCURACY = PROJECT / "jobs/bench/accuracy"
 EXACT = ("--set", "train.dtype=float64")
@@ -80,9 +81,10 @@ def test_finished_runs_are_kept_and_those_with_other_settings_refused(real_graph
         (["--data", "/nowhere"], "no folder of real graphs at /nowhere"),
     ],
 )
-def test_wrong_input_gets_a_sentence_and_leaves_nothing(tmp_path, arguments, sentence):
+def test_wrong_input_gets_a_sentence_and_leaves_nothing(tmp_path, arguments, sentence, monkeypatch, capsys):
     (tmp_path / "empty").mkdir()
-    job = accuracy("--data", tmp_path / "empty", "--work", tmp_path / "work", *arguments, timeout=30)
+    places = ("--data", tmp_path / "empty", "--work", tmp_path / "work")
+    job = run_here(ACCURACY, (*places, *arguments), monkeypatch, capsys)
     assert job.returncode in (2, 3)
     assert sentence in job.stderr
     assert job.stderr.startswith("accuracy: error: ")
@@ -91,18 +93,18 @@ def test_wrong_input_gets_a_sentence_and_leaves_nothing(tmp_path, arguments, sen
 
 
 @pytest.mark.parametrize("arguments", [["--ranks", "0"], ["--seeds", "a"], ["--parts", "x"], []])
-def test_arguments_that_are_no_numbers_or_missing_are_reported(tmp_path, arguments):
+def test_arguments_that_are_no_numbers_or_missing_are_reported(tmp_path, arguments, monkeypatch, capsys):
     work = ["--work", tmp_path / "work"] if arguments else []
-    job = accuracy(*work, *arguments, timeout=30)
+    job = run_here(ACCURACY, (*work, *arguments), monkeypatch, capsys)
     assert job.returncode == 2
     assert "Traceback" not in job.stderr
     assert f"error: argument {arguments[0]}" in job.stderr if arguments else "--work" in job.stderr
 
 
-def test_an_unknown_variant_and_a_failing_run_are_reported(real_graph, tmp_path):
+def test_an_unknown_variant_and_a_failing_run_are_reported(real_graph, tmp_path, monkeypatch, capsys):
     graph = "planetoid-cora"
     arguments = (graph, "--data", real_graph(graph).parent, "--work", tmp_path, "--seeds", 0, "--ranks", 1)
-    unknown = accuracy(*arguments, "--variants", "gcm", timeout=30)
+    unknown = run_here(ACCURACY, (*arguments, "--variants", "gcm"), monkeypatch, capsys)
     assert (
         unknown.stderr == "accuracy: error: --variants: none of these graphs has a config 'gcm'; did you mean 'gcn'?\n"
     )

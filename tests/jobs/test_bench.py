@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.launch import PROJECT, child_environment, run
+from tests.support.scripts import run_here
 
 BENCH = PROJECT / "jobs/bench"
 SCRIPTS = sorted(path.name for path in BENCH.iterdir() if path.is_file() and not path.suffix)
@@ -50,9 +51,10 @@ SMALL = {
 
 
 @pytest.mark.parametrize("script", SMALL)
-def test_small_measurements_print_their_table(script, graph):
+def test_small_measurements_print_their_table(script, graph, monkeypatch, capsys):
     arguments, expected = SMALL[script]
-    job = bench(script, *(graph if word == "GRAPH" else word for word in arguments))
+    words = tuple(graph if word == "GRAPH" else word for word in arguments)
+    job = run_here(BENCH / script, words, monkeypatch, capsys)
     assert job.returncode == 0, job.stderr
     assert expected in job.stdout
 

@@ -15,6 +15,11 @@ from torch.utils._pytree import tree_leaves
 class Allocations(TorchDispatchMode):
     """A context; `peak` is the most that was held in it beyond what was held before, looked at in each torch call."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch does not import its compiler to hide this context from it."""
+        return False
+
     def __enter__(self) -> Allocations:
         tracemalloc.start()
         self._live: dict[int, int] = {}

@@ -46,8 +46,9 @@ class Node:
 
 
 @pytest.fixture
-def set_aside():
+def set_aside(monkeypatch):
     """Sets lasting objects aside, until the test is over; first takes back what tests/conftest.py did."""
+    monkeypatch.setattr("leapmpi.system.allocator._left_to_program", False)
     gc.unfreeze()
     yield set_aside_lasting_objects
     take_back_lasting_objects()

@@ -1,7 +1,6 @@
-"""`leapmpi bench`: strategies side by side in one job, on the same batches."""
+"""`leapmpi bench`: strategies side by side in one job, on the same batches; on two ranks in tests/parallel."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from leapmpi.config.schema import Config
 from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
-from tests.support.launch import mpirun
 
 STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial,naive,p3"
 
@@ -50,71 +48,6 @@ def test_a_strategy_given_twice_is_timed_twice():
 def test_flags_of_run_folders_are_not_offered(flag, small_data, capsys):
     assert main(["bench", str(small_data), flag]) == 2
     assert f"unknown flag {flag}" in capsys.readouterr().err
-
-
-def test_all_strategies_learn_the_same_on_two_ranks(small_data):
-    command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", STRATEGIES, "--json"]
-    settings = ["--epochs", "3", "--dtype", "float64", "--hidden", "8", "--batch-size", "32", "--fanout", "5,5"]
-    job = mpirun(2, [*command, *settings])
-    assert job.returncode == 0, job.stderr
-    rows = json.loads(job.stdout)
-    assert [row["strategy"] for row in rows] == STRATEGIES.split(",")
-    assert [row["time_steps"] for row in rows] == [1, 1, 2, 1, 1, 1]
-    assert [row["remote"] for row in rows] == ["raw", "raw", "raw", "partial", "ring", "columns"]
-    for row in rows:
-        assert row["loss"] == pytest.approx(rows[0]["loss"], rel=1e-9)
-        assert row["accuracy"] == rows[0]["accuracy"]
-        assert len(row["seconds"]) == 3
-    assert rows[3]["bytes"]["features"] == 0 < rows[3]["bytes"]["activations"]
-    assert rows[2]["bytes"]["parameters"] > 0 == rows[1]["bytes"]["parameters"]
-    assert rows[1]["rows"] == rows[2]["rows"]
-    for row in rows[4:]:
-        assert row["bytes"]["features"] == row["rows"]["remote"] == 0 < row["bytes"]["activations"]
-    assert rows[4]["bytes"]["parameters"] > 0 == rows[5]["bytes"]["parameters"]
-    assert rows[5]["bytes"]["gradients"] < rows[0]["bytes"]["gradients"] < rows[4]["bytes"]["gradients"]
-
-
-def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(small_data):
-    strategies = "leap,leap:cache=0.3,pull:cache=0.3:cache-policy=degree,leap:wire-dtype=int8"
-    strategies += ",leap:cache=0.3:remote=partial"
-    command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", strategies, "--json"]
-    settings = ["--epochs", "2", "--dtype", "float64", "--hidden", "8", "--batch-size", "32", "--fanout", "5,5"]
-    job = mpirun(2, [*command, *settings])
-    assert job.returncode == 0, job.stderr
-    plain, cached, pulled, coarse, partial = json.loads(job.stdout)
-    for row in (cached, pulled, partial):
-        assert row["loss"] == pytest.approx(plain["loss"], rel=1e-9)
-    assert cached["rows"]["cached"] + cached["rows"]["remote"] == plain["rows"]["remote"]
-    for row in (cached, pulled):
-        assert row["cache"]["hit_rate"] == row["rows"]["cached"] / (row["rows"]["cached"] + row["rows"]["remote"])
-        assert row["cache"]["predicted_hit_rate"] == pytest.approx(row["cache"]["hit_rate"], abs=0.1)
-    assert coarse["bytes"]["features"] * 5 * 4 == plain["bytes"]["features"] * (5 + 4)
-    assert coarse["row_error"]["rows"] == plain["rows"]["remote"]
-    assert 0 < coarse["row_error"]["mean"] <= coarse["row_error"]["max"] < 0.02
-    assert coarse["loss"] != plain["loss"]
-    assert coarse["loss"] == pytest.approx(plain["loss"], rel=0.02)
-    # No raw row travels, so nothing is cached.
-    assert "cache" not in partial
-    assert partial["rows"]["cached"] == 0
-    assert partial["ignored"] == ["--cache is ignored: no raw rows cross ranks (first layer: partial)"]
-    assert cached["ignored"] == plain["ignored"] == []
-
-
-def test_models_that_differ_are_set_against_separate_runs(small_data, tmp_path):
-    # No model has the widths of the config itself, which fit no number of heads.
-    settings = ["--model", "gat", "--heads", "2", "--hidden", "3"]
-    settings += ["--replicas", "independent", "--vary", "model.hidden=4,8,6", "--epochs", "2", "--batch-size", "32"]
-    settings += ["--fanout", "5,5", "--dtype", "float64", "--remote", "raw"]
-    command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", "leap", "--json", *settings]
-    job = mpirun(2, command)
-    assert job.returncode == 0, job.stderr
-    ensemble, *separate, summed = json.loads(job.stdout)
-    assert ensemble["strategy"] == "leap, 3 models"
-    assert [row["strategy"] for row in separate] == ["model.hidden=4", "model.hidden=8", "model.hidden=6"]
-    assert ensemble["loss"] == pytest.approx(summed["loss"], rel=1e-9)
-    assert ensemble["rows"] == separate[0]["rows"]
-    assert summed["bytes"]["features"] == 3 * ensemble["bytes"]["features"] > 0
-    assert summed["epoch_seconds"] == pytest.approx(sum(row["epoch_seconds"] for row in separate))
 
 
 def test_a_run_of_models_that_differ_holds_a_run_of_each(small_data, tmp_path, capsys):

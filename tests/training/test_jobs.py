@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -164,36 +163,6 @@ def test_a_foreign_launcher_is_named_by_the_first_rank(launcher, said):
     assert "suspicious" not in alone.stderr
     assert len(messages(alone.stderr)) == (said is not None)
     assert (said or "") in alone.stderr
-
-
-def test_doctor_tells_of_every_rank():
-    job = mpirun(2, [*LEAPMPI, "doctor", "--json"], env={"OMP_NUM_THREADS": "1"})
-    # 1 where the machine has a single core.
-    assert job.returncode in (0, 1), job.stderr
-    facts = json.loads(job.stdout)
-    assert [rank["rank"] for rank in facts["ranks"]] == [0, 1]
-    assert re.match(r"2 ranks by \w+", facts["mpi"]["launcher"])
-    assert facts["mpi"]["library"]
-    assert facts["mpi"]["cuda_aware"] in (True, False)
-    assert "MPIX_Query_cuda_support" in facts["mpi"]["cuda_aware_evidence"]
-    assert {"python", "mpi4py", "torch", "numpy", "h5py", "hdf5"} <= set(facts["versions"])
-
-
-def test_two_ranks_tell_one_story_and_record_what_moved(small_data, tmp_path):
-    settings = ["--epochs", 2, "--batch-size", 16, "--time-steps", "N", "--run", tmp_path / "run"]
-    job = mpirun(2, [*LEAPMPI, "train", small_data, *settings])
-    assert job.returncode == 0, job.stderr
-    assert [line.split()[1] for line in job.stdout.splitlines() if line.startswith("epoch ")] == ["1/2", "2/2"]
-    for said in ("ranks 2 on 1 node", "libmpi", "plan: strategy leap, ", "2 time steps", "models with gradients"):
-        assert said in job.stdout
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["ranks"] == 2
-    assert len(summary["peak_memory_bytes"]) == 2
-    for epoch in summary["epochs"]:
-        assert epoch["time_steps"] == 2
-        assert all(epoch["rows"][place] > 0 for place in ("local", "remote"))
-        for kind in ("ids", "features", "parameters", "gradients", "schedule"):
-            assert epoch["bytes"][kind] > 0
 
 
 def test_all_kernels_are_compiled_before_the_clock(small_data, tmp_path):

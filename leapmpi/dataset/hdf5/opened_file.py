@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -91,6 +92,11 @@ class OpenedFile(ExitStack):
     def __init__(self, path: Path, facts: FileFacts, h5: h5py.File | None = None) -> None:
         super().__init__()
         self.path, self._facts, self._h5 = path, facts, h5
+
+    @cached_property
+    def mapped(self) -> np.memmap:
+        """All bytes of the file, mapped read-only once for all of its arrays, uint8[size]."""
+        return np.memmap(self.path, np.uint8, "r")
 
     def array(self, name: str) -> ArrayPlace:
         """Where array `name` lies. Raises DataError as `array_in`."""

@@ -121,7 +121,7 @@ def required(attributes: Attributes, name: str, kind: type[Value], path: Path) -
 
 
 def map_array(file: OpenedFile, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Array `name` as a read-only memory map, checked to have one of `dtypes` and `shape` and to lie in the file.
+    """Array `name` of the read-only map of `file`, checked to have one of `dtypes` and `shape` and to lie in it.
 
     Raises DataError naming the file and the array.
     """
@@ -139,6 +139,7 @@ def map_array(file: OpenedFile, name: str, dtypes: tuple[str, ...], shape: tuple
     # The bytes must be one run inside the file.
     if array.offset is None:
         raise DataError(f"{path}: array {name} is not contiguous and cannot be mapped; write it without filters")
-    if array.offset + size > path.stat().st_size:
+    end = array.offset + size
+    if end > len(file.mapped):
         raise DataError(f"{path}: array {name} reaches past the end of the file: truncated; copy or make it again")
-    return np.memmap(path, array.dtype, "r", array.offset, shape)
+    return file.mapped[array.offset : end].view(array.dtype).reshape(shape)

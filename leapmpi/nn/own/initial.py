@@ -52,6 +52,11 @@ class Draws(TorchDispatchMode):
         self.made = False
         """Whether the constructor has run: what is computed from now on is not part of the module."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: to hide from torch's compiler, torch would import all of it, which takes longer than a small run."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = _tensors((args, kwargs))
         before = {_address(each) for each in given}

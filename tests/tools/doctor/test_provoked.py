@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 
+from leapmpi.cli.main import main
 from tests.support.launch import PROJECT, child_environment, mpirun
 
 DOCTOR = [sys.executable, "-m", "leapmpi.cli", "doctor", "--json"]
@@ -94,18 +95,24 @@ def test_lost_messages_do_not_make_it_hang():
     assert "rank 0 waited 3 s in measuring links: messages between ranks do not arrive" in job.stderr
 
 
-def test_measured_rates_are_kept_and_shown(tmp_path):
-    cache = {"XDG_CACHE_HOME": str(tmp_path)}
-    measured = json.loads(alone("true", "--measure", **cache).stdout)["rates"]
+def here(capsys, monkeypatch, cache):
+    """What the doctor says in this process, with the user's cache in folder `cache`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    code = main(["doctor", "--json"])
+    return subprocess.CompletedProcess([], code, *capsys.readouterr())
+
+
+def test_measured_rates_are_kept_and_shown(tmp_path, capsys, monkeypatch):
+    measured = json.loads(alone("true", "--measure", XDG_CACHE_HOME=str(tmp_path)).stdout)["rates"]
     assert measured["source"] == f"measured, kept in {tmp_path}/leapmpi/rates.json"
     assert 0 < measured["multiply_add"] < 1e-6
-    shown = json.loads(alone("true", **cache).stdout)["rates"]
+    shown = json.loads(here(capsys, monkeypatch, tmp_path).stdout)["rates"]
     assert shown["source"] == f"kept in {tmp_path}/leapmpi/rates.json"
     assert (shown["key"], shown["step"]) == (measured["key"], measured["step"])
     assert shown["key"].endswith("; 1 rank on 1 node")
 
 
-def test_a_damaged_file_of_rates_is_grave(tmp_path):
+def test_a_damaged_file_of_rates_is_grave(tmp_path, capsys, monkeypatch):
     (tmp_path / "leapmpi").mkdir()
     (tmp_path / "leapmpi" / "rates.json").write_text("[]")
-    assert "rates.json: it is [], not an object" in found(alone("true", XDG_CACHE_HOME=str(tmp_path)))
+    assert "rates.json: it is [], not an object" in found(here(capsys, monkeypatch, tmp_path))

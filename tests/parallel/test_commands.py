@@ -1,0 +1,192 @@
+"""Commands on several ranks, all of them in this job: to start one for each takes seconds of every rank."""
+
+import json
+import re
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from data_prep.cli import main as prepare
+from leapmpi.cli.main import main
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.runs.run import load_run
+from tests.support.graphs import random_graph
+from tests.support.small_run import train_small, write_small_data
+from tests.support.whole_graph import whole_outputs
+
+# Several strategies, or a real graph, in one case; as a job of its own each had as long.
+pytestmark = pytest.mark.timeout(100)
+
+on_two_ranks = pytest.mark.skipif(MPI.COMM_WORLD.size != 2, reason="two ranks tell what others would")
+on_three_ranks = pytest.mark.skipif(MPI.COMM_WORLD.size != 3, reason="three ranks tell what others would")
+STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial,naive,p3"
+
+
+@pytest.fixture(scope="module")
+def data(world, folder):
+    """The dataset `small_data`, which all ranks see."""
+    world.on_root(lambda: write_small_data(folder / "data"))
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def finished_run(world, folder, data):
+    """Three epochs on it, trained by one rank."""
+    world.on_root(lambda: train_small(data, folder / "finished", MPI.COMM_SELF))
+    return load_run(folder / "finished")
+
+
+@pytest.fixture
+def said(world, capsys):
+    """A function that runs a command on all ranks; returns what it printed, which rank 0 alone does."""
+
+    def run(*words: object, codes: tuple[int, ...] = (0,)) -> str:
+        code = main([str(word) for word in words])
+        output, errors = capsys.readouterr()
+        assert (code in codes, errors) == (True, ""), code
+        printed = world.comm.allgather(output)
+        assert not any(printed[1:])
+        return printed[0]
+
+    return run
+
+
+@on_two_ranks
+def test_all_strategies_learn_the_same(data, said):
+    settings = ["--epochs", 3, "--dtype", "float64", "--hidden", 8, "--batch-size", 32, "--fanout", "5,5"]
+    rows = json.loads(said("bench", data, "--strategies", STRATEGIES, "--json", *settings))
+    assert [row["strategy"] for row in rows] == STRATEGIES.split(",")
+    assert [row["time_steps"] for row in rows] == [1, 1, 2, 1, 1, 1]
+    assert [row["remote"] for row in rows] == ["raw", "raw", "raw", "partial", "ring", "columns"]
+    for row in rows:
+        assert row["loss"] == pytest.approx(rows[0]["loss"], rel=1e-9)
+        assert row["accuracy"] == rows[0]["accuracy"]
+        assert len(row["seconds"]) == 3
+    assert rows[3]["bytes"]["features"] == 0 < rows[3]["bytes"]["activations"]
+    assert rows[2]["bytes"]["parameters"] > 0 == rows[1]["bytes"]["parameters"]
+    assert rows[1]["rows"] == rows[2]["rows"]
+    for row in rows[4:]:
+        assert row["bytes"]["features"] == row["rows"]["remote"] == 0 < row["bytes"]["activations"]
+    assert rows[4]["bytes"]["parameters"] > 0 == rows[5]["bytes"]["parameters"]
+    assert rows[5]["bytes"]["gradients"] < rows[0]["bytes"]["gradients"] < rows[4]["bytes"]["gradients"]
+
+
+@on_two_ranks
+def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(data, said):
+    strategies = "leap,leap:cache=0.3,pull:cache=0.3:cache-policy=degree,leap:wire-dtype=int8"
+    strategies += ",leap:cache=0.3:remote=partial"
+    settings = ["--epochs", 2, "--dtype", "float64", "--hidden", 8, "--batch-size", 32, "--fanout", "5,5"]
+    plain, cached, pulled, coarse, partial = json.loads(
+        said("bench", data, "--strategies", strategies, "--json", *settings)
+    )
+    for row in (cached, pulled, partial):
+        assert row["loss"] == pytest.approx(plain["loss"], rel=1e-9)
+    assert cached["rows"]["cached"] + cached["rows"]["remote"] == plain["rows"]["remote"]
+    for row in (cached, pulled):
+        assert row["cache"]["hit_rate"] == row["rows"]["cached"] / (row["rows"]["cached"] + row["rows"]["remote"])
+        assert row["cache"]["predicted_hit_rate"] == pytest.approx(row["cache"]["hit_rate"], abs=0.1)
+    assert coarse["bytes"]["features"] * 5 * 4 == plain["bytes"]["features"] * (5 + 4)
+    assert coarse["row_error"]["rows"] == plain["rows"]["remote"]
+    assert 0 < coarse["row_error"]["mean"] <= coarse["row_error"]["max"] < 0.02
+    assert coarse["loss"] != plain["loss"]
+    assert coarse["loss"] == pytest.approx(plain["loss"], rel=0.02)
+    # No raw row travels, so nothing is cached.
+    assert "cache" not in partial
+    assert partial["rows"]["cached"] == 0
+    assert partial["ignored"] == ["--cache is ignored: no raw rows cross ranks (first layer: partial)"]
+    assert cached["ignored"] == plain["ignored"] == []
+
+
+@on_two_ranks
+def test_models_that_differ_are_set_against_separate_runs(data, said):
+    # No model has the widths of the config itself, which fit no number of heads.
+    settings = ["--model", "gat", "--heads", 2, "--hidden", 3]
+    settings += ["--replicas", "independent", "--vary", "model.hidden=4,8,6", "--epochs", 2, "--batch-size", 32]
+    settings += ["--fanout", "5,5", "--dtype", "float64", "--remote", "raw"]
+    ensemble, *separate, summed = json.loads(said("bench", data, "--strategies", "leap", "--json", *settings))
+    assert ensemble["strategy"] == "leap, 3 models"
+    assert [row["strategy"] for row in separate] == ["model.hidden=4", "model.hidden=8", "model.hidden=6"]
+    assert ensemble["loss"] == pytest.approx(summed["loss"], rel=1e-9)
+    assert ensemble["rows"] == separate[0]["rows"]
+    assert summed["bytes"]["features"] == 3 * ensemble["bytes"]["features"] > 0
+    assert summed["epoch_seconds"] == pytest.approx(sum(row["epoch_seconds"] for row in separate))
+
+
+@on_two_ranks
+def test_a_job_on_a_real_graph_reads_the_remote_rows_that_its_partition_predicted(
+    world, folder, real_graph, said, capsys
+):
+    graph, cut = folder / "graph.h5", folder / "tolokers"
+    source = real_graph("heterophilous-tolokers")
+    training = ["--fanout", "5,5", "--batch-size", "512"]
+
+    def prepared():
+        assert prepare(["import", str(source), str(graph)]) == 0
+        assert prepare(["partition", str(graph), str(cut), "--method", "reldg", "--parts", "2", *training]) == 0
+
+    world.on_root(prepared)
+    capsys.readouterr()
+    strategies = ["--strategies", "leap:remote=raw:balance=off,pull:remote=raw"]
+    rows = json.loads(said("bench", cut, "--json", "--epochs", 1, "--hidden", 4, *training, *strategies))
+    predicted = open_dataset(cut).attributes
+    for strategy, row in zip(("leap", "pull"), rows, strict=True):
+        assert row["rows"]["remote"] == pytest.approx(predicted[f"{strategy}_remote_rows_epoch"], rel=0.05)
+
+
+@on_two_ranks
+def test_two_ranks_tell_one_story_and_record_what_moved(data, folder, said):
+    settings = ["--epochs", 2, "--batch-size", 16, "--time-steps", "N", "--run", folder / "story"]
+    told = said("train", data, *settings)
+    assert [line.split()[1] for line in told.splitlines() if line.startswith("epoch ")] == ["1/2", "2/2"]
+    for sentence in ("ranks 2 on 1 node", "libmpi", "plan: strategy leap, ", "2 time steps", "models with gradients"):
+        assert sentence in told
+    summary = json.loads((folder / "story" / "summary.json").read_text())
+    assert summary["ranks"] == 2
+    assert len(summary["peak_memory_bytes"]) == 2
+    for epoch in summary["epochs"]:
+        assert epoch["time_steps"] == 2
+        assert all(epoch["rows"][place] > 0 for place in ("local", "remote"))
+        for kind in ("ids", "features", "parameters", "gradients", "schedule"):
+            assert epoch["bytes"][kind] > 0
+
+
+@on_two_ranks
+def test_doctor_tells_of_every_rank(said):
+    # 1 where the machine has a single core.
+    facts = json.loads(said("doctor", "--json", codes=(0, 1)))
+    assert [rank["rank"] for rank in facts["ranks"]] == [0, 1]
+    assert re.match(r"2 ranks by \w+", facts["mpi"]["launcher"])
+    assert facts["mpi"]["library"]
+    assert facts["mpi"]["cuda_aware"] in (True, False)
+    assert "MPIX_Query_cuda_support" in facts["mpi"]["cuda_aware_evidence"]
+    assert {"python", "mpi4py", "torch", "numpy", "h5py", "hdf5"} <= set(facts["versions"])
+
+
+@on_three_ranks
+def test_a_run_is_scored_alike_on_more_ranks_and_another_partition(world, folder, finished_run, said):
+    graph, other = random_graph(n=240, degree=6), folder / "other"
+    assignment = np.arange(240, dtype=np.int32) % 3
+    world.on_root(lambda: write_dataset(other, graph, assignment, 3, method="test", figures={}, seed=0))
+    (found,) = map(json.loads, said("evaluate", other, finished_run.path, "--json").splitlines())
+    assert found == {"schema": 2, "weights": "best", "metric": "accuracy", **finished_run.summary["best"]}
+
+
+@on_three_ranks
+def test_all_ranks_write_one_file(folder, data, finished_run, said):
+    out, graph = folder / "out" / "p.h5", random_graph(n=240, degree=6)
+    out.parent.mkdir(exist_ok=True)
+    request = ["--what", "classes", "--memory-limit", "60k", "--log-level", "info"]
+    told = said("predict", data, finished_run.path, "--out", out, *request)
+    assert "layer 1 of 2: " in told
+    assert "sent between ranks: ids " in told
+    ids = graph.original_id
+    classes = whole_outputs(finished_run.config, graph, finished_run.weights()).argmax(axis=1)
+    with h5py.File(out) as file:
+        assert np.array_equal(file["predictions"][:][ids], classes)
+        assert np.array_equal(file["vertices"][:][ids], ids)
+        assert file.attrs["what"] == "classes"
+        assert (np.delete(file["vertices"][:], ids) == -1).all()
+    assert [path.name for path in out.parent.iterdir()] == ["p.h5"]
