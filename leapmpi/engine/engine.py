@@ -88,9 +88,10 @@ class Engine:
         assert isinstance(planned, Schedule), "what `planned` gives"
         return self.sample(planned, key)
 
-    def broadcast_bytes(self, minibatch: MiniBatch) -> int:
-        """Bytes that rank 0 sends to every other one to plan `minibatch`. Local."""
-        return minibatch.planned.to_buffer().nbytes
+    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends so that all ranks know what is planned. Local."""
+        if self.ctx.rank == 0:
+            traffic.add_broadcast("schedule", minibatch.planned.to_buffer().nbytes)
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""
@@ -144,8 +145,7 @@ class Engine:
             roots = RowRequest(np.concatenate(self.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
             row_bytes = ctx.labels.shard.row_bytes
             traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
-        if ctx.rank == 0:
-            traffic.add_broadcast("schedule", self.broadcast_bytes(minibatch))
+        self.predict_planning(minibatch, traffic)
 
     def fetch(self, minibatch: MiniBatch) -> None:
         """Bring here all that does not depend on weights. Collective."""

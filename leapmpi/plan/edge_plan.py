@@ -66,6 +66,8 @@ class EdgePlan:
     steps: list[_Placed]
     travels: bool
     """Whether embeddings cross ranks: not where edges are dealt."""
+    told: np.ndarray | None = None
+    """int64[ranks]: in a forecast, the bytes that each rank tells every other so that all know the negatives."""
 
     @property
     def pair_weight(self) -> float:

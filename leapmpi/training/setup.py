@@ -243,9 +243,10 @@ def _topology(
 
     numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
     """
-    carried = uses_weights(config, dataset), uses_times(config, dataset)
+    task = task_of(config, dataset)
+    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
     if not sharded:
-        return share_topology(world, dataset, *carried, task_of(config, dataset).reads_edge_labels)
+        return share_topology(world, dataset, *carried)
     needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
     what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))

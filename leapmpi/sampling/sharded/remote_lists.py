@@ -242,7 +242,7 @@ class RemoteLists:
     def _drawn(self, key: DrawKey, hop: int, numbers: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """What own vertices draw at `hop`: int64[n + 1], and the columns of the edges."""
         own, answers = self.shard.own, self.answers
-        drawn = self.sampler.draw(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
+        drawn = self.sampler.drawn(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)

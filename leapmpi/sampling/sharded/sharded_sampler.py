@@ -22,6 +22,7 @@ from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
+    from leapmpi.sampling.edges.training_edges import TrainingEdges
 
 
 class ShardedSampler(Sampler):
@@ -44,6 +45,7 @@ class ShardedSampler(Sampler):
     ) -> None:
         """`inner` draws from `shard.own`; `original_ids` finds those of any vertices, int64[k] each, for batches."""
         self.fanouts, self.threads, self.weighted = inner.fanouts, inner.threads, inner.weighted
+        self.leaves_edges_out = inner.leaves_edges_out
         self.shard = shard
         self.answers = answers
         self._lists = RemoteLists(inner, shard, communicator, rank_offsets, answers)
@@ -87,6 +89,11 @@ class ShardedSampler(Sampler):
         return found
 
     @property
+    def rank_offsets(self) -> np.ndarray:
+        """int64[ranks + 1]: which rank holds the lists of which vertices."""
+        return self._lists.rank_offsets
+
+    @property
     def communicator(self) -> Communicator:
         """By which the ranks name vertices to each other."""
         return self._lists.communicator
@@ -99,6 +106,19 @@ class ShardedSampler(Sampler):
     ) -> Sequence[np.ndarray]:
         order = epoch_order(train, self._original_ids_of(train), seed, epoch, stream)
         return self.inner.cut(order, seed, epoch, batch_size, stream)
+
+    def edge_batches(
+        self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        return self.inner.edge_batches(edges, seed, epoch, batch_size, stream)
+
+    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
+        """See Sampler.leave_out; sources of lists must be numbered."""
+        # Of both directions those to own vertices, from sources that are on a list here.
+        both = np.concatenate([edges, edges[:, ::-1]])
+        both = both[(both[:, 1] >= self.shard.first) & (both[:, 1] < self.shard.end)]
+        numbers = np.stack([self.shard.numbers_of(both[:, 0]), self.shard.own_numbers(both[:, 1])], axis=1)
+        self.inner.leave_out_directed(key, numbers[numbers[:, 0] >= 0])
 
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
