@@ -136,6 +136,9 @@ class Engine:
             for micro_batch in minibatch.micro_batches:
                 predict_lists(micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
 
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""
+
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Add to `traffic` what `plan` and `request` move, but for what the exchange mode requests. Local."""
         ctx = self.ctx

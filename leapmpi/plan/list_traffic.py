@@ -12,6 +12,7 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.sampling.sharded.shared_order import BITS
 
 
 def predict_lists(
@@ -40,6 +41,16 @@ def predict_lists(
     new = _by_owner(home[named:], rank, ranks)
     words = answers.about_words(new)
     traffic.add_naming(rank, KIND, new * id_bytes, words * answers.word.itemsize, counted=1)
+
+
+def predict_own_counts(rank: int, wanted: int, traffic: Traffic) -> None:
+    """Add to `traffic` what `rank` sends to find which of its keys are among so many `wanted` counts of all.
+
+    See leapmpi/sampling/sharded/shared_order.py.
+    """
+    for _ in range(BITS):
+        traffic.add_reduction(rank, wanted, 8, "control")
+    traffic.add_gather(rank, 2 * 8 * wanted, "control")
 
 
 def _by_owner(home: np.ndarray, rank: int, ranks: int) -> np.ndarray:

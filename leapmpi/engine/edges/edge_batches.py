@@ -11,6 +11,7 @@ import numpy as np
 from leapmpi.engine.context import RankContext
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.list_traffic import predict_own_counts
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.edges.candidates import Candidates
@@ -56,6 +57,9 @@ class EdgesOfNode:
         if self.ctx.rank == 0:
             traffic.add_broadcast("schedule", 8 * (1 + plan.edges.size))
 
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends to cut an epoch into `batches`. Local."""
+
 
 class ForecastEdgesOfShards(EdgesOfNode):
     """The same in one process, for ranks that would hold a shard each."""
@@ -70,6 +74,9 @@ class ForecastEdgesOfShards(EdgesOfNode):
         traffic.add_gather(rank, named * edge_bytes(self.ctx.task.reads_edge_labels), "schedule")
         if plan.told is not None:
             traffic.add_gather(rank, int(plan.told[rank]), "topology")
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        predict_own_counts(self.ctx.rank, batches, traffic)
 
 
 class EdgesOfShards(EdgesOfNode):

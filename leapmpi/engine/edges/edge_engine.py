@@ -105,6 +105,9 @@ class EdgeEngine(Engine):
         assert minibatch.edge_loss is not None, "this engine has made it"
         self.edges.predict(minibatch.edge_loss.plan, traffic)
 
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        self.edges.predict_epoch(batches, traffic)
+
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """With the embeddings of the edges' ends."""
         super().predict_request(minibatch, traffic)

@@ -9,7 +9,6 @@ import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.topology import Topology
-from leapmpi.plan.homes import home_of
 from leapmpi.system.counter_rng import bounded_wide
 from leapmpi.system.jit import compiled
 
@@ -36,6 +35,11 @@ def scaled(words, first, end):
     return out
 
 
+def range_of(numbers: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """int64[k]: in which of the ranges that begin at `starts` (int64[r + 1], with the end) each of `numbers` lies."""
+    return np.searchsorted(starts, numbers, side="right") - 1
+
+
 class Candidates:
     """Vertices of a whole topology: all, or where they are drawn at home those at home with the source of an edge."""
 
@@ -56,7 +60,7 @@ class Candidates:
         """First vertex and end, int64[k] each, of the ranges that each of `sources` draws from."""
         if self.rank_offsets is None:
             return np.zeros(len(sources), np.int64), np.full(len(sources), self.vertices)
-        home = home_of(sources, self.rank_offsets)
+        home = range_of(sources, self.rank_offsets)
         return self.rank_offsets[home], self.rank_offsets[home + 1]
 
     def vertices_at(self, places: np.ndarray) -> np.ndarray:

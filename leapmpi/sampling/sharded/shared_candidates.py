@@ -7,15 +7,13 @@ source of the edge is on it. All ranks learn both, since all of them plan the wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.plan.homes import home_of
-from leapmpi.sampling.edges.candidates import Candidates, WeightedDraw, running_total, scaled
+from leapmpi.sampling.edges.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
 from leapmpi.sampling.sharded.shared_order import OriginalOrder, slice_bounds
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.jit import compiled
@@ -60,6 +58,7 @@ class SharedCandidates(Candidates):
         self.rank_offsets = rank_offsets if at_home else None
         self._shard, self._communicator, self._homes = shard, communicator, rank_offsets
         self._id = id_type(shard.vertices)
+        self._order_of_all: OriginalOrder | None = None
 
     @property
     def vertices(self) -> int:
@@ -81,7 +80,7 @@ class SharedCandidates(Candidates):
         if self.rank_offsets is not None:
             return places
         ids, bounds, rank = self._shared.ids, self._shared.bounds, self._communicator.rank
-        return self._told(home_of(places, bounds), lambda mine: ids[places[mine] - bounds[rank]], self._id)
+        return self._told(range_of(places, bounds), lambda mine: ids[places[mine] - bounds[rank]], self._id)
 
     def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
         """See Candidates.are_edges. Collective."""
@@ -91,7 +90,7 @@ class SharedCandidates(Candidates):
             numbers = self._shard.own_numbers(found[mine])
             return _is_listed(names[mine], numbers, own.indptr, own.indices, own.original_id)
 
-        return (sources == found) | (self._told(home_of(found, self._homes), listed, FLAG) > 0)
+        return (sources == found) | (self._told(range_of(found, self._homes), listed, FLAG) > 0)
 
     def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
         """See Candidates.by_degree; what is returned is collective, this is not."""
@@ -111,7 +110,7 @@ class SharedCandidates(Candidates):
             if self.rank_offsets is None:
                 hit, span = np.zeros(len(words), np.int64), np.full(len(words), total[-1])
             else:
-                home = home_of(sources, self._homes)
+                home = range_of(sources, self._homes)
                 hit, span = total[home], total[home + 1] - total[home]
             hit = scaled(words, hit, hit + np.maximum(1, span))
             found, weighed = scaled(words, low, high), span > 0
@@ -119,7 +118,7 @@ class SharedCandidates(Candidates):
             hit, rank = hit[weighed], self._communicator.rank
             ids = self._shared.ids if self.rank_offsets is None else np.arange(self._shard.first, self._shard.end)
             found[weighed] = self._told(
-                home_of(hit, total),
+                range_of(hit, total),
                 lambda mine: ids[np.searchsorted(own, hit[mine] - total[rank], side="right") - 1],
                 self._id,
             )
@@ -127,12 +126,14 @@ class SharedCandidates(Candidates):
 
         return draw
 
-    @cached_property
+    @property
     def _shared(self) -> OriginalOrder:
-        """Collective."""
-        shard = self._shard
-        own = shard.own.original_id[: shard.end - shard.first]
-        return OriginalOrder(own, shard.first, shard.vertices, self._communicator)
+        """The order of all vertices by original id, made when it is first needed. Collective then."""
+        if self._order_of_all is None:
+            shard = self._shard
+            own = shard.own.original_id[: shard.end - shard.first]
+            self._order_of_all = OriginalOrder(own, shard.first, shard.vertices, self._communicator)
+        return self._order_of_all
 
     def _told(self, holder: np.ndarray, find: Callable[[np.ndarray], np.ndarray], dtype: np.dtype) -> np.ndarray:
         """What the rank holder[i] (int64[k], the same on all ranks) finds for entry i: int64[k]. Collective.
@@ -178,10 +179,10 @@ class CountedCandidates(Candidates):
         def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
             # Anywhere, `vertices_at` counts.
             if self.rank_offsets is not None:
-                self._count(sources[weighs[home_of(sources, self._homes)]], self._homes, self._id_bytes)
+                self._count(sources[weighs[range_of(sources, self._homes)]], self._homes, self._id_bytes)
             return inner(words, sources)
 
         return draw
 
     def _count(self, entries: np.ndarray, offsets: np.ndarray, size: int) -> None:
-        self._told += size * np.bincount(home_of(entries, offsets), minlength=len(self._told))
+        self._told += size * np.bincount(range_of(entries, offsets), minlength=len(self._told))

@@ -14,7 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
-_BITS = 64
+BITS = 64
+"""Sums that it takes to find all keys."""
 
 
 def own_counts(keys: np.ndarray, wanted: np.ndarray, communicator: Communicator) -> np.ndarray:
@@ -24,7 +25,7 @@ def own_counts(keys: np.ndarray, wanted: np.ndarray, communicator: Communicator)
     Of equal keys those of lower ranks come first.
     """
     bound = np.zeros(len(wanted), np.uint64)
-    for bit in reversed(range(_BITS)):
+    for bit in reversed(range(BITS)):
         higher = bound | np.uint64(1 << bit)
         below = np.searchsorted(keys, higher).astype(np.int64)
         communicator.all_reduce(below, "control")
