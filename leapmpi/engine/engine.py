@@ -23,7 +23,7 @@ from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
-from leapmpi.plan.list_traffic import predict_lists
+from leapmpi.plan.list_traffic import predict_draws
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
@@ -133,8 +133,9 @@ class Engine:
         """Add to `traffic` what its draws move, where the topology is sharded. Local."""
         ctx = self.ctx
         if ctx.answers is not None:
+            drawn = ctx.sampler.drawing, minibatch.key
             for micro_batch in minibatch.micro_batches:
-                predict_lists(micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
+                predict_draws(*drawn, micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
 
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""

@@ -10,9 +10,13 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.sampling.sharded.shared_order import BITS
+from leapmpi.sampling.sharded.shared_walks import WORD_BYTES
+from leapmpi.system.counter_rng import DrawKey
 
 
 def predict_lists(
@@ -41,6 +45,29 @@ def predict_lists(
     new = _by_owner(home[named:], rank, ranks)
     words = answers.about_words(new)
     traffic.add_naming(rank, KIND, new * id_bytes, words * answers.word.itemsize, counted=1)
+
+
+def predict_draws(
+    sampler: Sampler,
+    key: DrawKey,
+    blocks: Sequence[Block],
+    rank: int,
+    rank_offsets: np.ndarray,
+    answers: AnswerFormat,
+    traffic: Traffic,
+) -> None:
+    """As `predict_lists`, with what owners ask each other while they draw as `sampler`, which drew with `key`."""
+    predict_lists(blocks, rank, rank_offsets, answers, traffic)
+    if not isinstance(sampler, RandomWalk):
+        return
+
+    # Walks that go on from a vertex of another rank than their start's.
+    ranks, id_bytes = len(rank_offsets) - 1, IdCodec.home_ranks(rank_offsets).id_bytes
+    sent, rounds = traffic.sent[KIND], sampler.options.steps - 1
+    for block in blocks:
+        asked = sampler.crossings(key, block.hop, block.dst, rank_offsets) * (1 - np.eye(ranks, dtype=np.int64))
+        sent += asked * (id_bytes + WORD_BYTES) + asked.T * (2 * answers.word.itemsize)
+        traffic.add_gather(rank, 8 * rounds, "control")
 
 
 def predict_own_counts(rank: int, wanted: int, traffic: Traffic) -> None:

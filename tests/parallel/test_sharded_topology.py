@@ -43,7 +43,8 @@ CASES = [
         ("leap", "partial", "sage", {"sampler": "temporal,window=25", "labels": DATA}),
         ("owner", "partial", "sage", {"labels": DATA, "sampler": "labor-0", "prefetch": 2}),
         ("owner", "projected", "gat", {"fanout": "4,3,2", "dropout": "none"}),
-        ("owner", "raw", "gcn", {}),
+        ("owner", "raw", "gcn", {"sampler": "random-walk,walks=5"}),
+        ("leap, ring", "partial", "sage", {"sampler": "random-walk,walks=5,steps=3"}),
         ("depcomm", "partial", "gcn", {"labels": DATA, **FULL}),
         ("depcomm", "projected", "gat", FULL),
         ("hybrid", OWN, "sage", {"labels": DATA, **FULL, "fanout": "all,all,all"}),
@@ -155,7 +156,10 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sampling.sampler": "ladies"}, "choose labor-0, node-wise, temporal, weighted or with-replacement"),
+        (
+            {"sampling.sampler": "ladies"},
+            "choose labor-0, node-wise, random-walk, temporal, weighted or with-replacement",
+        ),
         ({"strategy.name": "p3"}, "choose leap or pull, or use --topology node"),
         ({"strategy.balance": "on"}, "--balance counts the lists of all vertices"),
         (

@@ -8,8 +8,11 @@ import h5py
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
+from leapmpi.dataset.topology import load_topology
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.samplers.random_walk import RandomWalk
 
 ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""
@@ -28,9 +31,11 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     if ctx.sampler.sharded and isinstance(engine, OwnerEngine):
         plans = minibatch.exchange_plans[0].graph.plans
         named = [_edges_named(plan, loaded, home) for plan in plans if plan.kind == "partial"]
-        parts = *parts, _lists([[plan.block] for plan in plans], loaded, home), *named
+        samples = [[plan.block] for plan in plans]
+        parts = *parts, _lists(samples, loaded, home), _walks(samples, minibatch.key, loaded), *named
     elif ctx.sampler.sharded and not kept:
-        parts = *parts, _lists([each.blocks for each in minibatch.micro_batches], loaded, home)
+        samples = [each.blocks for each in minibatch.micro_batches]
+        parts = *parts, _lists(samples, loaded, home), _walks(samples, minibatch.key, loaded)
     further = () if kept else (_of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home))
     for part in (*parts, *further):
         for kind, count in part.items():
@@ -77,6 +82,21 @@ def _lists(samples: list, loaded, home: np.ndarray) -> dict[str, int]:
                 before = n_dst
         counts["control"] += (2 * len(blocks) + _describes_last(loaded)) * _header(communicator)
     return counts
+
+
+def _walks(samples: list, key, loaded) -> dict[str, int]:
+    """A step from a vertex of another rank than the walk's start names it with a word, and is told two numbers."""
+    inner, communicator, offsets = loaded.ctx.sampler.inner, loaded.ctx.communicator, loaded.ctx.rank_offsets
+    if not isinstance(inner, RandomWalk):
+        return {}
+    walker = RandomWalk(Setup(load_topology(loaded.dataset), inner.fanouts, np.empty(0, np.int64), 0), inner.options)
+    asked = np.zeros((communicator.size, communicator.size), np.int64)
+    mine = [(block.hop, block.dst) for blocks in samples for block in blocks]
+    for hop, destinations in (each for theirs in communicator.comm.allgather(mine) for each in theirs):
+        asked += walker.crossings(key, hop, destinations, offsets)
+    np.fill_diagonal(asked, 0)
+    topology = (ID + 8) * asked[communicator.rank].sum() + 2 * ID * asked[:, communicator.rank].sum()
+    return {"topology": int(topology), "control": len(mine) * (inner.options.steps - 1) * _header(communicator)}
 
 
 def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:
