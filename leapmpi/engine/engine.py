@@ -23,7 +23,7 @@ from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
-from leapmpi.plan.list_traffic import predict_draws
+from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
@@ -134,6 +134,7 @@ class Engine:
         ctx = self.ctx
         if ctx.answers is not None:
             drawn = ctx.sampler.drawing, minibatch.key
+            predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
             for micro_batch in minibatch.micro_batches:
                 predict_draws(*drawn, micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
 

@@ -10,10 +10,12 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.sampling.sharded.shared_candidates import id_type
 from leapmpi.sampling.sharded.shared_order import BITS
 from leapmpi.sampling.sharded.shared_walks import WORD_BYTES
 from leapmpi.system.counter_rng import DrawKey
@@ -68,6 +70,31 @@ def predict_draws(
         asked = sampler.crossings(key, block.hop, block.dst, rank_offsets) * (1 - np.eye(ranks, dtype=np.int64))
         sent += asked * (id_bytes + WORD_BYTES) + asked.T * (2 * answers.word.itemsize)
         traffic.add_gather(rank, 8 * rounds, "control")
+
+
+def predict_tables(
+    sampler: Sampler, key: DrawKey, batch: np.ndarray, rank: int, rank_offsets: np.ndarray, traffic: Traffic
+) -> None:
+    """Add to `traffic` what `rank` sends before the draws of an iteration with `key`, where they read its frontier.
+
+    batch: int64[B], the roots of all ranks.
+    """
+    if not isinstance(sampler, FrontierSampler):
+        return
+    ranks, topology, codec = len(rank_offsets) - 1, sampler.topology, IdCodec.home_ranks(rank_offsets)
+    sampler.begin(key, batch)
+    for hop, frontier in enumerate(sampler.frontiers):
+        # What is known of sources goes to all, once or round by round.
+        own = frontier[home_of(frontier, rank_offsets) == rank]
+        sources, numbers, times = sampler.told(hop, own)
+        traffic.add_gather(rank, 8 * times, "control")
+        traffic.add_gather(rank, times * len(sources) * (id_type(topology.vertices).itemsize + 8 * numbers), KIND)
+
+        # What is drawn goes to its owners, who draw for it at the next hop.
+        if hop + 1 < len(sampler.frontiers):
+            drawn = sampler.draw(key, hop, own, topology.original_id[own], topology.degree(own)).neighbours
+            away = _by_owner(home_of(np.unique(drawn), rank_offsets), rank, ranks)
+            traffic.add_naming(rank, KIND, away * codec.id_bytes, 0 * away, counted=1)
 
 
 def predict_own_counts(rank: int, wanted: int, traffic: Traffic) -> None:

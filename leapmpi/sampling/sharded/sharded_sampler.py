@@ -13,7 +13,7 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.hash_frontier import HashFrontier
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
@@ -68,7 +68,7 @@ class ShardedSampler(Sampler):
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """See Sampler.sample. Collective."""
-        self.inner.begin(key, roots if batch is None else batch)
+        self._begin(key, roots, batch)
         return self._sample(key, roots, alone=False)
 
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
@@ -77,14 +77,14 @@ class ShardedSampler(Sampler):
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """See Sampler.neighbours. Collective."""
-        self.inner.begin(key, vertices if batch is None else batch)
+        self._begin(key, vertices, batch)
         self._lists.begin()
         found = self._lists.draw(key, hop, vertices)
         return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         """See Sampler.hop. Collective."""
-        self.inner.begin(key, destinations if batch is None else batch)
+        self._begin(key, destinations, batch)
         (found,) = self._hops(key, range(hop, hop + 1), self.checked_roots(destinations), alone=False)
         return found
 
@@ -149,6 +149,17 @@ class ShardedSampler(Sampler):
         if len(roots) and not 0 <= roots.min() <= roots.max() < self.shard.vertices:
             raise ValueError(f"roots must lie in [0, {self.shard.vertices})")
         return roots
+
+    def _begin(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None) -> None:
+        """Prepare the draws for a `batch`; None: for `roots`, those of all ranks where draws read the whole frontier.
+
+        Collective.
+        """
+        if batch is None and self.inner.family == FRONTIER_GLOBAL:
+            roots = np.ascontiguousarray(roots, np.int64)
+            counts = self.communicator.all_gather_rows(np.array([len(roots)]))[:, 0].copy()
+            batch = np.unique(self.communicator.all_gather_pieces(roots, counts, "topology"))
+        self.inner.begin(key, roots if batch is None else batch)
 
     def _original_ids_of(self, train: np.ndarray) -> np.ndarray:
         if self._last_train is None or not np.array_equal(self._last_train[0], train):
