@@ -49,7 +49,9 @@ class OwnerEngine(FullBatchEngine):
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
         """The first mini-batch. Collective."""
-        return self.plan(batch, 0, 0)
+        minibatch = self.plan(batch, 0, 0)
+        self.ctx.sampler.forget()
+        return minibatch
 
     @staticmethod
     def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:

@@ -54,6 +54,9 @@ class TableSampler(HopSampler):
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         """Write the tables of the iteration of `key` to `_tables`. Pure, but for that."""
 
+    def forget(self) -> None:
+        self._made_for = None
+
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Make the tables of the iteration, unless they were made already."""
         made_for = key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""

@@ -191,6 +191,7 @@ class Trainer:
         minibatch = self.engine.plan(batch, 0, 0)
         check_memory(self.engine, minibatch)
         self.engine.dry_run_of(minibatch)
+        self.ctx.sampler.forget()
 
     def dry_run_evaluation(self) -> None:
         """The same for the kernels of an evaluation. Collective."""

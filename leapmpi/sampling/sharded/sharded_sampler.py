@@ -75,6 +75,9 @@ class ShardedSampler(Sampler):
         """See Sampler.sample_here: vertices of other ranks draw nothing."""
         return self._sample(key, roots, alone=True)
 
+    def forget(self) -> None:
+        self.inner.forget()
+
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """See Sampler.neighbours. Collective."""
         self._begin(key, vertices, batch)
