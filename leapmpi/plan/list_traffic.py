@@ -97,14 +97,14 @@ def predict_tables(
             traffic.add_naming(rank, KIND, away * codec.id_bytes, 0 * away, counted=1)
 
 
-def predict_own_counts(rank: int, wanted: int, traffic: Traffic) -> None:
-    """Add to `traffic` what `rank` sends to find which of its keys are among so many `wanted` counts of all.
+def predict_own_counts(rank: int, wanted: int, columns: int, traffic: Traffic) -> None:
+    """Add to `traffic` what `rank` sends to find how many of its keys are among so many `wanted` counts of all.
 
-    See leapmpi/sampling/sharded/shared_order.py.
+    columns: by how many words keys are compared. See leapmpi/sampling/sharded/shared_order.py.
     """
-    for _ in range(BITS):
+    for _ in range(columns * BITS):
         traffic.add_reduction(rank, wanted, 8, "control")
-    traffic.add_gather(rank, 2 * 8 * wanted, "control")
+    traffic.add_gather(rank, (columns + 1) * 8 * wanted, "control")
 
 
 def _by_owner(home: np.ndarray, rank: int, ranks: int) -> np.ndarray:

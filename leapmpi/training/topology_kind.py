@@ -65,8 +65,6 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
     if reads_times(config) and sampler_options(sampler, config.sampling.options).root_time not in (AUTO, LATEST_EDGE):
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
-    if reads_times(config) and task_of(config, dataset).roots == "edges":
-        return "--sampler temporal orders edges by their times, all of which a rank needs for --task link or edge-class"
     if why := placement_class(strategy.name).why_whole_topology(strategy):
         return why
     if strategy.cache:

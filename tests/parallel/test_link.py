@@ -17,6 +17,7 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.topology import Topology, load_topology
+from leapmpi.sampling.edge_lookup import uses_times
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.setup import load, open_for_training
@@ -61,6 +62,7 @@ CASES = {
     "leap, sharded": (PLAIN, {"strategy.remote": "raw", **SHARDED}),
     "pulled mlp, sharded": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "partial", **SHARDED}),
     "third, sharded": (PLAIN | THIRD, {"strategy.remote": "projected", **RING, **SHARDED}),
+    "temporal, sharded": (PLAIN | TIMED, {"strategy.remote": "raw", **SHARDED}),
     "classes, labels held back, sharded": (PLAIN | LEFT_OUT, {"strategy.remote": "partial", **RING, **SHARDED}),
 }
 LABELS_HELD = {"classes, labels held back", "classes, labels held back, sharded"}
@@ -101,7 +103,9 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     trainer = make_trainer(config, world, loaded, 0.0)
     engine, ctx, found = trainer.engine, trainer.ctx, []
-    whole = load_topology(loaded.dataset, weights=True, times=True, labels=ctx.task.reads_edge_labels)
+    whole = load_topology(
+        loaded.dataset, True, times=uses_times(config, loaded.dataset), labels=ctx.task.reads_edge_labels
+    )
     for epoch, iteration in ROUNDS:
         batches = trainer.planned_batches(epoch)
         if not found:

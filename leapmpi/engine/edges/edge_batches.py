@@ -71,12 +71,13 @@ class ForecastEdgesOfShards(EdgesOfNode):
         rank = self.ctx.rank
         named = int((home_of(plan.edges[:, 1], self.ctx.rank_offsets) == rank).sum())
         traffic.add_gather(rank, _FACTS, "control")
-        traffic.add_gather(rank, named * edge_bytes(self.ctx.task.reads_edge_labels), "schedule")
+        traffic.add_gather(rank, named * edge_bytes(self.ctx.sampler.topology), "schedule")
         if plan.told is not None:
             traffic.add_gather(rank, int(plan.told[rank]), "topology")
 
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
-        predict_own_counts(self.ctx.rank, batches, traffic)
+        columns = 1 if self.ctx.sampler.topology.edge_time is None else 2
+        predict_own_counts(self.ctx.rank, batches, columns, traffic)
 
 
 class EdgesOfShards(EdgesOfNode):
@@ -93,7 +94,7 @@ class EdgesOfShards(EdgesOfNode):
         assert batch is not None, "every rank has a share"
         communicator = self.ctx.communicator
         facts = communicator.all_gather_rows(np.array([len(batch), time_steps]))
-        return int(facts[0, 1]), gathered(batch, facts[:, 0].copy(), communicator)
+        return int(facts[0, 1]), gathered(batch, facts[:, 0].copy(), self.sampler.shard.own, communicator)
 
     def candidates(self, at_home: bool) -> Candidates:
         return SharedCandidates(self.sampler.shard, self.ctx.communicator, self.ctx.rank_offsets, at_home)

@@ -129,7 +129,7 @@ class EdgeEngine(Engine):
         how = None if self.deals else place
         numbers = {"epoch": key.epoch, "iteration": key.iteration}
         plan = plan_edges(edges.ends, negatives, time_steps, self.ctx.ranks, how, labels=edges.labels, **numbers)
-        return replace(plan, told=told)
+        return replace(plan, told=told, times=edges.times)
 
     def _sampled(self, plan: EdgePlan, key: DrawKey) -> MiniBatch:
         """This rank's part of `plan`, drawn with `key`. Local, but for a sharded topology."""
@@ -137,7 +137,10 @@ class EdgeEngine(Engine):
         if self.task.leaves_out():
             # By construction no block holds a target edge: they are left out before anything is drawn.
             sampler.leave_out(key, plan.edges)
-        sampler.drawing.root_edges(key, plan.edges)
+        if plan.times is None:
+            sampler.drawing.root_edges(key, plan.edges)
+        else:
+            sampler.drawing.root_times(key, plan.times)
         minibatch = self.sample(plan.schedule, key)
         scores = self.placement.labelled_rank
         minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)

@@ -64,6 +64,8 @@ class BatchEdges:
     """int64[B, 2]: their original ids."""
     labels: np.ndarray | None = None
     """int64[B], where labels are read."""
+    times: np.ndarray | None = None
+    """Numbers[B], where times are read and ranks have to be told of them."""
 
 
 class EdgeBatches(Sequence):

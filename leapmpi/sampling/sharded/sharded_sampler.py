@@ -115,6 +115,12 @@ class ShardedSampler(Sampler):
     ) -> Sequence[np.ndarray]:
         return self.inner.edge_batches(edges, seed, epoch, batch_size, stream)
 
+    def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
+        return self.inner.edge_groups(times, batch_size)
+
+    def root_times(self, key: DrawKey, times: np.ndarray) -> None:
+        self.inner.root_times(key, times)
+
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
         """See Sampler.leave_out; sources of lists must be numbered."""
         # Of both directions those to own vertices, from sources that are on a list here.

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.edges.training_edges import BatchEdges, TrainingEdges
-from leapmpi.sampling.sharded.shared_order import own_counts
+from leapmpi.sampling.sharded.shared_order import ascending, own_counts, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import ORDER
 
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
 
 _PLAIN = 5
 """Numbers (int64) of an edge as it is named: its hash, source, destination, and the original ids of both; then its
-label, where labels are read."""
+label and its time, where they are read."""
 
 
-def edge_bytes(labels: bool) -> int:
-    """Bytes of an edge as it is named to other ranks, with its label if `labels` are read."""
-    return 8 * (_PLAIN + labels)
+def edge_bytes(topology: Topology) -> int:
+    """Bytes of an edge of `topology` as it is named to other ranks."""
+    return 8 * (_PLAIN + (topology.edge_label is not None) + (topology.edge_time is not None))
 
 
 class SharedBatches(Sequence):
     """This rank's shares of the batches of an epoch, made when they are asked for: int64[k, columns], by hash."""
 
     def __init__(self, shard: TopologyShard, order: np.ndarray, keys: np.ndarray, bounds: np.ndarray) -> None:
-        """order: int64[n], positions of edges; keys: uint64[n], ascending; bounds: int64[batches + 1] in them."""
+        """order: int64[n], positions of edges; keys: uint64[n], their hashes; bounds: int64[batches + 1] in them."""
         self._shard, self._order, self._keys, self._bounds = shard, order, keys, bounds
 
     def __len__(self) -> int:
@@ -51,6 +52,8 @@ class SharedBatches(Sequence):
         columns = [self._keys[chosen].view(np.int64), *ids, own.original_id[sources], own.original_id[destinations]]
         if own.edge_label is not None:
             columns.append(own.edge_label[edges].astype(np.int64))
+        if own.edge_time is not None:
+            columns.append(ascending(own.edge_time[edges]).view(np.int64))
         return np.stack(columns, axis=1)
 
 
@@ -78,19 +81,30 @@ class SharedEdges(TrainingEdges):
         self, seed: int, epoch: int, batch_size: int, stream: int = ORDER, time: np.ndarray | None = None
     ) -> SharedBatches:
         """This rank's share of what TrainingEdges.batches gives. Collective."""
-        assert time is None, "samplers that read times are refused"
         order, keys = self._ordered(seed, epoch, stream)
+        columns = [keys]
+        if time is not None:
+            # By time; edges of one time in the order of their hashes.
+            times = ascending(time[order])
+            by_time = np.argsort(times, kind="stable")
+            order, keys = order[by_time], keys[by_time]
+            columns = [times[by_time], keys]
         ends = np.minimum(np.arange(1, 1 - (-len(self) // batch_size)) * batch_size, len(self))
-        bounds = np.concatenate([[0], own_counts(keys, ends, self._communicator)])
+        bounds = np.concatenate([[0], own_counts(columns, ends, self._communicator)])
         return SharedBatches(self._shard, order, keys, bounds)
 
 
-def gathered(share: np.ndarray, counts: np.ndarray, communicator: Communicator) -> BatchEdges:
+def gathered(share: np.ndarray, counts: np.ndarray, topology: Topology, communicator: Communicator) -> BatchEdges:
     """The whole batch in its order, from the `share` (int64[k, columns]) of each rank. Collective.
 
-    counts: int64[ranks], the edges of each.
+    counts: int64[ranks], the edges of each; topology: that of this rank, which says what edges have.
     """
     rows = communicator.all_gather_pieces(share, counts, "schedule")
-    rows = rows[np.argsort(rows[:, 0].view(np.uint64), kind="stable")]
-    labels = rows[:, _PLAIN].copy() if rows.shape[1] > _PLAIN else None
-    return BatchEdges(rows[:, 1:3].copy(), rows[:, 3:5].copy(), labels)
+    words, labels, times = rows.view(np.uint64), None, None
+    order = np.argsort(words[:, 0], kind="stable")
+    if topology.edge_time is not None:
+        order = order[np.argsort(words[order, -1], kind="stable")]
+        times = values_of(words[order, -1], topology.edge_time.dtype)
+    if topology.edge_label is not None:
+        labels = rows[order, _PLAIN]
+    return BatchEdges(rows[order, 1:3], rows[order, 3:5], labels, times)

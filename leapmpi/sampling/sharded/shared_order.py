@@ -7,9 +7,12 @@ ICPP 1993). All k are searched for at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
@@ -18,24 +21,61 @@ BITS = 64
 """Sums that it takes to find all keys."""
 
 
-def own_counts(keys: np.ndarray, wanted: np.ndarray, communicator: Communicator) -> np.ndarray:
-    """How many of `keys` are among the wanted[i] smallest of all ranks: int64[k]. Collective.
+@compiled
+def _places(keys, first, end, bounds, with_equal):
+    """int64[k]: how many of keys[first[i]:end[i]], ascending, are below bounds[i], or equal if `with_equal`."""
+    out = np.empty(len(bounds), np.int64)
+    for i in range(len(bounds)):
+        low, high = first[i], end[i]
+        while low < high:
+            middle = (low + high) // 2
+            if keys[middle] < bounds[i] or (with_equal and keys[middle] == bounds[i]):
+                low = middle + 1
+            else:
+                high = middle
+        out[i] = low - first[i]
+    return out
 
-    keys: uint64[n], this rank's, ascending; wanted: int64[k], the same on all ranks, at most as many as there are keys.
-    Of equal keys those of lower ranks come first.
+
+def own_counts(columns: Sequence[np.ndarray], wanted: np.ndarray, communicator: Communicator) -> np.ndarray:
+    """How many of this rank's keys are among the wanted[i] smallest of all ranks: int64[k]. Collective.
+
+    columns: uint64[n] each, what keys are compared by, one after the other; keys ascend. wanted: int64[k], the same on
+    all ranks, at most as many as there are keys. Of equal keys those of lower ranks come first.
     """
-    bound = np.zeros(len(wanted), np.uint64)
-    for bit in reversed(range(BITS)):
-        higher = bound | np.uint64(1 << bit)
-        below = np.searchsorted(keys, higher).astype(np.int64)
-        communicator.all_reduce(below, "control")
-        bound = np.where(below < wanted, higher, bound)
+    # Own keys that are equal to the wanted one in the columns so far, and how many of all ranks' such keys are wanted.
+    first, end = np.zeros(len(wanted), np.int64), np.full(len(wanted), len(columns[0]))
+    for column in columns:
+        bound = np.zeros(len(wanted), np.uint64)
+        for bit in reversed(range(BITS)):
+            higher = bound | np.uint64(1 << bit)
+            below = _places(column, first, end, higher, False)
+            communicator.all_reduce(below, "control")
+            bound = np.where(below < wanted, higher, bound)
+        below, upto = (_places(column, first, end, bound, equal) for equal in (False, True))
+        wanted = wanted - communicator.all_gather_rows(below).sum(axis=0)
+        first, end = first + below, first + upto
+    equal = communicator.all_gather_rows(end - first)
+    left = wanted - equal[: communicator.rank].sum(axis=0)
+    return first + np.clip(left, 0, end - first)
 
-    # `bound` is now the wanted[i]-th key itself, of which several ranks may have some.
-    below, upto = (np.searchsorted(keys, bound, side=side).astype(np.int64) for side in ("left", "right"))
-    every = communicator.all_gather_rows(np.stack([below, upto - below]))
-    left = wanted - every[:, 0].sum(axis=0) - every[: communicator.rank, 1].sum(axis=0)
-    return below + np.clip(left, 0, upto - below)
+
+def ascending(values: np.ndarray) -> np.ndarray:
+    """uint64[k]: words that are ordered as `values`, int64[k] or float64[k] without NaN."""
+    top = np.uint64(1 << 63)
+    if values.dtype.kind != "f":
+        return values.astype(np.int64).view(np.uint64) ^ top
+    # Of equal zeros one word; the words of negative numbers descend.
+    words = (values.astype(np.float64) + 0.0).view(np.uint64)
+    return np.where(words & top, ~words, words | top)
+
+
+def values_of(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The values of `dtype` (int64 or float64) that `ascending` has made `words` (uint64[k]) of."""
+    top = np.uint64(1 << 63)
+    if dtype.kind != "f":
+        return (words ^ top).view(np.int64)
+    return np.where(words & top, words ^ top, ~words).view(np.float64)
 
 
 def slice_bounds(vertices: int, ranks: int) -> np.ndarray:
@@ -52,7 +92,7 @@ class OriginalOrder:
         self.bounds = slice_bounds(vertices, communicator.size)
         self._order = np.argsort(original)
         self._names = original[self._order]
-        inner = own_counts(self._names.astype(np.uint64), self.bounds[1:-1], communicator)
+        inner = own_counts([self._names.astype(np.uint64)], self.bounds[1:-1], communicator)
         self._counts = np.diff(inner, prepend=0, append=len(original))
         self.ids = self.slice_of(np.arange(first, first + len(original)))
         """int64: the vertices of this rank's slice, in order."""

@@ -14,7 +14,7 @@ from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
 from leapmpi.sampling.sharded.shared_edges import SharedEdges, gathered
-from leapmpi.sampling.sharded.shared_order import own_counts
+from leapmpi.sampling.sharded.shared_order import ascending, own_counts, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.sampling.sharded.test_remote_lists import OFFSETS, VERTICES, cut, same
@@ -51,9 +51,45 @@ def test_the_smallest_keys_of_all_ranks_are_counted_on_each(ranks):
     every = np.concatenate(keys)
     order, home = np.argsort(every, kind="stable"), np.repeat(np.arange(ranks), [len(each) for each in keys])
     wanted = np.array([0, 1, 17, len(every) // 2, len(every)])
-    found = on_ranks(ranks, lambda rank: own_counts(keys[rank.rank], wanted, rank))
+    found = on_ranks(ranks, lambda rank: own_counts([keys[rank.rank]], wanted, rank))
     for rank in range(ranks):
         assert found[rank].tolist() == [(home[order[:count]] == rank).sum() for count in wanted]
+
+
+def test_words_are_ordered_as_times_are():
+    for values in (
+        np.array([-(2**63), -5, 0, 3, 2**63 - 1]),
+        np.array([-np.inf, -2.5, -1e-300, 0.0, 1e-300, 7.0, np.inf]),
+    ):
+        words = ascending(values)
+        assert (np.diff(words.astype(object)) > 0).all()
+        np.testing.assert_array_equal(values_of(words, values.dtype), values)
+    assert len(np.unique(ascending(np.array([-0.0, 0.0])))) == 1
+
+
+@pytest.mark.parametrize("ranks", OFFSETS)
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_batches_by_time_are_those_of_a_whole_topology(kind, ranks, whole):
+    # Many edges of one time, so that hashes decide.
+    time = np.random.default_rng(4).integers(-3, 4, whole.edges).astype(kind)
+    topology = replace(whole, edge_time=time, edge_label=None)
+    wanted = TrainingEdges(topology, True).batches(3, 1, 64, time=time)
+
+    def work(rank):
+        shard = shard_of(rank, topology, OFFSETS[ranks])
+        edges = SharedEdges(shard, True, rank)
+        edges.count()
+        found = []
+        for share in edges.batches(3, 1, 64, time=shard.own.edge_time):
+            counts = rank.all_gather_rows(np.array([len(share)]))[:, 0]
+            found.append(gathered(share, counts, shard.own, rank))
+        return found
+
+    for found in on_ranks(ranks, work):
+        for got, ends in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(got.ends, ends)
+            numbers = [np.flatnonzero((pairs_of(whole) == each).all(axis=1))[0] for each in ends]
+            np.testing.assert_array_equal(got.times, time[numbers])
 
 
 @pytest.mark.parametrize("ranks", OFFSETS)
@@ -69,7 +105,7 @@ def test_batches_are_those_of_a_whole_topology_with_what_it_says_of_their_edges(
         shares, found = edges.batches(3, 1, 64), []
         for share in shares:
             counts = rank.all_gather_rows(np.array([len(share)]))[:, 0]
-            found.append(gathered(share, counts, rank))
+            found.append(gathered(share, counts, edges.topology, rank))
         with pytest.raises(IndexError):
             shares[len(shares)]
         return len(edges), found
