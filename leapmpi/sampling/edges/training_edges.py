@@ -109,13 +109,13 @@ class TrainingEdges:
 
         time: numbers[m], the times of the edges of the topology, by which roots ascend before they are cut.
         """
-        order, _ = self._ordered(seed, epoch, stream)
+        positions, keys = self._hashed(seed, epoch, stream)
+        order = positions[np.argsort(keys, kind="stable")]
         return EdgeBatches(self.topology, order if time is None else by_time(order, time[order]), batch_size)
 
-    def _ordered(self, seed: int, epoch: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
-        """The roots in the order of an epoch: positions int64[n] in the topology, and uint64[n], their hashes."""
+    def _hashed(self, seed: int, epoch: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
+        """The roots, positions int64[n] in the topology, and uint64[n], the hashes by which an epoch visits them."""
         base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _EDGES))
         positions, keys = np.empty(self._count, np.int64), np.empty(self._count, np.uint64)
         _keys(*self._arrays, base, positions, keys)
-        order = np.argsort(keys, kind="stable")
-        return positions[order], keys[order]
+        return positions, keys

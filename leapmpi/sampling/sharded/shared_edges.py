@@ -81,17 +81,15 @@ class SharedEdges(TrainingEdges):
         self, seed: int, epoch: int, batch_size: int, stream: int = ORDER, time: np.ndarray | None = None
     ) -> SharedBatches:
         """This rank's share of what TrainingEdges.batches gives. Collective."""
-        order, keys = self._ordered(seed, epoch, stream)
-        columns = [keys]
-        if time is not None:
-            # By time; edges of one time in the order of their hashes.
-            times = ascending(time[order])
-            by_time = np.argsort(times, kind="stable")
-            order, keys = order[by_time], keys[by_time]
-            columns = [times[by_time], keys]
+        edges, keys = self._hashed(seed, epoch, stream)
+        columns = [keys] if time is None else [ascending(time[edges]), keys]
+
+        # By time, if at all; edges of one time in the order of their hashes.
+        order = np.lexsort(columns[::-1])
+        edges, columns = edges[order], [each[order] for each in columns]
         ends = np.minimum(np.arange(1, 1 - (-len(self) // batch_size)) * batch_size, len(self))
         bounds = np.concatenate([[0], own_counts(columns, ends, self._communicator)])
-        return SharedBatches(self._shard, order, keys, bounds)
+        return SharedBatches(self._shard, edges, columns[-1], bounds)
 
 
 def gathered(share: np.ndarray, counts: np.ndarray, topology: Topology, communicator: Communicator) -> BatchEdges:
