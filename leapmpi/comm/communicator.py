@@ -94,6 +94,13 @@ class Communicator(Transport):
         self.byte_counters.add_to_each(kind, row.nbytes)
         return rows
 
+    def all_gather_pieces(self, piece: np.ndarray, counts: np.ndarray, kind: str) -> np.ndarray:
+        """The rows `piece` of all ranks, one rank after the other; all know `counts`, int64[size]. Collective."""
+        received = np.empty((int(counts.sum()), *piece.shape[1:]), piece.dtype)
+        copies = np.concatenate([piece] * self.size)
+        self.exchange(copies, np.full(self.size, len(piece)), received, counts, kind)
+        return received
+
     def start_all_reduce_maximum(self, value: int) -> Callable[[], int]:
         """Begin to find the largest `value` (int64) of all ranks. Collective.
 

@@ -18,6 +18,7 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.task import Task
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -126,3 +127,5 @@ class Loaded:
     ctx: RankContext
     verified: bool = True
     """Whether the features of this rank were verified while loading."""
+    root_edges: TrainingEdges | None = None
+    """The edges that are trained, once it is known that edges are."""

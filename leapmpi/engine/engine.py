@@ -24,7 +24,7 @@ from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
-from leapmpi.plan.list_traffic import predict_lists
+from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
@@ -89,9 +89,10 @@ class Engine:
         assert isinstance(planned, Schedule), "what `planned` gives"
         return self.sample(planned, key)
 
-    def broadcast_bytes(self, minibatch: MiniBatch) -> int:
-        """Bytes that rank 0 sends to every other one to plan `minibatch`. Local."""
-        return minibatch.planned.to_buffer().nbytes
+    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends so that all ranks know what is planned. Local."""
+        if self.ctx.rank == 0:
+            traffic.add_broadcast("schedule", minibatch.planned.to_buffer().nbytes)
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""
@@ -133,8 +134,13 @@ class Engine:
         """Add to `traffic` what its draws move, where the topology is sharded. Local."""
         ctx = self.ctx
         if ctx.answers is not None:
+            drawn = ctx.sampler.drawing, minibatch.key
+            predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
             for micro_batch in minibatch.micro_batches:
-                predict_lists(micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
+                predict_draws(*drawn, micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Add to `traffic` what `plan` and `request` move, but for what the exchange mode requests. Local."""
@@ -145,8 +151,7 @@ class Engine:
             roots = RowRequest(np.concatenate(self.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
             row_bytes = ctx.labels.shard.row_bytes
             traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
-        if ctx.rank == 0:
-            traffic.add_broadcast("schedule", self.broadcast_bytes(minibatch))
+        self.predict_planning(minibatch, traffic)
 
     def fetch(self, minibatch: MiniBatch) -> None:
         """Bring here all that does not depend on weights. Collective."""

@@ -24,7 +24,7 @@ from leapmpi.full_batch.layer_graphs import (
 )
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.list_traffic import predict_lists
+from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sharded.remote_lists import KIND
@@ -49,7 +49,9 @@ class OwnerEngine(FullBatchEngine):
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
         """The first mini-batch. Collective."""
-        return self.plan(batch, 0, 0)
+        minibatch = self.plan(batch, 0, 0)
+        self.ctx.sampler.forget()
+        return minibatch
 
     @staticmethod
     def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
@@ -81,8 +83,10 @@ class OwnerEngine(FullBatchEngine):
         ctx, answers = self.ctx, self.ctx.answers
         if answers is None:
             return
+        drawn = ctx.sampler.drawing, minibatch.key
+        predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
         for plan in graph_of(minibatch).plans:
-            predict_lists([plan.block], ctx.rank, ctx.rank_offsets, answers, traffic)
+            predict_draws(*drawn, [plan.block], ctx.rank, ctx.rank_offsets, answers, traffic)
             if plan.kind == PARTIAL and plan.by_kind is not None:
                 home = home_of(plan.block.src, ctx.rank_offsets)
                 names = EdgeNames(plan.block, home, plan.by_kind.received_counts, plan.by_kind.received, answers)

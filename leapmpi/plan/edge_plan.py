@@ -66,6 +66,10 @@ class EdgePlan:
     steps: list[_Placed]
     travels: bool
     """Whether embeddings cross ranks: not where edges are dealt."""
+    times: np.ndarray | None = None
+    """Numbers[B]: the times of the edges, where draws read them and they had to be brought here."""
+    told: np.ndarray | None = None
+    """int64[ranks]: in a forecast, the bytes that each rank tells every other so that all know the negatives."""
 
     @property
     def pair_weight(self) -> float:

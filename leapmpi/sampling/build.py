@@ -15,8 +15,11 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Sampler, Setup
+from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import answer_format
+from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
 
@@ -53,6 +56,13 @@ def build_sharded_sampler(
     inner = drawing_sampler(config, shard.own, np.empty(0, np.int64), threads)
     assert isinstance(inner, HopSampler), "the samplers that draw from shards go hop by hop"
     carried = shard.own.edge_weight is not None
+    if isinstance(inner, RandomWalk) and (carried or edge_numbers):
+        raise ConfigError(
+            "--sampler random-walk joins vertices between which there may be no edge that could carry anything; choose "
+            "another --sampler, or --edge-weights ignore and a model that reads no features of edges"
+        )
+    if isinstance(inner, FrontierSampler):
+        inner.share(FrontierRanks(shard, communicator, rank_offsets))
     answers = answer_format(largest, dataset.edges, inner.weighted, edge_numbers, carried, last)
     return ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
 

@@ -31,13 +31,14 @@ def _add_squares(vertices, unit, loops, topology_indptr, topology_indices, norms
                 norms[topology_indices[e]] += square
 
 
-def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False) -> np.ndarray:
+def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False, rows: int = 0) -> np.ndarray:
     """Squared norms over the rows `vertices` (int64[k], distinct) only: int64[n], all in the same unit.
 
-    With `loops` each vertex is an in-neighbour of itself. The sum stays below 2**62.
+    With `loops` each vertex is an in-neighbour of itself. The sum stays below 2**62, and so do sums over ranks whose
+    topologies have `rows` vertices together; 0: as many as this one.
     """
     norms = np.zeros(topology.vertices, np.int64)
-    unit = 1 << min(40, 61 - max(1, topology.vertices).bit_length())
+    unit = 1 << min(40, 61 - max(1, rows or topology.vertices).bit_length())
     _add_squares(vertices, unit, int(loops), topology.indptr, topology.indices, norms)
     return norms
 

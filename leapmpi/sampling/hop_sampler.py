@@ -61,6 +61,10 @@ class HopSampler(Sampler):
         """What `vertices` (int64[n], with their original ids and in-degrees, int64[n]) draw at `hop`. Pure."""
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
+        self.leave_out_directed(key, np.concatenate([edges, edges[:, ::-1]]))
+
+    def leave_out_directed(self, key: DrawKey, edges: np.ndarray) -> None:
+        """As `leave_out`, but each edge in the given direction alone."""
         self._left_out = LeftOut(self.topology, key, edges)
 
     def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:

@@ -6,6 +6,8 @@ A destination draws those of its in-neighbours that are in the hop's table. Othe
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
 
 
 @compiled
@@ -49,6 +54,9 @@ class TableSampler(HopSampler):
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         """Write the tables of the iteration of `key` to `_tables`. Pure, but for that."""
 
+    def forget(self) -> None:
+        self._made_for = None
+
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Make the tables of the iteration, unless they were made already."""
         made_for = key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""
@@ -68,29 +76,68 @@ class TableSampler(HopSampler):
 
 
 class FrontierSampler(TableSampler):
-    """Base of frontier-global samplers: every rank draws the tables for the frontier of the whole batch."""
+    """Base of frontier-global samplers: every rank draws the tables for the frontier of the whole batch.
+
+    Where the topology is sharded each rank has the frontier's vertices of its own, and `begin` is collective.
+    """
 
     family = FRONTIER_GLOBAL
 
     def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
         super().__init__(setup, row_normalise)
-        self._whole = Frontier(setup.topology, self._workers)
+        self.ranks: FrontierRanks | None = None
+        self.frontiers: list[np.ndarray] = []
+        """By hop, the destinations of the last batch, int64, where the topology is whole."""
+
+    @cached_property
+    def _whole(self) -> Frontier:
+        return Frontier(self.topology, self._workers)
+
+    def share(self, ranks: FrontierRanks) -> None:
+        """Draw together with `ranks` from now on. Until a batch begins every source is in all tables. Local."""
+        self.ranks = ranks
+        self._tables = [np.ones(self.topology.vertices) for _ in self.fanouts]
 
     @abstractmethod
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """The table of `hop` for all its destinations over all ranks, `vertices` int64[n] in any order. Pure."""
+        """The table of `hop` for all its destinations, `vertices` int64[n] in any order. Pure.
+
+        With `ranks`, those of this rank; collective then.
+        """
+
+    def told(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
+        """What `table` tells other ranks of its `vertices`: of which sources, int64, how many numbers, and how often.
+
+        Local.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not draw together with other ranks")
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
+        if self.ranks is not None:
+            self._make_shared_tables(key, batch, self.ranks)
+            return
+
         # Draw the whole batch's sample: each hop's table needs the frontier that the hops before it reach.
+        self.frontiers = []
         try:
             self._whole.add(batch)
             for hop in range(len(self.fanouts)):
                 frontier = self._whole.first(self._whole.count)
+                self.frontiers.append(frontier[0].copy())
                 self._tables[hop] = self.table(key, hop, frontier[0])
                 if hop + 1 < len(self.fanouts):
                     self._whole.add(self.draw(key, hop, *frontier).neighbours)
         finally:
             self._whole.clear()
+
+    def _make_shared_tables(self, key: DrawKey, batch: np.ndarray, ranks: FrontierRanks) -> None:
+        """The same of own vertices; what they draw goes to its owners. Collective."""
+        frontier, topology = ranks.own(batch), self.topology
+        for hop in range(len(self.fanouts)):
+            self._tables[hop] = self.table(key, hop, frontier)
+            if hop + 1 < len(self.fanouts):
+                drawn = self.draw(key, hop, frontier, topology.original_id[frontier], topology.degree(frontier))
+                frontier = ranks.reached(frontier, drawn.neighbours)
 
 
 def layer_sizes(given: tuple[int, ...], layers: int) -> tuple[int, ...]:

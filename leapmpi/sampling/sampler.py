@@ -5,7 +5,7 @@ iteration-global  a table or a subgraph is drawn for the iteration, the same on 
 frontier-global   what a hop draws depends on all its destinations over all ranks: the frontier of the whole batch
 
 In all three, every rank computes the same draws without communication where the topology is on every node: the schedule
-has the whole batch. Some samplers draw from a sharded topology too (sharded/). `sample` returns the part of the
+has the whole batch. Most samplers draw from a sharded topology too (sharded/). `sample` returns the part of the
 sample that some of the batch's roots reach.
 """
 
@@ -91,6 +91,9 @@ class Sampler(ABC):
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """As `sample`, but always local: vertices whose lists are elsewhere draw nothing. To compile and to examine."""
         return self.sample(key, roots, batch)
+
+    def forget(self) -> None:  # noqa: B027
+        """Forget what is kept of the last iteration, so that the next one draws, and moves, what any other does."""
 
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
         """int64[n]: the original ids of `vertices` (int64[n]), whose home is this rank. Local."""

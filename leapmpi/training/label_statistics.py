@@ -18,6 +18,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.plan.homes import home_of
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.training.scoring.moments import COUNT, MEAN, SPREAD, combined, moments
 
 _BALANCED = "balanced"
@@ -52,6 +53,10 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
 
 def own_edge_labels(ctx: RankContext) -> np.ndarray:
     """The labels of the edges of training whose destination is at home here, both directions of an edge: int32[k]."""
+    if isinstance(ctx.sampler, ShardedSampler):
+        labels = ctx.sampler.shard.own.edge_label
+        assert labels is not None, "they are loaded for the tasks that read them"
+        return labels
     topology = ctx.sampler.topology
     assert topology.edge_label is not None, "it is loaded for the tasks that read it"
     first, end = topology.indptr[list(ctx.local_range)]

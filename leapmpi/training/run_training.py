@@ -34,7 +34,7 @@ from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.disaggregated.checks import by_role
 from leapmpi.training.disaggregated.disaggregated_trainer import DisaggregatedTrainer
 from leapmpi.training.disaggregated.loading import LoadedByRole
-from leapmpi.training.edges.edge_trainer import EdgeReplicaTrainer, EdgeTrainer
+from leapmpi.training.edges.edge_trainer import EdgeReplicaTrainer, EdgeTrainer, with_root_edges
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.records.run_records import announce, announce_end, open_records, summary_of
@@ -71,6 +71,8 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
     `begun` is when this start began, on the clock time.perf_counter.
     """
     several, edges = config.strategy.replicas == "independent", loaded.ctx.task.roots == "edges"
+    if edges:
+        loaded = with_root_edges(world, loaded)
     kind: type[Trainer] = ReplicaTrainer if several else Trainer
     if edges:
         kind = EdgeReplicaTrainer if several else EdgeTrainer

@@ -47,7 +47,7 @@ from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.samplers.temporal import Temporal
-from leapmpi.sampling.sharded.root_times import share_root_times
+from leapmpi.sampling.sharded.root_times import share_newest, share_root_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.system.allocator import keep_freed_memory
@@ -243,9 +243,10 @@ def _topology(
 
     numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
     """
-    carried = uses_weights(config, dataset), uses_times(config, dataset)
+    task = task_of(config, dataset)
+    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
     if not sharded:
-        return share_topology(world, dataset, *carried, task_of(config, dataset).reads_edge_labels)
+        return share_topology(world, dataset, *carried)
     needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
     what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
@@ -272,7 +273,9 @@ def _sampler(
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
-    if isinstance(sampler.inner, Temporal):
+    if isinstance(sampler.inner, Temporal) and task_of(config, dataset).roots == "edges":
+        share_newest(sampler.inner, communicator)
+    elif isinstance(sampler.inner, Temporal):
         share_root_times(sampler.inner, topology, communicator, offsets, vars(dataset.splits).values())
     return sampler
 

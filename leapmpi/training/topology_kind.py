@@ -65,8 +65,6 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
     if reads_times(config) and sampler_options(sampler, config.sampling.options).root_time not in (AUTO, LATEST_EDGE):
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
-    if task_of(config, dataset).roots == "edges":
-        return "--task link looks up edges of all vertices; train vertices"
     if why := placement_class(strategy.name).why_whole_topology(strategy):
         return why
     if strategy.cache:
@@ -87,9 +85,9 @@ def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool
 
     exact: whether models are run on all in-neighbours, too. Raises ConfigError for one that cannot be built.
     """
-    # What edges carry is looked up by original ids.
+    # What edges carry is looked up by original ids; edges that are roots are ordered by them.
     carries = uses_weights(config, dataset) or reads_features(config, dataset)
-    if carries or sources_named_by(config.sampling.sampler):
+    if carries or sources_named_by(config.sampling.sampler) or task_of(config, dataset).roots == "edges":
         return True
     return exact and any(layer.names_sources for each in models_of(config) for layer in model_of(each, dataset).layers)
 

@@ -160,9 +160,14 @@ class Trainer:
         self.engine.plan(batches[0] if batches else None, 0, 0)
         self.dry_run_evaluation()
 
+    @property
+    def all_ranks_plan(self) -> bool:
+        """Whether every rank plans a share of each batch, so that `epoch_batches` is collective. Local."""
+        return False
+
     def planned_batches(self, epoch: int) -> Sequence[np.ndarray] | None:
-        """The epoch's batches on rank 0, which plans; None elsewhere."""
-        if self.world.rank != 0:
+        """The epoch's batches on rank 0, which plans; None elsewhere, unless all ranks plan. Collective then."""
+        if self.world.rank != 0 and not self.all_ranks_plan:
             return None
         with self.ctx.phases("plan"):
             return self.epoch_batches(epoch)
@@ -191,6 +196,7 @@ class Trainer:
         minibatch = self.engine.plan(batch, 0, 0)
         check_memory(self.engine, minibatch)
         self.engine.dry_run_of(minibatch)
+        self.ctx.sampler.forget()
 
     def dry_run_evaluation(self) -> None:
         """The same for the kernels of an evaluation. Collective."""

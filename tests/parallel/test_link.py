@@ -16,6 +16,8 @@ from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.topology import Topology, load_topology
+from leapmpi.sampling.edge_lookup import uses_times
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.setup import load, open_for_training
@@ -41,6 +43,7 @@ THIRD = {
 TIMED = {"sampling.sampler": "temporal", "sampling.options": ["window=30"]}
 CLASSES = {"train.task": "edge-class", "train.class_weights": "balanced"}
 LEFT_OUT = CLASSES | {"link.target_edges": "leave-out", "link.scorer": "distmult", "model.name": "gcn"}
+SHARDED = {"run.topology": "sharded"}
 RING = {"strategy.time_steps": "N"}
 CASES = {
     "leap": (PLAIN, {"strategy.remote": "raw"}),
@@ -56,8 +59,13 @@ CASES = {
     "classes, labels held back": (PLAIN | LEFT_OUT, {"strategy.remote": "partial"} | RING),
     "pulled classes": (PLAIN | CLASSES, {"strategy.name": "pull", "strategy.remote": "projected"}),
     "naive classes": (PLAIN | CLASSES, {"strategy.name": "naive"}),
+    "leap, sharded": (PLAIN, {"strategy.remote": "raw", **SHARDED}),
+    "pulled mlp, sharded": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "partial", **SHARDED}),
+    "third, sharded": (PLAIN | THIRD, {"strategy.remote": "projected", **RING, **SHARDED}),
+    "temporal, sharded": (PLAIN | TIMED, {"strategy.remote": "raw", **SHARDED}),
+    "classes, labels held back, sharded": (PLAIN | LEFT_OUT, {"strategy.remote": "partial", **RING, **SHARDED}),
 }
-LABELS_HELD = {"classes, labels held back"}
+LABELS_HELD = {"classes, labels held back", "classes, labels held back, sharded"}
 """Cases whose data hold back labels alone."""
 HERE = here(list(CASES))
 
@@ -95,21 +103,28 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     trainer = make_trainer(config, world, loaded, 0.0)
     engine, ctx, found = trainer.engine, trainer.ctx, []
+    whole = load_topology(
+        loaded.dataset, True, times=uses_times(config, loaded.dataset), labels=ctx.task.reads_edge_labels
+    )
     for epoch, iteration in ROUNDS:
-        batch = trainer.epoch_batches(epoch)[iteration]
+        batches = trainer.planned_batches(epoch)
+        if not found:
+            # Once, ranks tell each other in which order vertices are drawn.
+            engine.plan(batches[iteration] if batches else None, epoch, iteration)
         ctx.communicator.byte_counters.take()
-        minibatch = engine.plan(batch if world.rank == 0 else None, epoch, iteration)
+        minibatch = engine.plan(batches[iteration] if batches else None, epoch, iteration)
+        batch = minibatch.edge_loss.plan.edges
         engine.fetch(minibatch)
         for micro_batch in minibatch.micro_batches if ctx.task.leaves_out() else ():
-            seen = block_edges(micro_batch.blocks, loaded.topology)[:, 1:]
-            targets = loaded.topology.original_id[np.concatenate([batch, batch[:, ::-1]])]
+            seen = block_edges(micro_batch.blocks, whole)[:, 1:]
+            targets = whole.original_id[np.concatenate([batch, batch[:, ::-1]])]
             assert not {*map(tuple, seen.tolist())} & {*map(tuple, targets.tolist())}, "a target edge is seen"
         ctx.parameters.gradients.zero_()
         loss = engine.forward_backward(minibatch)
         ctx.communicator.all_reduce(ctx.parameters.shared_gradients)
         sent, _ = ctx.communicator.byte_counters.take()
         if not found:
-            check_sent(sent, config, trainer, minibatch.key, batch)
+            check_sent(sent, config, trainer, minibatch.key, batch, whole)
         named = {name: each.copy() for name, each in ctx.parameters.by_name(ctx.parameters.gradients).items()}
         found.append((named, float(ctx.communicator.all_gather_rows(np.array([loss])).sum())))
     scores = trainer.evaluator.scores()
@@ -118,10 +133,10 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
     return [*found, *((each, 0.0) for each in trainer.evaluator.details.values())]
 
 
-def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.ndarray) -> None:
+def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.ndarray, whole: Topology) -> None:
     """Bytes of an iteration are those that `leapmpi plan` counts, had it the same draws."""
     engine, world = trainer.engine, trainer.world
-    engines = Forecaster(trainer.loaded.dataset, trainer.loaded.topology).engines(config, world.size)
+    engines = Forecaster(trainer.loaded.dataset, whole).engines(config, world.size)
     for each in engines:
         each.placement.time_steps = engine.placement.time_steps
         each.use_mode(engine.mode_name)

@@ -43,7 +43,11 @@ CASES = [
         ("leap", "partial", "sage", {"sampler": "temporal,window=25", "labels": DATA}),
         ("owner", "partial", "sage", {"labels": DATA, "sampler": "labor-0", "prefetch": 2}),
         ("owner", "projected", "gat", {"fanout": "4,3,2", "dropout": "none"}),
-        ("owner", "raw", "gcn", {}),
+        ("owner", "raw", "gcn", {"sampler": "random-walk,walks=5"}),
+        ("owner", "partial", "gcn", {"sampler": "ladies,layer-size=30", "labels": DATA}),
+        ("leap, ring", "projected", "sage", {"sampler": "labor-i,rounds=2", "prefetch": 2}),
+        ("pull", "raw", "gcn", {"sampler": "ladies,layer-size=40", "partition": "lopsided"}),
+        ("leap, ring", "partial", "sage", {"sampler": "random-walk,walks=5,steps=3"}),
         ("depcomm", "partial", "gcn", {"labels": DATA, **FULL}),
         ("depcomm", "projected", "gat", FULL),
         ("hybrid", OWN, "sage", {"labels": DATA, **FULL, "fanout": "all,all,all"}),
@@ -155,7 +159,10 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sampling.sampler": "ladies"}, "choose labor-0, node-wise, temporal, weighted or with-replacement"),
+        (
+            {"sampling.sampler": "fast-gcn"},
+            "choose labor-0, labor-i, ladies, node-wise, random-walk, temporal, weighted or with-replacement",
+        ),
         ({"strategy.name": "p3"}, "choose leap or pull, or use --topology node"),
         ({"strategy.balance": "on"}, "--balance counts the lists of all vertices"),
         (
@@ -195,7 +202,7 @@ def test_auto_shards_where_a_copy_does_not_fit_in_half_of_the_memory_of_a_node(c
     found = load(given, open_for_training(given), several, torch.device("cpu"), PhaseTimers())
     assert isinstance(found.topology, TopologyShard)
     kept = load(
-        given.replaced({"sampling.sampler": "ladies"}), open_for_training(given), several, torch.device("cpu"),
+        given.replaced({"sampling.sampler": "fast-gcn"}), open_for_training(given), several, torch.device("cpu"),
         PhaseTimers(),
     )  # fmt: skip
     assert not isinstance(kept.topology, TopologyShard)

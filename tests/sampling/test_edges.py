@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
+from leapmpi.sampling.edges.candidates import Candidates
+from leapmpi.sampling.edges.negative_sampler import NEGATIVES
 from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 from tests.support import kinds, twin

@@ -289,6 +289,7 @@ class Runner:
         if isinstance(engine, FullBatchEngine):
             # What is made once is made before the first iteration.
             engine.plan(jobs[0].batch, 0, 0)
+            ctx.sampler.forget()
         trained, counts = [], []
         ctx.communicator.byte_counters.take()
         with prefetcher(engine, jobs, case.prefetch) as ahead:

@@ -27,10 +27,26 @@ class ThreadRank:
     def exchange_counts(self, counts):
         return np.array([theirs[self.rank] for theirs in self._gathered(counts.copy())])
 
+    def all_gather_rows(self, row, kind="control"):
+        self._count(kind, (self.size - 1) * row.nbytes)
+        return np.stack(self._gathered(row.copy()))
+
+    def all_gather_pieces(self, piece, counts, kind):
+        self._count(kind, (self.size - 1) * piece.nbytes)
+        found = self._gathered(piece.copy())
+        assert [len(each) for each in found] == counts.tolist()
+        return np.concatenate(found)
+
+    def all_reduce(self, flat, kind):
+        flat[:] = np.sum(self._gathered(flat.copy()), axis=0)
+
+    def _count(self, kind, size) -> None:
+        self.sent[kind] = self.sent.get(kind, 0) + size
+
     def start_exchange(self, send, send_counts, receive, receive_counts, kind) -> Callable[[], None]:
         assert (len(send), len(receive)) == (send_counts.sum(), receive_counts.sum())
         found = self._gathered((send.copy(), send_counts))
-        self.sent[kind] = self.sent.get(kind, 0) + send.nbytes - int(send_counts[self.rank]) * send.itemsize
+        self._count(kind, send.nbytes - int(send_counts[self.rank]) * send[:1].nbytes)
         self.exchanges += 1
 
         def end() -> None:

@@ -8,8 +8,12 @@ import h5py
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
+from leapmpi.dataset.topology import load_topology
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.sampling.layer_tables import FrontierSampler
+from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.samplers.random_walk import RandomWalk
 
 ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""
@@ -28,9 +32,11 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     if ctx.sampler.sharded and isinstance(engine, OwnerEngine):
         plans = minibatch.exchange_plans[0].graph.plans
         named = [_edges_named(plan, loaded, home) for plan in plans if plan.kind == "partial"]
-        parts = *parts, _lists([[plan.block] for plan in plans], loaded, home), *named
+        samples = [[plan.block] for plan in plans]
+        parts = *parts, _lists(samples, loaded, home), *_of_draws(samples, minibatch, loaded, home), *named
     elif ctx.sampler.sharded and not kept:
-        parts = *parts, _lists([each.blocks for each in minibatch.micro_batches], loaded, home)
+        samples = [each.blocks for each in minibatch.micro_batches]
+        parts = *parts, _lists(samples, loaded, home), *_of_draws(samples, minibatch, loaded, home)
     further = () if kept else (_of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home))
     for part in (*parts, *further):
         for kind, count in part.items():
@@ -77,6 +83,49 @@ def _lists(samples: list, loaded, home: np.ndarray) -> dict[str, int]:
                 before = n_dst
         counts["control"] += (2 * len(blocks) + _describes_last(loaded)) * _header(communicator)
     return counts
+
+
+def _of_draws(samples: list, minibatch, loaded, home: np.ndarray) -> list[dict[str, int]]:
+    """What ranks ask each other while they draw, by a sampler of the same kind that has the whole topology."""
+    inner, communicator = loaded.ctx.sampler.inner, loaded.ctx.communicator
+    if not isinstance(inner, RandomWalk | FrontierSampler):
+        return []
+    whole = type(inner)(Setup(load_topology(loaded.dataset), inner.fanouts, np.empty(0, np.int64), 0), inner.options)
+    if isinstance(whole, RandomWalk):
+        return [_walks(samples, minibatch.key, whole, communicator, loaded.ctx.rank_offsets)]
+    return [_tables(minibatch, whole, communicator, home)]
+
+
+def _tables(minibatch, whole, communicator, home: np.ndarray) -> dict[str, int]:
+    """All ranks are told of the sources of a rank's frontier; what it draws of it is named to owners but at last."""
+    topology, key, batch = whole.topology, minibatch.key, minibatch.schedule.roots
+    others, told, named, control = communicator.size - 1, 0, 0, 0
+    frontier = {int(root) for root in batch}
+    for hop, fanout in enumerate(whole.fanouts):
+        own = np.array(sorted(v for v in frontier if home[v] == communicator.rank), np.int64)
+        ladies = type(whole).__name__ == "Ladies"
+        rounds = 1 if ladies else 0 if fanout < 0 else whole.options.rounds
+        choosing = own if ladies else own[topology.degree(own) > fanout]
+        told += rounds * len({*topology.in_neighbours(choosing).tolist()}) * (ID + 8 * (1 + ladies))
+        control += rounds * _header(communicator)
+        if hop + 1 == len(whole.fanouts):
+            break
+        drawn = whole.neighbours(key, hop, own, batch).neighbours
+        named += len({v for v in drawn.tolist() if home[v] != communicator.rank})
+        control += _header(communicator)
+        frontier |= {v for theirs in communicator.comm.allgather(drawn.tolist()) for v in theirs}
+    return {"topology": others * told + ID * named, "control": control}
+
+
+def _walks(samples: list, key, walker, communicator, offsets: np.ndarray) -> dict[str, int]:
+    """A step from a vertex of another rank than the walk's start names it with a word, and is told two numbers."""
+    asked = np.zeros((communicator.size, communicator.size), np.int64)
+    mine = [(block.hop, block.dst) for blocks in samples for block in blocks]
+    for hop, destinations in (each for theirs in communicator.comm.allgather(mine) for each in theirs):
+        asked += walker.crossings(key, hop, destinations, offsets)
+    np.fill_diagonal(asked, 0)
+    topology = (ID + 8) * asked[communicator.rank].sum() + 2 * ID * asked[:, communicator.rank].sum()
+    return {"topology": int(topology), "control": len(mine) * (walker.options.steps - 1) * _header(communicator)}
 
 
 def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:

@@ -1,11 +1,13 @@
 """The engine of tasks on edges: the roots of a batch are edges, whose ends are embedded like any roots.
 
-Rank 0 broadcasts the batch's edges; every rank draws the same negatives, or finds the same labels in its topology, and
-makes the same plan from them (leapmpi/plan/edge_plan.py). Where the task leaves target edges out, no draw of the
-iteration sees the edges of the batch, in either direction.
+All ranks get the batch's edges with their labels (edge_batches.py), draw the same negatives, and make the same plan
+from them (leapmpi/plan/edge_plan.py). Where the task leaves target edges out, no draw of the iteration sees the edges
+of the batch, in either direction.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.batch_rows import shared_out
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edges.edge_batches import edges_of
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
@@ -23,8 +26,9 @@ from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.edge_lookup import numbers_of_edges
-from leapmpi.sampling.edges.negative_sampler import HOME, NEGATIVES, Candidates, NegativeSampler
+from leapmpi.sampling.edges.negative_sampler import HOME, NEGATIVES, NegativeSampler
+from leapmpi.sampling.edges.training_edges import BatchEdges
+from leapmpi.sampling.sharded.shared_candidates import CountedCandidates
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 
@@ -46,17 +50,20 @@ class EdgeEngine(Engine):
             )
         link = self.task.link
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
-        offsets = ctx.rank_offsets if link.negatives_at == HOME else None
+        self.edges = edges_of(ctx)
         kind: type[NegativeSampler] = NEGATIVES.load(link.negatives).NEGATIVES
-        self.negatives = kind(Candidates(ctx.sampler.topology, offsets)) if self.per_edge else None
+        self.negatives = kind(self.edges.candidates(link.negatives_at == HOME)) if self.per_edge else None
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
-        """Broadcast the edges of `batch` (on rank 0, None elsewhere), draw negatives, and sample. Collective."""
+        """Bring the edges of `batch` to all ranks, draw negatives, and sample. Collective.
+
+        batch: on rank 0, None elsewhere; where the topology is sharded, the share of each rank.
+        """
         ctx = self.ctx
         with ctx.phases("plan"):
-            if batch is not None:
+            if ctx.rank == 0:
                 self.placement.decide(self.tuning_log, epoch, iteration)
-            time_steps, edges = self._broadcast(batch, self.placement.time_steps)
+            time_steps, edges = self.edges.brought(batch, self.placement.time_steps)
             self.placement.time_steps = time_steps
             key = DrawKey(TRAIN, ctx.seed, epoch, iteration)
             plan = self._plan(key, edges, time_steps)
@@ -64,19 +71,19 @@ class EdgeEngine(Engine):
             return self._sampled(plan, key)
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
-        time_steps, edges = self._broadcast(batch, time_steps)
+        time_steps, edges = self.edges.brought(batch, time_steps)
         key = DrawKey(PRESAMPLE, self.ctx.seed, 0, 0)
         return self._sampled(self._plan(key, edges, time_steps), key)
 
     def planned(self, batch: np.ndarray, key: DrawKey) -> EdgePlan:
-        return self._plan(key, batch, self.placement.time_steps)
+        return self._plan(key, self.edges.described(batch), self.placement.time_steps)
 
     def draw(self, planned: Schedule | EdgePlan, key: DrawKey) -> MiniBatch:
         assert isinstance(planned, EdgePlan), "what `planned` gives"
         return self._sampled(planned, key)
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
-        return None if batch is None else np.unique(batch)
+        return None if batch is None else np.unique(self.edges.ends(batch))
 
     def expected_roots(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         vertices = np.argsort(self.ctx.sampler.topology.original_id)
@@ -94,9 +101,12 @@ class EdgeEngine(Engine):
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         return True
 
-    def broadcast_bytes(self, minibatch: MiniBatch) -> int:
+    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         assert minibatch.edge_loss is not None, "this engine has made it"
-        return 8 * (1 + 2 * minibatch.edge_loss.edges)
+        self.edges.predict(minibatch.edge_loss.plan, traffic)
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        self.edges.predict_epoch(batches, traffic)
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """With the embeddings of the edges' ends."""
@@ -104,37 +114,33 @@ class EdgeEngine(Engine):
         assert minibatch.edge_loss is not None, "this engine has made it"
         minibatch.edge_loss.predict(self.ctx.rank, embedding_bytes(self), traffic)
 
-    def _broadcast(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, np.ndarray]:
-        """Time steps and edges of rank 0, on every rank. Collective."""
-        words = None if batch is None else np.concatenate([[time_steps], batch.reshape(-1)])
-        words = self.ctx.communicator.broadcast(words, "schedule")
-        return int(words[0]), words[1:].reshape(-1, 2)
-
-    def _plan(self, key: DrawKey, edges: np.ndarray, time_steps: int) -> EdgePlan:
-        """The plan of all ranks. Local, and the same everywhere."""
-        placement, topology = self.placement, self.ctx.sampler.topology
+    def _plan(self, key: DrawKey, edges: BatchEdges, time_steps: int) -> EdgePlan:
+        """The plan of all ranks, and the same everywhere. Collective where negatives and the topology are sharded."""
+        placement, count = self.placement, len(edges.ends)
 
         def place(vertices: np.ndarray) -> Schedule:
             return placement.schedule(vertices, key.epoch, key.iteration, 1)
 
-        negatives = (
-            self.negatives.draw(key, edges, self.per_edge) if self.negatives else np.empty((len(edges), 0), np.int64)
-        )
-        labels = None
-        if self.task.reads_edge_labels:
-            assert topology.edge_label is not None, "it is loaded for the tasks that read it"
-            labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
+        negatives, told = np.empty((count, 0), np.int64), None
+        if self.negatives:
+            negatives = self.negatives.draw(key, edges.ends, self.per_edge, edges.names)
+            if isinstance(candidates := self.negatives.candidates, CountedCandidates):
+                told = candidates.take()
         how = None if self.deals else place
         numbers = {"epoch": key.epoch, "iteration": key.iteration}
-        return plan_edges(edges, negatives, time_steps, self.ctx.ranks, how, labels=labels, **numbers)
+        plan = plan_edges(edges.ends, negatives, time_steps, self.ctx.ranks, how, labels=edges.labels, **numbers)
+        return replace(plan, told=told, times=edges.times)
 
     def _sampled(self, plan: EdgePlan, key: DrawKey) -> MiniBatch:
-        """This rank's part of `plan`, drawn with `key`. Local."""
+        """This rank's part of `plan`, drawn with `key`. Local, but for a sharded topology."""
         sampler = self.ctx.sampler
         if self.task.leaves_out():
             # By construction no block holds a target edge: they are left out before anything is drawn.
             sampler.leave_out(key, plan.edges)
-        sampler.drawing.root_edges(key, plan.edges)
+        if plan.times is None:
+            sampler.drawing.root_edges(key, plan.edges)
+        else:
+            sampler.drawing.root_times(key, plan.times)
         minibatch = self.sample(plan.schedule, key)
         scores = self.placement.labelled_rank
         minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)

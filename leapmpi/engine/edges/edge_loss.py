@@ -32,7 +32,7 @@ class EdgeLoss:
         communicator: Communicator,
         phases: PhaseTimers,
     ) -> None:
-        self.steps, self.weight, self.edges = plan.of_rank(rank), plan.pair_weight, len(plan.edges)
+        self.plan, self.steps, self.weight = plan, plan.of_rank(rank), plan.pair_weight
         self.task, self.travels = task, plan.travels
         self.communicator, self.phases = communicator, phases
 

@@ -6,14 +6,18 @@ import numpy as np
 
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.jit import compiled
 
 
 @compiled
-def _mask_training(sources, order, first, end, indptr, indices, out):
-    """Mark training edges from sources[order], ascending, to vertices first..end-1 in `out` bool[k, end - first]."""
+def _mask_training(sources, order, first, end, listed_from, indptr, indices, out):
+    """Mark training edges from sources[order], ascending, to vertices first..end-1 in `out` bool[k, end - first].
+
+    The list of vertex v is number v - listed_from.
+    """
     for v in range(first, end):
-        for e in range(indptr[v], indptr[v + 1]):
+        for e in range(indptr[v - listed_from], indptr[v - listed_from + 1]):
             u = np.int64(indices[e])
             i = np.searchsorted(sources, u)
             while i < len(sources) and sources[i] == u:
@@ -22,9 +26,12 @@ def _mask_training(sources, order, first, end, indptr, indices, out):
 
 
 class KnownEdges:
-    """The edges of `topology` and of `splits`; `both_ways` says that the latter hold in both directions."""
+    """The edges of `topology` and of `splits`; `both_ways` says that the latter hold in both directions.
 
-    def __init__(self, topology: Topology, splits: EdgeSplits, both_ways: bool) -> None:
+    Of a shard, whose sources must be numbered, edges to the rank's own vertices are known.
+    """
+
+    def __init__(self, topology: Topology | TopologyShard, splits: EdgeSplits, both_ways: bool) -> None:
         self._topology = topology
         edges = np.concatenate([np.asarray(splits.val), np.asarray(splits.test)])
         if both_ways:
@@ -45,10 +52,11 @@ class KnownEdges:
         Those are the source, and destinations of known edges of the source, the edge itself among them.
         """
         out = np.zeros((len(edges), end - first), bool)
-        order = np.argsort(edges[:, 0], kind="stable")
-        sources = edges[order, 0]
-        topology = self._topology
-        _mask_training(sources, order, first, end, topology.indptr, topology.indices, out)
+        sources, listed_from, lists = edges[:, 0], 0, self._topology
+        if isinstance(lists, TopologyShard):
+            sources, listed_from, lists = lists.numbers_of(sources), lists.first, lists.own
+        order = np.argsort(sources, kind="stable")
+        _mask_training(sources[order], order, first, end, listed_from, lists.indptr, lists.indices, out)
         inside = np.flatnonzero((edges[:, 0] >= first) & (edges[:, 0] < end))
         out[inside, edges[inside, 0] - first] = True
 

@@ -63,19 +63,19 @@ def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, we
 
 
 class LeftOut:
-    """Edges that all draws with `key` leave out, both ways: `edges` int64[k, 2], sources and destinations."""
+    """Edges that all draws with `key` leave out: `edges` int64[k, 2], sources and destinations."""
 
     def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
         self.key = key
-        both = np.unique(np.concatenate([edges[:, ::-1], edges]), axis=0)  # destination, then source
-        self.vertices, starts = np.unique(both[:, 0], return_index=True)
-        starts = np.append(starts, len(both))
+        by_destination = np.unique(edges[:, ::-1], axis=0)
+        self.vertices, starts = np.unique(by_destination[:, 0], return_index=True)
+        starts = np.append(starts, len(by_destination))
         degree = topology.degree(self.vertices)
 
         # The lists of these vertices, by their number among them.
         indptr = np.zeros(len(self.vertices) + 1, np.int64)
         numbers = np.empty(int(degree.sum()), np.int64)
-        sources = np.ascontiguousarray(both[:, 1])
+        sources = np.ascontiguousarray(by_destination[:, 1])
         count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, numbers)
         numbers = numbers[:count]
         weight, time = (None if each is None else each[numbers] for each in (topology.edge_weight, topology.edge_time))

@@ -7,6 +7,7 @@ trains the same batches. Of a graph whose edges go both ways each pair is one ro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,6 +54,20 @@ def _keys(indptr, indices, original, both_ways, labels, base, positions, keys):
                 count += 1
 
 
+@dataclass(frozen=True, eq=False)
+class BatchEdges:
+    """The edges of a batch over all ranks."""
+
+    ends: np.ndarray
+    """int64[B, 2]: sources and destinations."""
+    names: np.ndarray
+    """int64[B, 2]: their original ids."""
+    labels: np.ndarray | None = None
+    """int64[B], where labels are read."""
+    times: np.ndarray | None = None
+    """Numbers[B], where times are read and ranks have to be told of them."""
+
+
 class EdgeBatches(Sequence):
     """The batches of an epoch, made when they are asked for: int64[B, 2] of renumbered sources and destinations."""
 
@@ -89,13 +104,18 @@ class TrainingEdges:
 
     def batches(
         self, seed: int, epoch: int, batch_size: int, stream: int = ORDER, time: np.ndarray | None = None
-    ) -> EdgeBatches:
+    ) -> Sequence[np.ndarray]:
         """All roots once, in the order of the epoch, cut into batches; the last may be shorter.
 
         time: numbers[m], the times of the edges of the topology, by which roots ascend before they are cut.
         """
+        positions, keys = self._hashed(seed, epoch, stream)
+        order = positions[np.argsort(keys, kind="stable")]
+        return EdgeBatches(self.topology, order if time is None else by_time(order, time[order]), batch_size)
+
+    def _hashed(self, seed: int, epoch: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
+        """The roots, positions int64[n] in the topology, and uint64[n], the hashes by which an epoch visits them."""
         base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _EDGES))
         positions, keys = np.empty(self._count, np.int64), np.empty(self._count, np.uint64)
         _keys(*self._arrays, base, positions, keys)
-        order = positions[np.argsort(keys, kind="stable")]
-        return EdgeBatches(self.topology, order if time is None else by_time(order, time[order]), batch_size)
+        return positions, keys

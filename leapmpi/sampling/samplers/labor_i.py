@@ -17,10 +17,12 @@ import numpy as np
 from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import ALL, normalise_rows
 from leapmpi.sampling.layer_tables import FrontierSampler
-from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
+
+SHARDED = NAMED_LISTS
 
 _S11 = np.uint64(11)
 
@@ -60,15 +62,17 @@ def _scales(first, end, vertices, fanout, topology_indptr, topology_indices, imp
 
 
 @compiled
-def _share_importance(vertices, topology_indptr, topology_indices, scales, importance, largest):
-    """Multiply each source's importance by the largest scale among its destinations.
-
-    `largest` float64[n] is working memory, all 0 before and after.
-    """
+def _find_largest(vertices, topology_indptr, topology_indices, scales, largest):
+    """Raise `largest` float64[n] of each source to the largest scale among its destinations."""
     for i in range(len(vertices)):
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
             t = topology_indices[e]
             largest[t] = max(largest[t], scales[i])
+
+
+@compiled
+def _multiply(vertices, topology_indptr, topology_indices, importance, largest):
+    """Multiply the importance of each source by what `largest` holds of it, which is 0 then."""
     for i in range(len(vertices)):
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
             t = topology_indices[e]
@@ -106,10 +110,27 @@ class LaborI(FrontierSampler):
         """float64[n]: the importance of each source at `hop`."""
         importance = np.ones(self.topology.vertices)
         for _ in range(self.options.rounds if self.fanouts[hop] != ALL else 0):
-            scales = self._scales(hop, vertices, importance)
+            scales, largest = self._scales(hop, vertices, importance), self._largest
             graph = self.topology.indptr, self.topology.indices
-            _share_importance(vertices, *graph, scales, importance, self._largest)
+            _find_largest(vertices, *graph, scales, largest)
+            if self.ranks is None:
+                _multiply(vertices, *graph, importance, largest)
+                continue
+
+            # Other ranks have destinations of the same sources.
+            sources, _, _ = self.told(hop, vertices)
+            found, theirs = self.ranks.gathered(sources, largest[sources])
+            listed = found >= 0
+            np.maximum.at(largest, found[listed], theirs[listed])
+            touched = np.unique(found[listed])
+            importance[touched] *= largest[touched]
+            largest[touched] = 0
         return importance
+
+    def told(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
+        fanout = self.fanouts[hop]
+        choosing = vertices[self.topology.degree(vertices) > fanout]
+        return np.unique(self.topology.in_neighbours(choosing)), 1, 0 if fanout == ALL else self.options.rounds
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         topology, importance = self.topology, self._tables[hop]

@@ -17,9 +17,11 @@ import numpy as np
 from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import column_norms
 from leapmpi.sampling.layer_tables import FrontierSampler, layer_sizes
-from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.sampler import NAMED_LISTS, Setup
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
+
+SHARDED = NAMED_LISTS
 
 _ROUNDS, _CLOSE = 100, 1e-9
 """Iterations at most, and relative error at most, of the expected number of vertices."""
@@ -57,9 +59,19 @@ def chance_scale(importance, size):
 def _keep(hashed, candidates, original, chance, table):
     """Write 1 / chance to the table for each candidate that is kept."""
     for k in range(len(candidates)):
+        if candidates[k] < 0:  # on no list here
+            continue
         draw = np.float64(fold(hashed, original[k]) >> _S11) * 2.0**-53
         if draw < chance[k]:
             table[candidates[k]] = 1.0 / chance[k]
+
+
+def _summed(candidates: np.ndarray, original: np.ndarray, norms: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Each candidate once, with its original id and the sum of its norms (int64[k] each)."""
+    original, first, place = np.unique(original, return_index=True, return_inverse=True)
+    sums = np.zeros(len(first), np.int64)
+    np.add.at(sums, place, norms)
+    return candidates[first], original, sums
 
 
 class Ladies(FrontierSampler):
@@ -67,23 +79,31 @@ class Ladies(FrontierSampler):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options.row_normalise)
+        self.options = options
         self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        norms, table = column_norms(self.topology, vertices), np.zeros(self.topology.vertices)
+        topology, ranks = self.topology, self.ranks
+        norms = column_norms(topology, vertices, rows=ranks.vertices if ranks else 0)
+        table = np.zeros(topology.vertices)
+        candidates = np.flatnonzero(norms)
+        original, norms = topology.original_id[candidates], norms[candidates]
+        if ranks:
+            candidates, original, norms = _summed(*ranks.gathered(candidates, original, norms))
 
         # Candidates in order of original ids, so that sums do not depend on the partition.
-        candidates = np.flatnonzero(norms)
-        original = self.topology.original_id[candidates]
         by_original = np.argsort(original)
-        candidates, original = candidates[by_original], original[by_original]
+        candidates, original, norms = candidates[by_original], original[by_original], norms[by_original]
 
         chance = np.ones(len(candidates))
         if self.sizes[hop] < len(candidates):
-            importance = norms[candidates].astype(np.float64)
+            importance = norms.astype(np.float64)
             chance = np.minimum(1.0, chance_scale(importance, self.sizes[hop]) * importance)
         _keep(np.uint64(fold(key_hash(key), hop)), candidates, original, chance, table)
         return table
+
+    def told(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
+        return np.unique(self.topology.in_neighbours(vertices)), 2, 1
 
 
 build = Ladies

@@ -9,6 +9,7 @@ visits. They do not estimate the mean over in-neighbours, but over a neighbourho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +17,11 @@ import numpy as np
 from leapmpi.config.setting import setting
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
-from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
+
+SHARDED = NAMED_LISTS
 
 _LARGEST_WORD = 2**64 - 1
 
@@ -73,29 +76,66 @@ def _drop_least(visits, count, most):
 
 
 @compiled
+def _write(i, count, degree, seen, visits, counts, out, weight):
+    """Write the most visited ones of seen[:count] to row `i`; weights of a row add up to its degree."""
+    _drop_least(visits, count, out.shape[1])
+    total = 0
+    for k in range(count):
+        total += visits[k]
+    for k in range(count):
+        if visits[k] > 0:
+            out[i, counts[i]] = seen[k]
+            weight[i, counts[i]] = visits[k] * (degree / total)
+            counts[i] += 1
+
+
+@compiled
 def _draw(
     first, end, hashed, vertices, original, degree, walks, steps, stop,
     topology_indptr, topology_indices, original_id, counts, out, weight,
 ):  # fmt: skip
     """Write what destinations first..end-1 draw to their rows of `out` (int64[n, most]) and `weight`."""
-    most = out.shape[1]
     names, seen = np.empty(walks * steps, np.int64), np.empty(walks * steps, np.int64)
     visits = np.empty(walks * steps, np.int64)
     for i in range(first, end):
         base = fold(hashed, original[i])
         law = walks, steps, stop, topology_indptr, topology_indices, original_id
         count = _walk(base, vertices[i], *law, names, seen, visits)
-        _drop_least(visits, count, most)
+        _write(i, count, degree[i], seen, visits, counts, out, weight)
 
-        # Weights of a row add up to its degree.
-        total = 0
-        for k in range(count):
-            total += visits[k]
-        for k in range(count):
-            if visits[k] > 0:
-                out[i, counts[i]] = seen[k]
-                weight[i, counts[i]] = visits[k] * (degree[i] / total)
-                counts[i] += 1
+
+@compiled
+def _draw_visited(first, end, visited, visited_names, degree, counts, out, weight):
+    """The same where it is known what walks visit: ids int64[n, visits], -1 for none, and their original ids."""
+    size = visited.shape[1]
+    names, seen, visits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    for i in range(first, end):
+        count = 0
+        for k in range(size):
+            if visited[i, k] >= 0:
+                count = _count_visit(visited_names[i, k], visited[i, k], count, names, seen, visits)
+        _write(i, count, degree[i], seen, visits, counts, out, weight)
+
+
+@compiled
+def _count_crossings(
+    hashed, vertices, original, walks, steps, stop, topology_indptr, topology_indices, rank_offsets, crossings
+):
+    """Add to crossings[r, q] how often a walk from a vertex of rank r goes on from one of rank q, after its start."""
+    for i in range(len(vertices)):
+        start = np.searchsorted(rank_offsets, vertices[i], side="right") - 1
+        for walk in range(walks):
+            word, here = fold(fold(hashed, original[i]), walk), vertices[i]
+            for step in range(steps):
+                if step > 0:
+                    crossings[start, np.searchsorted(rank_offsets, here, side="right") - 1] += 1
+                degree = topology_indptr[here + 1] - topology_indptr[here]
+                if degree == 0:
+                    break
+                drawn = np.int64(bounded(fold(word, 2 * step), degree))
+                here = np.int64(topology_indices[topology_indptr[here] + drawn])
+                if fold(word, 2 * step + 1) < stop:
+                    break
 
 
 class RandomWalk(HopSampler):
@@ -110,17 +150,42 @@ class RandomWalk(HopSampler):
         """A walk ends after a step whose word is below."""
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        options, topology, fanout = self.options, self.topology, self.fanouts[hop]
-        visited = options.walks * options.steps
+        options, topology = self.options, self.topology
+        law = options.walks, options.steps, self.stop
+        arrays = vertices, original, degree, *law, topology.indptr, topology.indices, topology.original_id
+        hashed = self.hashed(key, hop)
+        return self._most_visited(hop, len(vertices), lambda a, b, *rows: _draw(a, b, hashed, *arrays, *rows))
+
+    def draw_visited(self, hop: int, visited: np.ndarray, names: np.ndarray, degree: np.ndarray) -> Drawn:
+        """What destinations draw whose walks visit `visited`, int64[n, walks x steps]; -1: no visit, or the start.
+
+        names: int64[n, walks x steps], their original ids; degree: int64[n].
+        """
+        arrays = visited, names, degree
+        return self._most_visited(hop, len(visited), lambda a, b, *rows: _draw_visited(a, b, *arrays, *rows))
+
+    def hashed(self, key: DrawKey, hop: int) -> np.uint64:
+        """The hash of all walks of a hop, from which those of a destination are folded by its original id."""
+        return np.uint64(fold(key_hash(key), hop))
+
+    def crossings(self, key: DrawKey, hop: int, vertices: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
+        """int64[ranks, ranks]: how often walks from `vertices` of rank r go on, after a step, from one of rank q."""
+        topology, options = self.topology, self.options
+        ranks = len(rank_offsets) - 1
+        found = np.zeros((ranks, ranks), np.int64)
+        law = options.walks, options.steps, self.stop, topology.indptr, topology.indices
+        _count_crossings(self.hashed(key, hop), vertices, topology.original_id[vertices], *law, rank_offsets, found)
+        return found
+
+    def _most_visited(self, hop: int, n: int, work: Callable[..., None]) -> Drawn:
+        """What work(first, end, counts, out, weight) finds for `n` destinations."""
+        fanout, visited = self.fanouts[hop], self.options.walks * self.options.steps
         most = visited if fanout == ALL else min(fanout, visited)
 
         # A row of `most` entries for each destination, of which the first counts[i] are written.
-        out, weight = np.empty((len(vertices), most), np.int64), np.empty((len(vertices), most), np.float32)
-        counts, hashed = np.zeros(len(vertices), np.int64), np.uint64(fold(key_hash(key), hop))
-        law = options.walks, options.steps, self.stop
-        arrays = topology.indptr, topology.indices, topology.original_id, counts, out, weight
-        cost = np.ones(len(vertices), np.int64)
-        self.share_work(cost, lambda a, b: _draw(a, b, hashed, vertices, original, degree, *law, *arrays))
+        out, weight = np.empty((n, most), np.int64), np.empty((n, most), np.float32)
+        counts = np.zeros(n, np.int64)
+        self.share_work(np.ones(n, np.int64), lambda a, b: work(a, b, counts, out, weight))
         kept = np.arange(most) < counts[:, None]
         return Drawn(indptr_of(counts), out[kept], weight[kept])
 

@@ -150,12 +150,23 @@ class TimesOf:
         return self._times[np.searchsorted(self._ids, ids)]
 
 
+class SameTime:
+    """One time for all vertices, where none is a root."""
+
+    def __init__(self, time: np.ndarray) -> None:
+        """time: numbers[1], or none."""
+        self._time, self.dtype = time, time.dtype
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        return np.repeat(self._time, len(ids))
+
+
 class Temporal(HopSampler):
     """Iteration-global: the bound is that of the batch. Keeps 8 bytes per vertex of the graph on every rank, and, where
     an edge is a root, the times of the edges that were named last.
 
     Of a sharded topology `root_time` holds the vertices of the splits, once `share_root_times` has brought them here
-    (leapmpi/sampling/sharded/root_times.py): 16 bytes for each.
+    (leapmpi/sampling/sharded/root_times.py): 16 bytes for each; where edges are roots, `share_newest` is called.
     """
 
     family = ITERATION_GLOBAL
@@ -167,8 +178,11 @@ class Temporal(HopSampler):
         if setup.topology.edge_time is None:
             raise ValueError("the topology was loaded without the times of edges")
         self.options = options
-        self.root_time: np.ndarray | TimesOf = _root_times(setup, options.root_time)
+        self.root_time: np.ndarray | TimesOf | SameTime = _root_times(setup, options.root_time)
         self._setup = setup
+        time = setup.topology.edge_time
+        self.newest = time.max(keepdims=True) if len(time) else time
+        """The latest time of an edge, numbers[1]; none without edges. Of a sharded topology those of all ranks."""
         self._of_edges: dict[int, tuple[DrawKey, Any]] = {}
         """By stream, the last key whose roots are edges, and the time of the earliest."""
         self._interval = self.interval(self.root_time[:1], strict=False)
@@ -197,7 +211,7 @@ class Temporal(HopSampler):
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
     ) -> ScoringSampler:
-        return ScoringSampler(self._setup, self.options, self.root_time, fanouts, splits, batch_size)
+        return ScoringSampler(self._setup, self.options, self.root_time, self.newest, fanouts, splits, batch_size)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         known, bound = self._of_edges.get(key.stream, (None, None))
@@ -253,7 +267,8 @@ class ScoringSampler(Temporal):
         self,
         setup: Setup,
         options: Options,
-        root_time: np.ndarray | TimesOf,
+        root_time: np.ndarray | TimesOf | SameTime,
+        newest: np.ndarray,
         fanouts: tuple[int, ...],
         splits: Mapping[int, np.ndarray],
         batch_size: int,
@@ -262,15 +277,13 @@ class ScoringSampler(Temporal):
         self._of_edges = {}
         self.options, self.root_time = options, root_time
         self.groups = {stream: batches(by_time(ids, root_time[ids]), batch_size) for stream, ids in splits.items()}
-        time = setup.topology.edge_time
-        assert time is not None
-        self._newest = time.max(keepdims=True) if len(time) else time
+        self.newest = newest
 
     def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
         return self.groups.get(stream)
 
     def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
-        if not len(times) or (not self.options.window and (self._newest < times.min()).all()):
+        if not len(times) or (not self.options.window and (self.newest < times.min()).all()):
             # Every edge of the topology is earlier than all of them.
             return None
         return batches(by_time(np.arange(len(times)), times), batch_size)
@@ -282,7 +295,7 @@ class ScoringSampler(Temporal):
         elif groups := self.groups.get(key.stream):
             self._interval = self.interval(self.root_time[groups[key.iteration]], self.options.same_time == "no")
         else:
-            self._interval = self.interval(self._newest, strict=False)
+            self._interval = self.interval(self.newest, strict=False)
 
 
 def _root_times(setup: Setup, given: str) -> np.ndarray:

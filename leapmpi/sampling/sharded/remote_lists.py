@@ -15,7 +15,10 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.edge_lookup import edge_numbers
 from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack
+from leapmpi.sampling.sharded.owner_draws import OwnerDraws
+from leapmpi.sampling.sharded.shared_walks import SharedWalks
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
@@ -65,6 +68,21 @@ class OwnerPart(NamedTuple):
     """As in HopDraws, in that order."""
 
 
+class OwnerDrawn(NamedTuple):
+    """What own vertices drew: where the edges of each start, int64[n + 1], and the columns of the edges."""
+
+    indptr: np.ndarray
+    of_edges: list[np.ndarray]
+
+    def cut(self, n: int) -> tuple[OwnerDrawn, OwnerDrawn]:
+        """What the first `n` vertices drew, and what the others did."""
+        middle = self.indptr[n]
+        return (
+            OwnerDrawn(self.indptr[: n + 1], [column[:middle] for column in self.of_edges]),
+            OwnerDrawn(self.indptr[n:] - middle, [column[middle:] for column in self.of_edges]),
+        )
+
+
 class RemoteLists:
     """The lists of all ranks, as this rank draws from them. One sample at a time: `begin`, then `draw` hop by hop."""
 
@@ -79,6 +97,9 @@ class RemoteLists:
         """`sampler` draws from `shard.own`; `rank_offsets` is int64[ranks + 1]."""
         self.sampler, self.shard, self.communicator, self.answers = sampler, shard, communicator, answers
         self.rank_offsets = rank_offsets
+        self._draws = OwnerDraws(sampler, shard)
+        if isinstance(sampler, RandomWalk):
+            self._draws = SharedWalks(sampler, shard, communicator, rank_offsets, answers)
         self.id_codec = IdCodec.home_ranks(rank_offsets)
         self.begin()
 
@@ -101,17 +122,25 @@ class RemoteLists:
         self._own = np.concatenate((self._own, mine))
         named = np.bincount(self._home, minlength=len(counts))
         if alone:
-            own = self._own_part(key, hop, mine)
+            own = self._own_part(self._drawn(key, hop, self._own, alone), mine)
             parts = [
                 own if owner == rank else self._nothing_drawn(own, int(named[owner]), new[home == owner])
                 for owner in range(len(counts))
             ]
             return self._merged(parts, order)
 
-        # Own vertices are drawn while the names of others' travel.
+        # Own vertices are drawn while the names of others' travel, or, where draws ask other ranks, with those.
         finish = self._start_naming(new[order], counts)
-        own = self._own_part(key, hop, mine)
-        replies, sizes = self._answers(key, hop, finish())
+        if self._draws.collective:
+            asked = self._note(finish())
+            drawn = self._drawn(key, hop, np.concatenate((self._own, *self._named)))
+            of_own, of_others = drawn.cut(len(self._own))
+        else:
+            of_own = self._drawn(key, hop, self._own)
+            asked = self._note(finish())
+            of_others = self._drawn(key, hop, np.concatenate(self._named))
+        own = self._own_part(of_own, mine)
+        replies, sizes = self._answers(of_others, asked)
         received = self._exchange_answers(replies, sizes)
         parts = [
             own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
@@ -198,10 +227,9 @@ class RemoteLists:
         _in_order(self._home, vertex_at, np.concatenate(counts), edge_at[:-1], indptr, places)
         return HopDraws(indptr, [np.concatenate(column)[places] for column in zip(*edges, strict=True)], about)
 
-    def _own_part(self, key: DrawKey, hop: int, new: np.ndarray) -> OwnerPart:
+    def _own_part(self, drawn: OwnerDrawn, new: np.ndarray) -> OwnerPart:
         """What own vertices drew, and what is said of the `new` ones (own numbers). Local."""
-        indptr, edges = self._drawn(key, hop, self._own)
-        return OwnerPart(np.diff(indptr), edges, self._about(new))
+        return OwnerPart(np.diff(drawn.indptr), drawn.of_edges, self._about(new))
 
     def _nothing_drawn(self, own: OwnerPart, named: int, new: np.ndarray) -> OwnerPart:
         """In place of what an owner of `named` vertices says: they drew nothing, and `new` ones are called by ids."""
@@ -210,11 +238,17 @@ class RemoteLists:
 
     # -- answering -------------------------------------------------------------------------------------------------
 
-    def _answers(self, key: DrawKey, hop: int, asked: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The answers to all ranks, which name `asked` (own numbers by rank), and how many words each gets. Local."""
+    def _note(self, asked: list[np.ndarray]) -> list[np.ndarray]:
+        """`asked` (own numbers by rank), which are from now on among the named. Local."""
         self._named = [np.concatenate(each) for each in zip(self._named, asked, strict=True)]
-        answers = self.answers
-        indptr, edges = self._drawn(key, hop, np.concatenate(self._named))
+        return asked
+
+    def _answers(self, drawn: OwnerDrawn, asked: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The answers to all ranks, which name `asked` anew, and how many words each gets. Local.
+
+        drawn: what all vertices drew that they have named.
+        """
+        answers, (indptr, edges) = self.answers, drawn
         about = self._about(np.concatenate(asked))
 
         # The bounds of each rank's vertices and edges.
@@ -239,10 +273,10 @@ class RemoteLists:
             found.append(own.weight_sum[numbers])
         return found
 
-    def _drawn(self, key: DrawKey, hop: int, numbers: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """What own vertices draw at `hop`: int64[n + 1], and the columns of the edges."""
+    def _drawn(self, key: DrawKey, hop: int, numbers: np.ndarray, alone: bool = False) -> OwnerDrawn:
+        """What own vertices draw at `hop`."""
         own, answers = self.shard.own, self.answers
-        drawn = self.sampler.draw(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
+        drawn = self._draws.draw(key, hop, numbers, alone)
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
@@ -252,7 +286,7 @@ class RemoteLists:
             if answers.weights:
                 assert own.edge_weight is not None, "weights are carried"
                 columns.append(own.edge_weight[found])
-        return drawn.indptr, [self.shard.ids_of(drawn.neighbours), *columns]
+        return OwnerDrawn(drawn.indptr, [self._draws.ids_of(drawn.neighbours), *columns])
 
 
 def _rows(bounds: np.ndarray, rank: int) -> slice:

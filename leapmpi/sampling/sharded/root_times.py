@@ -1,4 +1,5 @@
-"""Times of the vertices of the splits, by which batches and bounds are chosen, brought together from their homes."""
+"""Times by which batches and bounds are chosen, brought together from their homes: of the vertices of the splits, or of
+the newest edge of all."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.sampling.samplers.temporal import Temporal, TimesOf
+from leapmpi.sampling.samplers.temporal import SameTime, Temporal, TimesOf
+from leapmpi.sampling.sharded.shared_order import ascending, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 if TYPE_CHECKING:
@@ -33,3 +35,17 @@ def share_root_times(
     padded[: len(times)] = times
     table = communicator.all_gather_rows(padded)
     sampler.root_time = TimesOf(ids, np.concatenate([row[:count] for row, count in zip(table, counts, strict=True)]))
+
+
+def share_newest(sampler: Temporal, communicator: Communicator) -> None:
+    """Let `sampler`, which draws from a shard and whose roots are edges, know the newest edge of all ranks. Collective.
+
+    Draws whose roots are not named, by which machines are measured, see all edges.
+    """
+    own = sampler.newest
+    words = np.array([len(own), 0])
+    words[1:][: len(own)] = ascending(own).view(np.int64)
+    known = communicator.all_gather_rows(words)
+    times = values_of(known[known[:, 0] > 0, 1].view(np.uint64), own.dtype)
+    sampler.newest = times.max(keepdims=True) if len(times) else own
+    sampler.root_time = SameTime(sampler.newest)

@@ -13,7 +13,7 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.hash_frontier import HashFrontier
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
@@ -22,6 +22,7 @@ from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
+    from leapmpi.sampling.edges.training_edges import TrainingEdges
 
 
 class ShardedSampler(Sampler):
@@ -44,6 +45,7 @@ class ShardedSampler(Sampler):
     ) -> None:
         """`inner` draws from `shard.own`; `original_ids` finds those of any vertices, int64[k] each, for batches."""
         self.fanouts, self.threads, self.weighted = inner.fanouts, inner.threads, inner.weighted
+        self.leaves_edges_out = inner.leaves_edges_out
         self.shard = shard
         self.answers = answers
         self._lists = RemoteLists(inner, shard, communicator, rank_offsets, answers)
@@ -66,25 +68,33 @@ class ShardedSampler(Sampler):
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """See Sampler.sample. Collective."""
-        self.inner.begin(key, roots if batch is None else batch)
+        self._begin(key, roots, batch)
         return self._sample(key, roots, alone=False)
 
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """See Sampler.sample_here: vertices of other ranks draw nothing."""
         return self._sample(key, roots, alone=True)
 
+    def forget(self) -> None:
+        self.inner.forget()
+
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """See Sampler.neighbours. Collective."""
-        self.inner.begin(key, vertices if batch is None else batch)
+        self._begin(key, vertices, batch)
         self._lists.begin()
         found = self._lists.draw(key, hop, vertices)
         return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         """See Sampler.hop. Collective."""
-        self.inner.begin(key, destinations if batch is None else batch)
+        self._begin(key, destinations, batch)
         (found,) = self._hops(key, range(hop, hop + 1), self.checked_roots(destinations), alone=False)
         return found
+
+    @property
+    def rank_offsets(self) -> np.ndarray:
+        """int64[ranks + 1]: which rank holds the lists of which vertices."""
+        return self._lists.rank_offsets
 
     @property
     def communicator(self) -> Communicator:
@@ -99,6 +109,25 @@ class ShardedSampler(Sampler):
     ) -> Sequence[np.ndarray]:
         order = epoch_order(train, self._original_ids_of(train), seed, epoch, stream)
         return self.inner.cut(order, seed, epoch, batch_size, stream)
+
+    def edge_batches(
+        self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        return self.inner.edge_batches(edges, seed, epoch, batch_size, stream)
+
+    def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
+        return self.inner.edge_groups(times, batch_size)
+
+    def root_times(self, key: DrawKey, times: np.ndarray) -> None:
+        self.inner.root_times(key, times)
+
+    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
+        """See Sampler.leave_out; sources of lists must be numbered."""
+        # Of both directions those to own vertices, from sources that are on a list here.
+        both = np.concatenate([edges, edges[:, ::-1]])
+        both = both[(both[:, 1] >= self.shard.first) & (both[:, 1] < self.shard.end)]
+        numbers = np.stack([self.shard.numbers_of(both[:, 0]), self.shard.own_numbers(both[:, 1])], axis=1)
+        self.inner.leave_out_directed(key, numbers[numbers[:, 0] >= 0])
 
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
@@ -129,6 +158,17 @@ class ShardedSampler(Sampler):
         if len(roots) and not 0 <= roots.min() <= roots.max() < self.shard.vertices:
             raise ValueError(f"roots must lie in [0, {self.shard.vertices})")
         return roots
+
+    def _begin(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None) -> None:
+        """Prepare the draws for a `batch`; None: for `roots`, those of all ranks where draws read the whole frontier.
+
+        Collective.
+        """
+        if batch is None and self.inner.family == FRONTIER_GLOBAL:
+            roots = np.ascontiguousarray(roots, np.int64)
+            counts = self.communicator.all_gather_rows(np.array([len(roots)]))[:, 0].copy()
+            batch = np.unique(self.communicator.all_gather_pieces(roots, counts, "topology"))
+        self.inner.begin(key, roots if batch is None else batch)
 
     def _original_ids_of(self, train: np.ndarray) -> np.ndarray:
         if self._last_train is None or not np.array_equal(self._last_train[0], train):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.sampling.sharded.id_set import IdSet
@@ -47,6 +48,28 @@ class TopologyShard:
             raise ValueError(f"the shard holds the vertices {self.first} to {self.end - 1} alone")
         return ids - self.first
 
+    def numbers_of(self, ids: np.ndarray) -> np.ndarray:
+        """int64[k]: the numbers by which `own.indices` calls `ids` (int64[k]); -1 for what is on no list here.
+
+        Sources must be numbered.
+        """
+        assert self.outside is not None, "sources are numbered"
+        inside = (ids >= self.first) & (ids < self.end)
+        place = np.searchsorted(self.outside, ids)
+        listed = place < len(self.outside)
+        listed[listed] = self.outside[place[listed]] == ids[listed]
+        own = self.end - self.first
+        return np.where(inside, ids - self.first, np.where(listed, own + place, -1))
+
+    def lists(self, edges: np.ndarray) -> np.ndarray:
+        """bool[k]: whether each of `edges` (int64[k, 2]), to vertices of this rank, is one of the topology.
+
+        Sources must be named.
+        """
+        sources = self.numbers_of(edges[:, 0])
+        found = np.stack([sources, self.own_numbers(edges[:, 1])], axis=1)
+        return (sources >= 0) & _are_listed(found, self.own.indptr, self.own.indices, self.own.original_id)
+
     def ids_of(self, sources: np.ndarray) -> np.ndarray:
         """int64[k]: the ids in the dataset of `sources`, integers[k] as they stand in `own.indices`."""
         sources = sources.astype(np.int64)
@@ -62,6 +85,14 @@ def whole(topology: Topology | TopologyShard) -> Topology:
 
 
 @compiled
+def _are_listed(edges, indptr, indices, original):
+    out = np.empty(len(edges), np.bool_)
+    for e in range(len(edges)):
+        out[e] = has_edge(max(0, edges[e, 0]), edges[e, 1], indptr, indices, original)
+    return out
+
+
+@compiled
 def _to_ids(sources, first, end, outside):
     """Replace numbers in a shard by ids in the dataset."""
     own = end - first
@@ -74,17 +105,18 @@ def load_shard_of_topology(
     parts: range,
     weights: bool = False,
     times: bool = False,
+    labels: bool = False,
     named: bool = False,
     numbered: bool = False,
 ) -> TopologyShard:
     """The lists of the vertices of `parts`, which follow each other, read from their files alone.
 
-    weights, times: whether those of edges are held, which the dataset must have; numbered: whether sources are; named:
-    whether they are named too, for which the files of other parts are mapped and read here and there.
+    weights, times, labels: whether those of edges are held, which the dataset must have; numbered: whether sources are;
+    named: whether they are named too, for which the files of other parts are mapped and read here and there.
 
     Raises DataError when a part is missing or damaged, or a weight that is to be held is negative.
     """
-    own = empty_topology(dataset, weights, times, parts=parts)
+    own = empty_topology(dataset, weights, times, labels, parts)
     for part in parts:
         fill_topology(dataset, part, own, parts.start)
     first, end = int(dataset.offsets[parts.start]), int(dataset.offsets[parts.stop])
@@ -110,7 +142,7 @@ def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
     of_vertices = [topology.original_id[first:end], topology.indptr[first : end + 1]]
     if topology.weight_sum is not None:
         of_vertices.append(topology.weight_sum[first:end])
-    of_edges = [topology.indices, topology.edge_weight, topology.edge_time]
+    of_edges = [topology.indices, topology.edge_weight, topology.edge_time, topology.edge_label]
     held = sum(each.nbytes for each in of_vertices)
     held += sum(each[edges].nbytes for each in of_edges if each is not None)
     if not named:

@@ -16,6 +16,7 @@ from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.errors import ConfigError
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.homes import home_of
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.training.edges.edge_evaluation import EdgeEvaluator
 from leapmpi.training.scoring.class_report import Outcome
 
@@ -28,7 +29,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
     Where the topology has them and the task leaves target edges out, a split is scored without all of its edges.
     """
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         """Raises ConfigError for a sampler of evaluation that cannot leave edges out, where it has to."""
         super().__init__(config, dataset, topology, ctx)
         labels = {"val": self.held_back.val_labels, "test": self.held_back.test_labels}
@@ -49,7 +50,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""
-        self.dry_run_on(np.unique(np.concatenate(list(self.edges.values()))))
+        self.dry_run_on(self.to_embed(np.unique(np.concatenate(list(self.edges.values())))))
 
     def own_labels(self, split: str) -> np.ndarray:
         home = home_of(self.edges[split][:, 1], self.ctx.rank_offsets)
@@ -64,7 +65,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
             self.hear_times(split, key, chosen)
             if self._leaves_out:
                 self.ctx.sampler.leave_out(key, self._left_out[split])
-            own, embeddings = self.embedded(key, np.unique(edges))
+            own, embeddings = self.embedded(key, self.to_embed(np.unique(edges)))
 
             # Some edges at a time: the embeddings of their sources go to all ranks.
             for first in range(0, len(edges), _EDGES_AT_ONCE):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from leapmpi.engine.exchange.selection import mode_class
 from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.scoring.scored_sample import scored_sample
@@ -29,16 +32,28 @@ from leapmpi.training.scoring.scored_sample import scored_sample
 _STREAMS = {"val": VAL, "test": TEST}
 
 
+class ToEmbed(NamedTuple):
+    """The vertices of all ranks that are to be embedded, as one rank sees them."""
+
+    own: np.ndarray
+    """int64, ascending: those at home here."""
+    most: int
+    """As many as the rank with the most has."""
+    few: np.ndarray
+    """int64: up to a batch of each rank's, the same on all ranks."""
+
+
 class EdgeEvaluator(Evaluator):
     """Scores the edge splits of a loaded dataset: int64[k, 2] each, `edges` by split."""
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         super().__init__(config, dataset, topology, ctx)
         self.held_back = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
         self.edges = {"val": np.array(self.held_back.val), "test": np.array(self.held_back.test)}
         self.times = {split: getattr(self.held_back, f"{split}_time") for split in self.edges}
         """Times of these edges, where they have some."""
         self.topology = topology
+        self._dataset = dataset
 
     @property
     def scorer(self) -> Scorer:
@@ -58,11 +73,19 @@ class EdgeEvaluator(Evaluator):
     def keep_sample(self) -> dict[str, np.ndarray]:
         """Score as many edges as the settings allow; their positions among all, by split. Local."""
         self.whole_sizes = {split: len(edges) for split, edges in self.edges.items()}
-        original, found = self.topology.original_id, {}
+        found = {}
         for split, edges in self.edges.items():
-            found[split] = scored_sample(_STREAMS[split], self.ctx.seed, original[edges], self.limit)
+            # Without a limit names do not matter.
+            names = self.names_of(edges) if 0 < self.limit < len(edges) else edges
+            found[split] = scored_sample(_STREAMS[split], self.ctx.seed, names, self.limit)
             self.keep(split, found[split])
         return found
+
+    def names_of(self, edges: np.ndarray) -> np.ndarray:
+        """int64[k, 2]: the original ids of the ends of `edges` (int64[k, 2]), of any ranks. Local."""
+        if isinstance(self.topology, Topology):
+            return self.topology.original_id[edges]
+        return original_ids(self._dataset, edges.reshape(-1)).reshape(edges.shape)
 
     def scores_of(self, models: Sequence[Model], remote: str) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`, one after the other, fed by the mode `remote`. Collective."""
@@ -98,22 +121,30 @@ class EdgeEvaluator(Evaluator):
         found = self.times[split]
         return None if found is None else np.asarray(found)
 
-    def dry_run_on(self, vertices: np.ndarray) -> None:
+    def dry_run_on(self, vertices: ToEmbed) -> None:
         """Choose the mode of the first round and embed a few of `vertices`. Collective."""
-        splits, self.splits = self.splits, {"val": (VAL, vertices)}
+        splits, self.splits = self.splits, {"val": (VAL, vertices.few)}
         try:
             super().dry_run()
         finally:
             self.splits = splits
 
-    def embedded(self, key: DrawKey, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
-        """Those of `vertices`, ascending, that are at home here, and their embeddings float[k, D]. Collective."""
-        home = home_of(vertices, self.ctx.rank_offsets)
-        counts = np.bincount(home, minlength=self.ctx.ranks)
-        own, parts = vertices[home == self.ctx.rank], [np.empty((0, self.ctx.task.width))]
+    def to_embed(self, vertices: np.ndarray | None) -> ToEmbed:
+        """`vertices` (int64[k], ascending, the same on all ranks), or all where they are None. Local."""
+        offsets, rank = self.ctx.rank_offsets, self.ctx.rank
+        bounds = offsets if vertices is None else np.searchsorted(vertices, offsets)
+        few = [np.arange(first, min(first + self.batch_size, end)) for first, end in pairwise(bounds.tolist())]
+        places, own = np.concatenate(few), np.arange(bounds[rank], bounds[rank + 1])
+        if vertices is not None:
+            places, own = vertices[places], vertices[own]
+        return ToEmbed(own, int(np.diff(bounds).max()), places)
+
+    def embedded(self, key: DrawKey, vertices: ToEmbed) -> tuple[np.ndarray, torch.Tensor]:
+        """Those of `vertices` that are at home here, and their embeddings float[k, D]. Collective."""
+        own, parts = vertices.own, [np.empty((0, self.ctx.task.width))]
         if self.exact:
             return own, torch.from_numpy(self.exact_outputs(self.ctx.model, own))
-        for first in range(0, int(counts.max()), self.batch_size):
+        for first in range(0, vertices.most, self.batch_size):
             with self.round():
                 roots = own[first : first + self.batch_size]
                 parts.append(self._logits(key, roots, [self._mode])[0][0])
@@ -125,10 +156,8 @@ class EdgeEvaluator(Evaluator):
         distinct, inverse = np.unique(sources, return_inverse=True)
         counts = np.bincount(home_of(distinct, ctx.rank_offsets), minlength=ctx.ranks)
         mine = distinct[home_of(distinct, ctx.rank_offsets) == ctx.rank]
-        rows = embeddings[torch.from_numpy(np.searchsorted(own, mine))]
-        arrived = rows.new_empty((len(distinct), rows.shape[1]))
-        copies = rows.repeat(ctx.ranks, 1)
-        ctx.communicator.exchange(copies, np.full(ctx.ranks, len(mine)), arrived, counts, "embeddings")
+        rows = embeddings[torch.from_numpy(np.searchsorted(own, mine))].numpy()
+        arrived = torch.from_numpy(ctx.communicator.all_gather_pieces(rows, counts, "embeddings"))
         return arrived[torch.from_numpy(inverse)]
 
     def at_home(self, candidates: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ the source gives are pairs common to all edges of a split: each is scored once, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,11 +19,14 @@ from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edges.edge_batches import edges_of
 from leapmpi.errors import ConfigError
 from leapmpi.runs import progress_line
 from leapmpi.sampling.edges.known_edges import KnownEdges
-from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
-from leapmpi.training.edges.edge_evaluation import EdgeEvaluator
+from leapmpi.sampling.edges.negative_sampler import NEGATIVES
+from leapmpi.sampling.sharded.id_set import IdSet
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.training.edges.edge_evaluation import EdgeEvaluator, ToEmbed
 from leapmpi.training.edges.edge_ranks import all_figures
 from leapmpi.training.scoring.metric import Metric
 
@@ -36,16 +40,20 @@ _DRAWN = 100
 class LinkEvaluator(EdgeEvaluator):
     """Scores the edge splits of a loaded dataset. `details` holds all figures of the last evaluation, by split."""
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         super().__init__(config, dataset, topology, ctx)
         self.keep_sample()
         asked = config.link.eval_negatives
         self._all = asked == ALL
         self._count = int(asked) if asked.isdigit() else _DRAWN
         self._known = KnownEdges(topology, self.held_back, both_ways(dataset.attributes))
-        self._uniform = NEGATIVES.load("uniform").NEGATIVES(Candidates(topology))
+        self._uniform = NEGATIVES.load("uniform").NEGATIVES(edges_of(ctx).candidates(at_home=False))
         self._given = given_negatives(config, self.held_back)
-        self._vertices = self._needed(self.edges)
+
+    @cached_property
+    def _vertices(self) -> ToEmbed:
+        """What is embedded for all splits. Collective."""
+        return self._needed(self.edges)
 
     @property
     def ranked_against(self) -> str:
@@ -62,7 +70,7 @@ class LinkEvaluator(EdgeEvaluator):
 
     def scores_now(self) -> dict[str, float | None]:
         self.details = {}
-        if not len(self._vertices):
+        if not self._vertices.most:
             # No edge is held back.
             return dict.fromkeys(self.edges)
         embedded = None
@@ -102,25 +110,24 @@ class LinkEvaluator(EdgeEvaluator):
         found: dict[str, float | str | None] = {"answer": self.metric.trivial}
         for name, edges in self.edges.items():
             candidates = len(self._given[name]) if name in self._given else self._count
-            candidates = self.topology.vertices - 1 if self._all else candidates
+            candidates = self.ctx.vertices - 1 if self._all else candidates
             alike = self.metric.score(np.array([[1 + candidates / 2, 0.5]]), np.empty(0))
             found[name] = alike if len(edges) else None
         return found
 
     def _negatives(self, name: str, edges: np.ndarray) -> np.ndarray:
-        """The drawn negatives int64[k, count] of `edges`, the same in every evaluation."""
-        return self._uniform.draw(self.key(name), edges, self._count)
+        """The drawn negatives int64[k, count] of `edges`, the same in every evaluation. Collective where sharded."""
+        return self._uniform.draw(self.key(name), edges, self._count, self.names_of(edges))
 
-    def _needed(self, edges_of: Mapping[str, np.ndarray]) -> np.ndarray:
-        """All vertices to embed, ascending: those that stand in one of the edges by split, or in a negative, or all."""
-        if self._all and any(len(edges) for edges in edges_of.values()):
-            return np.arange(self.topology.vertices)
-        needed = np.zeros(self.topology.vertices, bool)
-        for name, edges in edges_of.items():
-            needed[edges.reshape(-1)] = True
-            negatives = self._given[name] if name in self._given else self._negatives(name, edges)
-            needed[negatives.reshape(-1)] = True
-        return np.flatnonzero(needed)
+    def _needed(self, edges: Mapping[str, np.ndarray]) -> ToEmbed:
+        """All vertices in `edges` by split, or in one of their negatives, or all. Collective where sharded."""
+        if self._all and any(len(each) for each in edges.values()):
+            return self.to_embed(None)
+        needed = IdSet(self.ctx.vertices, 0, 0)
+        for name, each in edges.items():
+            needed.add(each.reshape(-1))
+            needed.add((self._given[name] if name in self._given else self._negatives(name, each)).reshape(-1))
+        return self.to_embed(needed.listed(np.int64))
 
     def _among_given(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
         """As `_table`, with the pairs that the source gives as the negatives of every edge. Collective."""

@@ -151,6 +151,11 @@ class Forecaster:
         if len(batches) > 1:
             last = self.sample(engines, batches[len(batches) - 1], len(batches) - 1, models)
 
+        begun = Traffic(ranks)
+        for each in engines:
+            each.predict_epoch(len(batches), begun)
+        sent_before = begun.bytes_by_kind()
+
         # An epoch: the mean of the sampled ones for all iterations but the last.
         sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
         others = len(batches) - 1
@@ -172,7 +177,10 @@ class Forecaster:
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
-            epoch_sent={kind: others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
+            epoch_sent={
+                kind: sent_before[kind] + others * sent[kind] + count
+                for kind, count in last.traffic.bytes_by_kind().items()
+            },
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
 

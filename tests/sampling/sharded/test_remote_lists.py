@@ -7,11 +7,12 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.plan.list_traffic import predict_lists
+from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.samplers.temporal import TimesOf
 from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
+from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.compiles
 KEY = DrawKey(TRAIN, 7, 1, 2)
 VERTICES = 90
 TIMED = ["temporal", "temporal, latest"]
-KINDS = [*TIMED, "node-wise", "with-replacement", "labor-0", "labor-0, fixed-size=no", "weighted", "weighted, unbiased"]
+FRONTIER = ["ladies", "ladies, unbiased", "labor-i", "labor-i, unbiased"]
+NAMED = ["random-walk", *FRONTIER, "labor-0", "labor-0, fixed-size=no", "weighted", "weighted, unbiased"]
+KINDS = [*TIMED, "node-wise", "with-replacement", *NAMED]
 OFFSETS = {1: [0, 90], 2: [0, 89, 90], 4: [0, 30, 30, 31, 90]}
 """First vertices of the ranks; one has a single vertex, one has none."""
 
@@ -59,9 +62,13 @@ def cut(topology: Topology, first: int, end: int, named: bool) -> TopologyShard:
 
 def sampler_of(rank, topology, kind, offsets, answers: AnswerFormat) -> ShardedSampler:
     shard = cut(
-        topology, *offsets[rank.rank : rank.rank + 2], named=kind.startswith(("labor", "weighted")) or answers.numbers
+        topology,
+        *offsets[rank.rank : rank.rank + 2],
+        named=kind in NAMED or answers.numbers,
     )
     inner = kinds.make(kind, shard.own, (4, 3), train=np.empty(0, np.int64))
+    if kind in FRONTIER:
+        inner.share(FrontierRanks(shard, rank, np.array(offsets)))
     if kind in TIMED:
         # All vertices may be roots: their times have come from all ranks.
         inner.root_time = TimesOf(np.arange(VERTICES), kinds.make(kind, topology, (4, 3)).root_time)
@@ -95,10 +102,15 @@ def test_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks, largest, wh
     traffic, found = Traffic(ranks), on_ranks(ranks, work)
     for rank, (blocks, _, _) in enumerate(found):
         same(blocks, plain.sample(KEY, roots[rank], batch))
-        predict_lists(blocks, rank, np.array(offsets), answers, traffic)
+        predict_tables(plain, KEY, batch, rank, np.array(offsets), traffic)
+        predict_draws(plain, KEY, blocks, rank, np.array(offsets), answers, traffic)
     assert [sent["topology"] for _, sent, _ in found] == traffic.sent["topology"].sum(axis=1).tolist()
     # Every rank makes the same exchanges, whatever it has to ask: names and answers at each hop, then names alone.
-    assert {exchanges for _, _, exchanges in found} == {2 * 2 + 2}
+    if kind in FRONTIER:
+        return
+    # Walks make three more for each step after the first: vertices, words, answers.
+    steps = plain.options.steps - 1 if kind == "random-walk" else 0
+    assert {exchanges for _, _, exchanges in found} == {2 * (2 + 3 * steps) + 2}
 
 
 @pytest.mark.parametrize("ranks", OFFSETS)

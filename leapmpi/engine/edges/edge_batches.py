@@ -1,0 +1,107 @@
+"""How the edges of a batch come to all ranks, which plan it alike, and from where its negatives are drawn.
+
+Where every rank sees all edges, rank 0 names them; where the topology is sharded, each rank names those to its own
+vertices. A forecast of the second holds a whole topology, and counts what ranks would tell each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.engine.context import RankContext
+from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.list_traffic import predict_own_counts
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.edge_lookup import numbers_of_edges
+from leapmpi.sampling.edges.candidates import Candidates
+from leapmpi.sampling.edges.training_edges import BatchEdges
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
+from leapmpi.sampling.sharded.shared_edges import edge_bytes, gathered
+
+_FACTS = 16
+"""Bytes by which a rank says how many edges it names, and in how many time steps."""
+
+
+class EdgesOfNode:
+    """Batches int64[B, 2] of sources and destinations, on rank 0; the topology is on every rank."""
+
+    def __init__(self, ctx: RankContext) -> None:
+        self.ctx = ctx
+
+    def ends(self, batch: np.ndarray) -> np.ndarray:
+        """int64[k, 2]: the edges of `batch`. Local."""
+        return batch
+
+    def brought(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, BatchEdges]:
+        """The time steps of rank 0, and the edges of the batch, on every rank. Collective."""
+        words = None if batch is None else np.concatenate([[time_steps], batch.reshape(-1)])
+        words = self.ctx.communicator.broadcast(words, "schedule")
+        return int(words[0]), self.described(words[1:].reshape(-1, 2))
+
+    def described(self, edges: np.ndarray) -> BatchEdges:
+        """`edges` int64[B, 2] with what the topology says of them. Local."""
+        topology, labels = self.ctx.sampler.topology, None
+        if self.ctx.task.reads_edge_labels:
+            assert topology.edge_label is not None, "it is loaded for the tasks that read it"
+            labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
+        return BatchEdges(edges, topology.original_id[edges], labels)
+
+    def candidates(self, at_home: bool) -> Candidates:
+        """What negatives are drawn from. Local."""
+        return Candidates(self.ctx.sampler.topology, self.ctx.rank_offsets if at_home else None)
+
+    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends until all ranks have `plan`. Local."""
+        if self.ctx.rank == 0:
+            traffic.add_broadcast("schedule", 8 * (1 + plan.edges.size))
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends to cut an epoch into `batches`. Local."""
+
+
+class ForecastEdgesOfShards(EdgesOfNode):
+    """The same in one process, for ranks that would hold a shard each."""
+
+    def candidates(self, at_home: bool) -> Candidates:
+        return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets, at_home)
+
+    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
+        rank = self.ctx.rank
+        named = int((home_of(plan.edges[:, 1], self.ctx.rank_offsets) == rank).sum())
+        traffic.add_gather(rank, _FACTS, "control")
+        traffic.add_gather(rank, named * edge_bytes(self.ctx.sampler.topology), "schedule")
+        if plan.told is not None:
+            traffic.add_gather(rank, int(plan.told[rank]), "topology")
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        columns = 1 if self.ctx.sampler.topology.edge_time is None else 2
+        predict_own_counts(self.ctx.rank, batches, columns, traffic)
+
+
+class EdgesOfShards(EdgesOfNode):
+    """Batches int64[k, columns] on every rank, its own share each (sampling/sharded/shared_edges.py)."""
+
+    def __init__(self, ctx: RankContext, sampler: ShardedSampler) -> None:
+        super().__init__(ctx)
+        self.sampler = sampler
+
+    def ends(self, batch: np.ndarray) -> np.ndarray:
+        return batch[:, 1:3]
+
+    def brought(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, BatchEdges]:
+        assert batch is not None, "every rank has a share"
+        communicator = self.ctx.communicator
+        facts = communicator.all_gather_rows(np.array([len(batch), time_steps]))
+        return int(facts[0, 1]), gathered(batch, facts[:, 0].copy(), self.sampler.shard.own, communicator)
+
+    def candidates(self, at_home: bool) -> Candidates:
+        return SharedCandidates(self.sampler.shard, self.ctx.communicator, self.ctx.rank_offsets, at_home)
+
+
+def edges_of(ctx: RankContext) -> EdgesOfNode:
+    """How batches of edges come to the ranks of `ctx`."""
+    if isinstance(ctx.sampler, ShardedSampler):
+        return EdgesOfShards(ctx, ctx.sampler)
+    return EdgesOfNode(ctx) if ctx.answers is None else ForecastEdgesOfShards(ctx)

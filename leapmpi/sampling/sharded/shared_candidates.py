@@ -1,0 +1,188 @@
+"""Candidates for negatives where the topology is sharded: draws are made by all ranks alike, and owners tell the rest.
+
+Who holds a vertex's place in the order of original ids says which vertex it is; who holds its list says whether the
+source of the edge is on it. All ranks learn both, since all of them plan the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.edges.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
+from leapmpi.sampling.sharded.shared_order import OriginalOrder, slice_bounds
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+
+KIND = "topology"
+FLAG = np.dtype(np.uint8)
+"""The type in which owners tell whether there is an edge."""
+
+
+def id_type(vertices: int) -> np.dtype:
+    """The type of ids of so many vertices as owners tell them."""
+    return np.dtype(np.int32 if vertices <= 1 << 31 else np.int64)
+
+
+@compiled
+def _is_listed(names, destinations, indptr, indices, original):
+    """bool[k]: whether a source of original id names[i] is on the list of destinations[i]; lists ascend by these."""
+    out = np.empty(len(names), np.bool_)
+    for i in range(len(names)):
+        low, end = indptr[destinations[i]], indptr[destinations[i] + 1]
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if original[indices[middle]] < names[i]:
+                low = middle + 1
+            else:
+                high = middle
+        out[i] = low < end and original[indices[low]] == names[i]
+    return out
+
+
+class SharedCandidates(Candidates):
+    """Vertices of a sharded topology, whose sources are named. Draws are collective; all ranks ask the same."""
+
+    def __init__(
+        self, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray, at_home: bool
+    ) -> None:
+        """rank_offsets: int64[ranks + 1]; at_home: whether candidates are drawn at home with the source. Local."""
+        self.rank_offsets = rank_offsets if at_home else None
+        self._shard, self._communicator, self._homes = shard, communicator, rank_offsets
+        self._id = id_type(shard.vertices)
+        self._order_of_all: OriginalOrder | None = None
+
+    @property
+    def vertices(self) -> int:
+        return self._shard.vertices
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "topology":
+            raise ConfigError(
+                "link.negatives: these negatives read the whole topology, of which a rank has a part; use uniform, "
+                "degree or in-batch, or --topology node"
+            )
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
+    def names(self, edges: np.ndarray) -> NoReturn:
+        raise ValueError("original ids of ends are with their owners; the caller has to bring them")
+
+    def vertices_at(self, places: np.ndarray) -> np.ndarray:
+        """See Candidates.vertices_at. Collective."""
+        if self.rank_offsets is not None:
+            return places
+        ids, bounds, rank = self._shared.ids, self._shared.bounds, self._communicator.rank
+        return self._told(range_of(places, bounds), lambda mine: ids[places[mine] - bounds[rank]], self._id)
+
+    def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
+        """See Candidates.are_edges. Collective."""
+        own = self._shard.own
+
+        def listed(mine: np.ndarray) -> np.ndarray:
+            numbers = self._shard.own_numbers(found[mine])
+            return _is_listed(names[mine], numbers, own.indptr, own.indices, own.original_id)
+
+        return (sources == found) | (self._told(range_of(found, self._homes), listed, FLAG) > 0)
+
+    def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
+        """See Candidates.by_degree; what is returned is collective, this is not."""
+        sums: list[np.ndarray] = []
+
+        def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
+            # Weights are added up when they are first needed: of this rank's vertices, or of its slice of the order.
+            if not sums:
+                degrees = np.diff(self._shard.own.indptr)
+                weights = weigh(degrees if self.rank_offsets is not None else self._shared.slice_of(degrees))
+                sums.append(running_total(weights))
+                sums.append(running_total(self._communicator.all_gather_rows(sums[0][-1:])[:, 0]))
+            own, total = sums
+
+            # A number below the sum of a home, or of all, hits a vertex of the rank up to whose sum it reaches.
+            low, high = self.homes(sources)
+            if self.rank_offsets is None:
+                hit, span = np.zeros(len(words), np.int64), np.full(len(words), total[-1])
+            else:
+                home = range_of(sources, self._homes)
+                hit, span = total[home], total[home + 1] - total[home]
+            hit = scaled(words, hit, hit + np.maximum(1, span))
+            found, weighed = scaled(words, low, high), span > 0
+            found[~weighed] = self.vertices_at(found[~weighed])
+            hit, rank = hit[weighed], self._communicator.rank
+            ids = self._shared.ids if self.rank_offsets is None else np.arange(self._shard.first, self._shard.end)
+            found[weighed] = self._told(
+                range_of(hit, total),
+                lambda mine: ids[np.searchsorted(own, hit[mine] - total[rank], side="right") - 1],
+                self._id,
+            )
+            return found
+
+        return draw
+
+    @property
+    def _shared(self) -> OriginalOrder:
+        """The order of all vertices by original id, made when it is first needed. Collective then."""
+        if self._order_of_all is None:
+            shard = self._shard
+            own = shard.own.original_id[: shard.end - shard.first]
+            self._order_of_all = OriginalOrder(own, shard.first, shard.vertices, self._communicator)
+        return self._order_of_all
+
+    def _told(self, holder: np.ndarray, find: Callable[[np.ndarray], np.ndarray], dtype: np.dtype) -> np.ndarray:
+        """What the rank holder[i] (int64[k], the same on all ranks) finds for entry i: int64[k]. Collective.
+
+        find: from the positions of this rank's entries to their values, which travel as `dtype`.
+        """
+        counts = np.bincount(holder, minlength=self._communicator.size)
+        values = find(np.flatnonzero(holder == self._communicator.rank)).astype(dtype)
+        found = np.empty(len(holder), np.int64)
+        found[np.argsort(holder, kind="stable")] = self._communicator.all_gather_pieces(values, counts, KIND)
+        return found
+
+
+class CountedCandidates(Candidates):
+    """Candidates of a whole topology, which count what SharedCandidates would tell each other."""
+
+    def __init__(self, topology: Topology, rank_offsets: np.ndarray, at_home: bool) -> None:
+        """rank_offsets: int64[ranks + 1], of the ranks that would hold a shard each."""
+        super().__init__(topology, rank_offsets if at_home else None)
+        self._homes, self._id_bytes = rank_offsets, id_type(topology.vertices).itemsize
+        self._slices = slice_bounds(topology.vertices, len(rank_offsets) - 1)
+        self.take()
+
+    def take(self) -> np.ndarray:
+        """int64[ranks]: the bytes that each rank would have told every other since the last call."""
+        told = getattr(self, "_told", None)
+        self._told = np.zeros(len(self._homes) - 1, np.int64)
+        return self._told if told is None else told
+
+    def vertices_at(self, places: np.ndarray) -> np.ndarray:
+        if self.rank_offsets is None:
+            self._count(places, self._slices, self._id_bytes)
+        return super().vertices_at(places)
+
+    def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
+        self._count(found, self._homes, FLAG.itemsize)
+        return super().are_edges(sources, found, names)
+
+    def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
+        inner = super().by_degree(weigh)
+        weighs = np.diff(running_total(weigh(np.diff(self.topology.indptr)))[self._homes]) > 0
+
+        def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
+            # Anywhere, `vertices_at` counts.
+            if self.rank_offsets is not None:
+                self._count(sources[weighs[range_of(sources, self._homes)]], self._homes, self._id_bytes)
+            return inner(words, sources)
+
+        return draw
+
+    def _count(self, entries: np.ndarray, offsets: np.ndarray, size: int) -> None:
+        self._told += size * np.bincount(range_of(entries, offsets), minlength=len(self._told))
