@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from leapmpi.nn.aggregate import weighted_sum
-from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer import Projection
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.partial_form import SUM
-from leapmpi.nn.rows import Rows, dense, select
+from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
@@ -43,10 +40,9 @@ READS: tuple[str, ...] = ()
 """Settings that some models read, and this one does."""
 
 
-class GCNLayer(Layer):
+class GCNLayer(SumLayer):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
-    partial_form = SUM
     shares_sums = True
     sums_ahead = True
     edge_data = ("weight", "edge_weight")
@@ -59,33 +55,19 @@ class GCNLayer(Layer):
     def sum_projections(self) -> tuple[Projection, ...]:
         return (self.neighbour,)
 
-    def project(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
-
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges_with_self, symmetric_weight(block, dtype)
 
-    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the normalised sums, the destination's own where its home is here."""
-        rows = self.prefix(x, block.src_original, key)
-        if self.projects_first(block, rows):
-            return self.raw_share(block, self.project(rows))
-        return self.project(self.raw_share(block, rows))
-
-    def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
-        """The terms of `rows`, the destination's own where its home is here."""
-        root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(rows.dtype).rsqrt()
-        degree = block.dst_degree.to(rows.dtype)
-        norm = degree if block.weights is None else block.weights.dst_sum.to(rows.dtype)
+    def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
+        """The terms of the normalised sums, and the weight of the destination's own row."""
+        root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
+        degree = block.dst_degree.to(dtype)
+        norm = degree if block.weights is None else block.weights.dst_sum.to(dtype)
         target = degree * (norm + 1).rsqrt()
-        weight = (
-            block.plain_share(rows.dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
-        )
+        weight = block.plain_share(dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
         if block.edge_weight is not None:
             weight = weight * block.edge_weight
-        destinations, local_rows = block.local
-        own = dense(select(rows, local_rows)) * root[local_rows].square().unsqueeze(1)
-        return weighted_sum(block.edges, rows, weight).index_add(0, destinations, own)
+        return ShareTerms(weight, root[block.local[1]].square())
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
