@@ -72,7 +72,7 @@ class _Held:
     def by(self, config: Config) -> Loaded:
         """What a trainer of `config` works with, a model of its own included. Collective."""
         if config.strategy.prepare_ranks:
-            return self._session.load_by_role(by_role(config), self._dataset)
+            return self._session.load_by_role(by_role(config, self._dataset), self._dataset)
         self._shared = self._shared or self._session.load(config, self._dataset)
         return with_new_model(models_of(config)[0], self._shared)
 
@@ -93,7 +93,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     first = next(iter(configs.values()))
     held = _Held(session, datasets[0])
     trainers = {
-        label: make_trainer(by_role(config), world, held.by(config), time.perf_counter())
+        label: make_trainer(by_role(config, datasets[0]), world, held.by(config), time.perf_counter())
         for label, config in configs.items()
     }
     for trainer in trainers.values():

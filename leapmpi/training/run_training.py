@@ -167,7 +167,7 @@ def _train(config: Config, session: Session) -> Run:
 
     # All that can be refused is refused before a run folder is made.
     dataset = session.open(config)
-    config = by_role(with_batch_size(config, dataset))
+    config = by_role(with_batch_size(config, dataset), dataset)
     run = config.run
     place = run.folder, run.overwrite, config.train.epochs
     found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)

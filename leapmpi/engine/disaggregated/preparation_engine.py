@@ -18,6 +18,7 @@ from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
+from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.schedule import Schedule
@@ -131,15 +132,18 @@ class PreparationEngine(Engine):
     def _share(self, minibatch: MiniBatch, number: int) -> tuple[PreparedShare, Tensor]:
         """Micro-batch `number` as it travels, and its matrix."""
         micro_batch, rows = minibatch.micro_batches[number], minibatch.features
-        assert rows is not None, "its rows have arrived"
-        if micro_batch.positions is not None:
-            rows = rows[micro_batch.positions]
-        blocks = micro_batch.on_device(self.ctx.device)
         sparse: tuple[np.ndarray, ...] = ()
-        form, matrix = self._matrix(blocks[-1], rows, minibatch)
-        if isinstance(rows, SparseMatrix):
-            sparse = tuple(each.numpy() for each in (rows.entries.indptr, rows.entries.indices, rows.values))
-        sent = micro_batch.blocks[: len(blocks) - (form == SUMS)]
+        if minibatch.sums is not None:
+            with self.ctx.phases("gather"):
+                form, matrix = SUMS, self._with_own(*minibatch.sums.of(number))
+        else:
+            assert rows is not None, "its rows have arrived"
+            if micro_batch.positions is not None:
+                rows = rows[micro_batch.positions]
+            form, matrix = self._matrix(micro_batch.on_device(self.ctx.device)[-1], rows, minibatch)
+            if isinstance(rows, SparseMatrix):
+                sparse = tuple(each.numpy() for each in (rows.entries.indptr, rows.entries.indices, rows.values))
+        sent = micro_batch.blocks[: len(micro_batch.blocks) - (form == SUMS)]
         features = micro_batch.edge_features
         share = PreparedShare(
             form=form,
@@ -162,16 +166,25 @@ class PreparationEngine(Engine):
             # A rank that computes the layer as a whole would take the same steps up to here.
             rows = rows.to(layer.bias.dtype)
             rows = layer.prefix(rows, block.original_if(layer.dropout > 0), minibatch.dropout)
-            sums = layer.raw_sums(block, rows)
-            return SUMS, torch.cat([sums, dense(rows[: block.n_dst])]) if layer.sums_need_own else sums
+            return SUMS, self._with_own(layer.raw_sums(block, rows), rows[: block.n_dst])
+
+    def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:
+        """The matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are read."""
+        if own is None or not self.ctx.model.layers[0].sums_need_own:
+            return sums
+        return torch.cat([sums, dense(own)])
 
     def _sends_sums(self, block: BlockTensors, rows: Rows) -> bool:
-        """Whether the rank that trains `block` gets its sums: where it would add up before it multiplies, unless told.
-
-        A model of one layer with a head reads the block itself.
-        """
-        model, asked = self.ctx.model, self.config.prepared_as
-        able = model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)
-        if not able or asked == "rows":
+        """Whether who trains `block` gets its sums: where it would add up before it multiplies, unless told."""
+        asked, first = self.config.prepared_as, self.ctx.model.layers[0]
+        if not sums_suffice(self.ctx.model) or asked == "rows":
             return False
-        return asked == "sums" or not model.layers[0].projects_first(block, rows)
+        return "sums" in (asked, self.mode_name) or not first.projects_first(block, rows)
+
+
+def sums_suffice(model: Model) -> bool:
+    """Whether a rank can train `model` that has sums of its first layer's inputs, and not the block. Local.
+
+    A model of one layer with a head reads the block itself.
+    """
+    return model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
 from leapmpi.plan.roles import Roles
 
@@ -14,12 +16,25 @@ STRATEGIES = ("leap", "pull")
 """Those whose mini-batches are complete before the weights are known."""
 
 
-def by_role(config: Config) -> Config:
-    """`config` as ranks with roles train it: raw rows are fetched, and `auto` is leap. Itself where they have none."""
-    if not config.strategy.prepare_ranks:
+def by_role(config: Config, dataset: Dataset) -> Config:
+    """`config` as ranks with roles train `dataset`, where `auto` is leap; itself where they have none. Local.
+
+    `--remote auto` fetches raw rows, or their sums where sums are asked for and the model can do with them.
+    """
+    strategy = config.strategy
+    if not strategy.prepare_ranks:
         return config
-    name = "leap" if config.strategy.name == "auto" else config.strategy.name
-    return config.replaced({"strategy.name": name, "strategy.remote": "raw"}, "--prepare-ranks")
+    name, remote = "leap" if strategy.name == "auto" else strategy.name, strategy.remote
+    if remote == "auto":
+        adds_up = strategy.prepared_as == "sums" and not dataset.sparse and _sums_travel(config, dataset)
+        remote = "sums" if adds_up else "raw"
+    return config.replaced({"strategy.name": name, "strategy.remote": remote}, "--prepare-ranks")
+
+
+def _sums_travel(config: Config, dataset: Dataset) -> bool:
+    """Whether ranks that prepare can add up for each other, and those that compute need no more."""
+    model = model_of(config, dataset)
+    return model.layers[0].offers_sum_shares and sums_suffice(model)
 
 
 def check_roles(config: Config, dataset: Dataset, ranks: int) -> None:
@@ -40,7 +55,12 @@ def _refused(config: Config, dataset: Dataset) -> Iterator[tuple[str, str]]:
     strategy, leave = config.strategy, "leave it out"
     if strategy.name not in ("auto", *STRATEGIES):
         yield "strategy.name", f"{strategy.name} exchanges what depends on weights; use leap or pull"
-    if strategy.remote not in ("auto", "raw"):
+    if strategy.remote == "sums" and not (strategy.prepared_as != "rows" and _sums_travel(config, dataset)):
+        yield (
+            "strategy.remote",
+            "what is sent is made of raw rows; use raw, or a model whose sums do",
+        )
+    if strategy.remote not in ("auto", "raw", "sums"):
         yield "strategy.remote", f"preparation ranks have no current weights for {strategy.remote} rows; {leave}"
     if strategy.time_steps not in ("auto", "1"):
         yield "strategy.time_steps", f"models stay where they are; {leave}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +17,9 @@ from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
 from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
 from leapmpi.engine.edges.edge_features import KIND, edge_request, stand_ins
+from leapmpi.engine.exchange.merged_block import merged
 from leapmpi.engine.exchange.modes.raw import union
+from leapmpi.engine.exchange.named_destinations import NamedDestinations
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.homes import rank_offsets
@@ -65,7 +67,7 @@ def forecast_roles(
     Raises ConfigError and DataError for what cannot be.
     """
     check_roles(config, dataset, ranks)
-    config = by_role(config)
+    config = by_role(config, dataset)
     before = torch.get_num_threads(), threads()
     torch.set_num_threads(1)
     set_threads(1)
@@ -98,10 +100,9 @@ def _forecast(
         prepares.shares = roles.prepared_by(number)
         seconds = median_seconds(lambda: prepares.shares_of(_with_rows(prepares, schedule, key)))
         minibatch = _with_rows(prepares, schedule, key)
-        request = RowRequest(union(minibatch.micro_batches), offsets, number)
-        rows = int(ctx.features.answer_bytes(request).sum()) if not ctx.features.sparse else 0
+        ids, rows = _fetched(prepares, minibatch, offsets, number)
         sent["features"] += rows
-        sent["ids"] += len(request.remote_ids) * ctx.features.id_codec.id_bytes
+        sent["ids"] += ids
         if ctx.edge_features:
             edges = edge_request(minibatch.micro_batches, rank_offsets(dataset.edge_offsets, roles.preparing), number)
             sent["ids"] += len(edges.remote_ids) * ctx.edge_features.id_codec.id_bytes
@@ -118,6 +119,25 @@ def _forecast(
     ctx.parameters.gradients.zero_()
     balance = RoleBalance(slowest * roles.preparing, float(arriving.max()) * byte, float(computing.max()))
     return RoleForecast(label, roles, balance, sent)
+
+
+def _fetched(engine: PreparationEngine, minibatch: MiniBatch, offsets: np.ndarray, rank: int) -> tuple[int, int]:
+    """Bytes of ids and of rows, or sums, that preparation rank `rank` of those with `offsets` requests of others."""
+    ctx, layer = engine.ctx, engine.ctx.model.layers[0]
+    ids = rows = 0
+    wanted = union(minibatch.micro_batches)
+    if engine.mode_name == "sums":
+        block, _ = merged([each.block(0) for each in minibatch.micro_batches])
+        rank_alone = cast("Communicator", VirtualRank(rank, len(offsets) - 1))
+        among = replace(ctx, rank_offsets=offsets, communicator=rank_alone)
+        named = NamedDestinations(among, layer.sums_hold_own)
+        pairs = named.pairs(block)
+        ids = int(named.naming_bytes(block, pairs).sum())
+        rows = len(pairs.destinations) * layer.in_dim * layer.bias.element_size()
+        wanted = block.dst if layer.sums_need_own else block.dst[:0]
+    request = RowRequest(wanted, offsets, rank)
+    ids += len(request.remote_ids) * ctx.features.id_codec.id_bytes
+    return ids, rows if ctx.features.sparse else rows + int(ctx.features.answer_bytes(request).sum())
 
 
 def _with_rows(engine: PreparationEngine, schedule: Schedule, key: DrawKey) -> MiniBatch:

@@ -86,9 +86,8 @@ def _roles(trainer: Trainer) -> list[str]:
         return []
     roles, asked = loaded.roles, trainer.config.strategy.prepared_as
     offers = trainer.ctx.model.layers[0].offers_sums and asked != "rows"
-    sent = (
-        "sums" if offers and asked == "sums" else "sums, or rows where they are multiplied first" if offers else "rows"
-    )
+    only = "sums" in (asked, trainer.engine.mode_name)
+    sent = "sums" if offers and only else "sums, or rows where they are multiplied first" if offers else "rows"
     shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
     return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {trainer.prefetch_depth} ahead at most"]
 
@@ -241,7 +240,7 @@ def _moves(trainer: Trainer) -> str:
         return "moves between ranks: nothing, there is one rank"
     size = trainer.ctx.parameters.shared_gradients.nbytes
     if isinstance(trainer.loaded, LoadedByRole):
-        apart = f"raw rows of vertices at home elsewhere ({trainer.loaded.roles.preparing} that prepare)"
+        apart = f"{engine.mode.description} ({trainer.loaded.roles.preparing} that prepare)"
         return f"moves between ranks in an iteration: {apart}, prepared shares, gradients ({size_text(size)})"
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]

@@ -27,6 +27,8 @@ def config_of(**settings):
         ({"model__norm": "batch"}, "use --norm layer"),
         ({"run__topology": "sharded"}, "use node"),
         ({"train__task": "link"}, "train vertices"),
+        ({"strategy__remote": "sums", "strategy__prepared_as": "rows"}, "what is sent is made of raw rows"),
+        ({"strategy__remote": "sums", "model__name": "gat"}, r"strategy.remote .*: what is sent is made of raw rows"),
     ],
 )
 def test_a_setting_that_does_not_go_with_roles_is_named(settings, said, small_data):
@@ -45,9 +47,19 @@ def test_too_few_parts_or_ranks_are_refused(small_data):
     check_roles(config_of(), dataset, 6)
 
 
-def test_auto_is_leap_on_raw_rows():
-    found = by_role(config_of()).strategy
+def test_auto_is_leap_on_raw_rows(small_data):
+    dataset = open_dataset(str(small_data))
+    found = by_role(config_of(), dataset).strategy
     assert (found.name, found.remote) == ("leap", "raw")
-    assert by_role(config_of(strategy__name="pull")).strategy.name == "pull"
+    assert by_role(config_of(strategy__name="pull"), dataset).strategy.name == "pull"
     plain = Config()
-    assert by_role(plain) is plain
+    assert by_role(plain, dataset) is plain
+
+
+def test_where_sums_are_asked_for_they_are_fetched_if_the_model_can_do_with_them(small_data):
+    dataset = open_dataset(str(small_data))
+    for model, remote in (("sage", "sums"), ("gat", "raw")):
+        found = by_role(config_of(strategy__prepared_as="sums", model__name=model), dataset)
+        assert found.strategy.remote == remote
+    kept = config_of(strategy__prepared_as="sums", strategy__remote="raw")
+    assert by_role(kept, dataset).strategy.remote == "raw"
