@@ -95,7 +95,7 @@ class Session:
         """As `load`, where the last ranks prepare mini-batches and the others compute. Collective."""
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
-            role = split(self.world, int(prepares(config, self.world)))
+            role = split(self.world, int(prepares(config, self.world.rank, self.world.size)))
             self.roles.append(role)
             rates = machine_rates(self.world, self.device)
             return load_by_role(config, dataset, self.world, role, self.device, self.phases, rates)
@@ -104,7 +104,7 @@ class Session:
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
     """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
     # The device is chosen first: MPI must find it selected when it starts.
-    device = choose_device(config.run.device)
+    device = _device(config, comm)
     end = job_end() if launched_rank() == 0 else None
     world, phases = start(config.run.threads, comm), PhaseTimers()
     folder: list[Path] = []
@@ -122,7 +122,8 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             session.signals.handled(),
             bus_errors_told(world.size),
         ):
-            session.world.on_all(lambda: None if prepares(config, world) else check_device(config.run.device, device))
+            computes = not prepares(config, world.rank, world.size)
+            session.world.on_all(lambda: check_device(config.run.device, device) if computes else None)
             return action(session)
     finally:
         watchdog.stop()
@@ -133,10 +134,18 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
         take_back_lasting_objects()
 
 
-def prepares(config: Config, world: World) -> bool:
-    """Whether this rank prepares mini-batches for others, and computes with none. Local."""
+def prepares(config: Config, rank: int, ranks: int) -> bool:
+    """Whether `rank` of `ranks` prepares mini-batches for others, and computes with none. Local."""
     preparing = config.strategy.prepare_ranks
-    return 0 < preparing < world.size and world.rank >= world.size - preparing
+    return 0 < preparing < ranks and rank >= ranks - preparing
+
+
+def _device(config: Config, comm: Comm | None) -> torch.device:
+    """The device of this rank; the CPU, and no GPU is touched, where its launcher's numbers say that it prepares."""
+    launched = launcher_size()
+    if comm is None and launched and prepares(config, launched_rank(), launched[1]):
+        return torch.device("cpu")
+    return choose_device(config.run.device)
 
 
 def check_settings(config: Config, world: World) -> Dataset:

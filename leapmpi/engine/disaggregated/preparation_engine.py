@@ -18,6 +18,7 @@ from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
+from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.schedule import Schedule
@@ -71,11 +72,22 @@ class PreparationEngine(Engine):
             replace(ctx, communicator=dealt, rank_offsets=share_offsets), config
         )
         self.shares = self.roles.prepared_by(ctx.rank)
+        self._share_offsets = share_offsets
 
     @property
     def prefetch_depth(self) -> int:
         """Two unless another number is given: preparing ahead is what these ranks are for."""
         return 2 if self.config.prefetch == "auto" else int(self.config.prefetch)
+
+    def drawn_for(self, batch: np.ndarray, epoch: int, iteration: int) -> np.ndarray:
+        schedule = self.placement.schedule(batch, epoch, iteration)
+        return np.concatenate([schedule.cell(share, 0) for share in self.shares])
+
+    def share_of(self, roots: np.ndarray) -> np.ndarray:
+        if not self.placement.roots_are_local:
+            return np.full(len(roots), len(self.shares) / self.roles.shares)
+        first, end = self._share_offsets[[self.shares.start, self.shares.stop]]
+        return ((first <= roots) & (roots < end)).astype(np.float64)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """One micro-batch for each share of this rank."""
@@ -166,12 +178,13 @@ class PreparationEngine(Engine):
             return SUMS, torch.cat([sums, dense(rows[: block.n_dst])]) if layer.sums_need_own else sums
 
     def _sends_sums(self, block: BlockTensors, rows: Rows) -> bool:
-        """Whether the rank that trains `block` gets its sums: where it would add up before it multiplies, unless told.
-
-        A model of one layer with a head reads the block itself.
-        """
+        """Whether the rank that trains `block` gets its sums: where it would add up first, unless told."""
         model, asked = self.ctx.model, self.config.prepared_as
-        able = model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)
-        if not able or asked == "rows":
+        if not sums_can_be_sent(model) or asked == "rows":
             return False
         return asked == "sums" or not model.layers[0].projects_first(block, rows)
+
+
+def sums_can_be_sent(model: Model) -> bool:
+    """Whether sums can take the place of the first layer's rows; a model of one layer with a head reads the block."""
+    return model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)
