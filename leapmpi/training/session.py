@@ -30,7 +30,7 @@ from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
-from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, stand_in
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
@@ -118,6 +118,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             _log_to_screen(config.run.log_level, world),
             _steps_shown(config.run.progress, world),
             _deterministic(config.run.deterministic),
+            products_in_full(),
             ends_the_job(watchdog),
             session.signals.handled(),
             bus_errors_told(world.size),

@@ -24,11 +24,33 @@ def _rows(indptr: Tensor) -> Tensor:
     return rows.repeat_interleave(indptr.diff())
 
 
+def segment_sums(indptr: Tensor, values: Tensor, reduce: str = "sum", initial: float = 0.0) -> Tensor:
+    """float[rows, ...]: the sums, or other reductions, of the values float[edges, ...] of each row, in their order.
+
+    A row without edges gets `initial`, which counts in the reduction of the others.
+    """
+    if len(indptr) == 1 or len(values) == 0:
+        return values.new_full((len(indptr) - 1, *values.shape[1:]), initial)
+    return torch.segment_reduce(values, reduce, offsets=indptr, axis=0, initial=initial)
+
+
+def _sums_in_order(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    """As `weighted_sum` with one head; rows are gathered for at most MOST_GATHERED elements at once."""
+    out, index = z.new_empty(len(indptr) - 1, z.shape[1]), indices.long()
+    width = max(1, MOST_GATHERED // len(indices))
+    for part, sums in zip(z.split(width, 1), out.split(width, 1), strict=True):
+        sums.copy_(segment_sums(indptr, part[index] * weight))
+    return out
+
+
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """One sparse product per head."""
+    """One sparse product per head; on a GPU that adds up in any order, unless --deterministic forbids it."""
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:
         return z.new_zeros(rows, z.shape[1])
+    if torch.are_deterministic_algorithms_enabled():
+        each = zip(weight.split(1, 1), z.chunk(heads, dim=1), strict=True)
+        return torch.cat([_sums_in_order(indptr, indices, *one) for one in each], dim=1)
     parts = []
     for h, part in enumerate(z.chunk(heads, dim=1)):
         values = weight[:, h].contiguous()
@@ -93,22 +115,22 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    return torch.segment_reduce(values[edges], "sum", offsets=indptr, axis=0, initial=0)
+    return segment_sums(indptr, values[edges])
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
     row = _rows(indptr)
     score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
-    largest = torch.segment_reduce(score, "max", offsets=indptr, axis=0)
+    largest = segment_sums(indptr, score, "max", -torch.inf)
     share = (score - largest[row]).exp_()
-    return share / torch.segment_reduce(share, "sum", offsets=indptr, axis=0, initial=0)[row]
+    return share / segment_sums(indptr, share)[row]
 
 
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
     row = _rows(indptr)
-    mean = torch.segment_reduce(share * grad, "sum", offsets=indptr, axis=0, initial=0)
+    mean = segment_sums(indptr, share * grad)
     change = share * (grad - mean[row])
     return torch.where(source[indices.long()] + target[row] < 0, change * slope, change)
 
