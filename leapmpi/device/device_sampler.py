@@ -20,6 +20,7 @@ from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceT
 from leapmpi.device.hashing import signed
 from leapmpi.device.weighted_draws import DeviceDrawn, Walks, by_source_weight, by_walks
 from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
@@ -31,6 +32,9 @@ from leapmpi.sampling.samplers.weighted import Weighted
 from leapmpi.sampling.samplers.with_replacement import WithReplacement
 from leapmpi.sampling.source_numbers import law_of
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
+
+_TRIED = 2000
+"""Lists on which Triton's kernel is tried."""
 
 DeviceDraw = Callable[[DrawKey, int, Destinations], DeviceDrawn]
 
@@ -52,6 +56,40 @@ def _by_position(kernel: Callable[..., draws.Positions], sampler: HopSampler, to
         return kernel(_hashed(key, hop), to, sampler.fanouts[hop])
 
     return _at_positions(positions, topology)
+
+
+def _node_wise(sampler: NodeWiseSampler, topology: DeviceTopology) -> DeviceDraw:
+    """By Triton's kernel where it serves, else in torch operations."""
+    by_torch = _by_position(draws.node_wise, sampler, topology)
+    if not serves("draws", topology.device, partial(_tried, topology)):
+        return by_torch
+    from leapmpi.device import draws_triton
+
+    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
+        fanout = sampler.fanouts[hop]
+        if not 0 < fanout <= draws_triton.MOST_DRAWN:
+            return by_torch(key, hop, to)
+        return DeviceDrawn(*draws_triton.node_wise(_hashed(key, hop), topology, to, fanout))
+
+    return draw
+
+
+def _tried(topology: DeviceTopology) -> bool:
+    """Whether Triton draws of the first lists of `topology` what torch draws."""
+    from leapmpi.device import draws_triton
+
+    first = DeviceFrontier(topology)
+    first.add(torch.arange(min(_TRIED, len(topology.original_id)), device=topology.device))
+    to = first.reached
+    for fanout in (1, 5, 10, draws_triton.MOST_DRAWN):
+        hashed = signed(fold(key_hash(DrawKey(0, 0, 0, 0)), fanout))
+        indptr, sources = draws_triton.node_wise(hashed, topology, to, fanout)
+        expected, positions = draws.node_wise(hashed, to, fanout)
+        if not torch.equal(indptr, expected):
+            return False
+        if not torch.equal(sources, draws.sources_at(topology, to, indptr, positions)):
+            return False
+    return True
 
 
 def _labor_0(sampler: Labor0, topology: DeviceTopology) -> DeviceDraw:
@@ -91,7 +129,7 @@ def _hashed(key: DrawKey, hop: int) -> int:
 
 
 _DRAWS: dict[type, Callable[[Any, DeviceTopology], DeviceDraw]] = {
-    NodeWiseSampler: partial(_by_position, draws.node_wise),
+    NodeWiseSampler: _node_wise,
     WithReplacement: partial(_by_position, draws.with_replacement),
     Labor0: _labor_0,
     Weighted: _weighted,
