@@ -34,6 +34,7 @@ from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
 from leapmpi.runs.file_names import HEARTBEATS_FILE, stuck_file
+from leapmpi.system.kernel_cache import lock_waits
 from leapmpi.system.memory import kills_for_memory
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -178,8 +179,10 @@ class Watchdog:
 
         # What the watchdog itself uses of the processor is no work.
         spent = time.process_time() - time.thread_time()
-        self.table.write_pulse(spent, waits.moves, waits.begun, waits.waiting)
-        self._activity.observe(now, self.world.rank, waits.moves + self.table.changes, spent, waits.waiting)
+        # Where another process compiles a kernel, this one is not stuck.
+        moves = waits.moves + lock_waits.looked
+        self.table.write_pulse(spent, moves, waits.begun, waits.waiting)
+        self._activity.observe(now, self.world.rank, moves + self.table.changes, spent, waits.waiting)
 
         if self.world.nodes > 1 and now - self._flushed > 1.0:
             self._flushed = now

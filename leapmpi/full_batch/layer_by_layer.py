@@ -20,8 +20,8 @@ from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph,
 from leapmpi.full_batch.steps.layer_step import LayerStep
 from leapmpi.full_batch.steps.step_choice import goes_by_owner, sends_again, step_of
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.shares.partial_form import SUM
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 

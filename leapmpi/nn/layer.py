@@ -20,6 +20,7 @@ in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,16 +32,17 @@ from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.norms.choice import norm_of
-from leapmpi.nn.partial_form import PartialForm, PartialStep
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
+from leapmpi.nn.shares.partial_form import PartialForm, PartialStep
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
-# multiply-add inside a product. Measured with one thread on blocks of 19,200 x 5 edges, 300 and 600 columns.
-_EDGE_ELEMENT, _STREAMED_ELEMENT = 18, 40
+# multiply-add inside a product. Measured with one thread on 9,900 x 10 edges and 50,000 rows of 300 and 600 columns out
+# of memory: kernels prefetch rows, so that products hardly wait for them.
+_EDGE_ELEMENT, _STREAMED_ELEMENT = 20, 3
 
 
 def as_row(number: Tensor | float, width: int) -> Tensor | float:
@@ -275,6 +277,19 @@ class Layer(nn.Module):
         """
         shares = self.partial(block, x, key)
         return shares.detach(), lambda gradient: pass_back(shares, gradient)
+
+    def partial_steps(
+        self, block: PartialBlock, local: int, x: Rows, key: DropoutKey | None
+    ) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
+        """As `partial_step`, the shares of destinations from `local` on, and a function for those of the first `local`.
+
+        Gradients are passed on once each, those of the first `local` before the others. None where the two would do
+        some work twice.
+        """
+        if not self.plain_prefix or self.projects_first(block, x):
+            return None
+        mine, others = block.split(local)
+        return self.partial_step(others, x, key), lambda: self.partial_step(mine, x, key)
 
     def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares."""

@@ -37,6 +37,23 @@ _PACKAGES = ("leapmpi", "data_prep")
 _KEPT_SECONDS = 90 * 24 * 3600
 """How long a kernel that nobody reads is kept."""
 
+_NAP = 0.01
+"""Seconds between two looks at a lock that another process holds."""
+
+_PATIENCE = 120.0
+"""Seconds after which a process compiles a kernel all the same: the other may have been stopped."""
+
+
+class LockWaits:
+    """How often this process has `looked` whether another still compiles what it needs. The watchdog reads it."""
+
+    def __init__(self) -> None:
+        self.looked = 0
+
+
+lock_waits = LockWaits()
+"""The waits of this process."""
+
 
 def cached(kernel: Any, folder: Path) -> Any:
     """`kernel`, a function that numba compiles, with its compiled forms kept in `folder`, which is there."""
@@ -88,7 +105,7 @@ class KernelCache(_Cache):
         found = _load(path, target_context)
         if found is None and self._locks:
             # Another process may compile it: wait, and look again.
-            self._locks.enter_context(_locked(path))
+            self._locks.enter_context(locked(path.with_suffix(".lock")))
             found = _load(path, target_context)
         return found
 
@@ -224,18 +241,31 @@ def _load(path: Path, target_context: Any) -> CompileResult | None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes that miss `path` waiting; where the file system has no locks, they do not wait."""
-    lock, descriptor = path.with_suffix(".lock"), None
+def locked(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
+    """Keep other processes that lock `path` waiting while the body runs, for `patience` seconds each at most.
+
+    Where the file system has no locks, they do not wait. The file is gone afterwards.
+    """
+    descriptor = None
     with suppress(OSError):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        _take(descriptor, time.monotonic() + patience)
     try:
         yield
     finally:
         if descriptor is not None:
-            lock.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             os.close(descriptor)
+
+
+def _take(descriptor: int, deadline: float) -> None:
+    """Wait for the lock on an open file, or for the time `deadline` of the clock time.monotonic."""
+    while time.monotonic() < deadline:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        lock_waits.looked += 1
+        time.sleep(_NAP)
 
 
 @functools.cache

@@ -36,7 +36,7 @@ def failing_job(what, ranks, size, data, tmp_path, *more):
     run = tmp_path / "run"
     command = [sys.executable, "-m", "tests.support.failing_job", what, ranks, "train", data, "--run", run]
     options = ["--epochs", "500", "--batch-size", "32", "--hidden", "8", "--device", "cpu", "--eval-every", "100"]
-    job = mpirun(size, [*command, *options, *more], timeout=60)
+    job = mpirun(size, [*command, *options, *more])
     metrics = run / "metrics.jsonl"
     assert '"epoch": 1' in metrics.read_text(), "the job failed before it was to"
     return job, run, time.time() - metrics.stat().st_mtime
@@ -137,7 +137,7 @@ def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_pat
     assert any(f"leapmpi/{name}.py" in waiting for name in ("comm/flow_control", "comm/progress_thread"))
 
 
-def test_a_rank_that_computes_is_waited_for(data, tmp_path):
+def test_a_rank_that_computes_or_waits_for_a_kernel_is_waited_for(data, tmp_path):
     job, run, seconds = failing_job("compute", "1", 2, data, tmp_path, "--comm-timeout", "2", "--epochs", "2")
     assert job.returncode == 0, job.stderr
     assert seconds < SOON

@@ -143,13 +143,13 @@ def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:
 
 
 def build(comm: MPI.Comm, base: Path, variants: set[Variant]) -> None:
-    """Write the datasets `variants` below `base`, shared out among the ranks. Collective."""
+    """Write the datasets `variants` below `base` that are not there yet, shared out among the ranks. Collective."""
     cuts: dict[tuple[str, int], np.ndarray] = {}
     kinds = sorted({each[1:] for each in variants})
     for partition, parts in kinds[comm.rank :: comm.size]:
         cuts[partition, parts] = assign(make_graph(LABELS[0]), partition, parts)
     for each in sorted(variants):
-        if each[1:] in cuts:
+        if each[1:] in cuts and not each.folder(base).exists():
             write_dataset(
                 each.folder(base), make_graph(each.labels), cuts[each[1:]], each.parts,
                 method=each.partition, figures={}, seed=1,

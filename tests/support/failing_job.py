@@ -3,15 +3,18 @@
     jobs/mpirun/local 3 python -m tests.support.failing_job WHAT RANKS train DATA ...
 
 WHAT: raise (a defect), refuse (a user's error on this rank alone), interrupt, kill (SIGKILL), stop (SIGSTOP), sleep for
-ever, compute for BUSY seconds and go on, limit (allocate more than RLIMIT_AS allows), or group (use more than a control
-group's limit); RANKS: such as 0,2.
+ever, compute for BUSY seconds, then wait as long for a kernel that another process compiles, and go on, limit (allocate
+more than RLIMIT_AS allows), or group (use more than a control group's limit); RANKS: such as 0,2.
 It happens inside the step of epoch 1, iteration 2. Further arguments are those of leapmpi.
 """
 
+import fcntl
 import os
 import resource
 import signal
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +23,7 @@ import torch
 from leapmpi.cli.main import main
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
+from leapmpi.system.kernel_cache import locked
 
 BUSY = 4.0
 ROOM = 64 << 20
@@ -50,6 +54,7 @@ def fail():
         begin = time.monotonic()
         while time.monotonic() < begin + BUSY:
             pass
+        wait_for_kernel(Path(tempfile.mkdtemp(), "kernel.lock"))
         return
     if what == "limit":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -60,6 +65,16 @@ def fail():
         (Path(os.environ["LEAPMPI_TEST_GROUP"]) / "cgroup.procs").write_text(str(os.getpid()))
         torch.ones(ROOM)
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
+
+
+def wait_for_kernel(lock):
+    """Wait for a lock that is held for BUSY seconds."""
+    with open(lock, "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(BUSY, held.close).start()
+        with locked(lock):
+            pass
+    lock.parent.rmdir()
 
 
 Engine.forward_backward = step

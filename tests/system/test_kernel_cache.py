@@ -1,14 +1,16 @@
 """Compiled kernels on disk: what names them, and who compiles them."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import numba
 import pytest
 
-from leapmpi.system.kernel_cache import cached, content_digest
+from leapmpi.system.kernel_cache import cached, content_digest, lock_waits, locked
 
 SOURCE = """
 FACTOR = 3
@@ -149,3 +151,28 @@ print(*(sum(kernel._cache_misses.values()) for kernel in (of_a_test.times, of_a_
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
     misses = [list(map(int, process.communicate(timeout=100)[0].split())) for process in started]
     assert [sum(each) for each in zip(*misses, strict=True)] == [1, 1]
+
+
+def test_who_waits_for_another_to_compile_is_seen_to_look(tmp_path):
+    order, before = [], lock_waits.looked
+
+    def wait():
+        with locked(tmp_path / "lock"):
+            order.append("waiter")
+
+    with locked(tmp_path / "lock"):
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        while lock_waits.looked < before + 3:
+            time.sleep(0.01)
+        order.append("holder")
+    waiter.join()
+    assert order == ["holder", "waiter"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_never_ends_compiling_is_not_waited_for(tmp_path):
+    with (tmp_path / "lock").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with locked(tmp_path / "lock", patience=0.05):
+            pass

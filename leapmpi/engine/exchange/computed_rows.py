@@ -15,8 +15,9 @@ from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.partial_form import Combination, PartialStep, SumCombination
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.shares.combination import Combination, SumCombination
+from leapmpi.nn.shares.partial_form import PartialStep
 from leapmpi.nn.tensors import BlockTensors
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from leapmpi.nn.kernels import row_sums
 from leapmpi.system.jit import compiled, compiled_dot
-from leapmpi.system.worker_threads import share_rows
+from leapmpi.system.worker_threads import share_rows, threads
 
 _WIDE_ROW = 128
 """Columns from which on rows are prefetched: 512 bytes and more. Rows of 300 columns out of memory then take half the
@@ -245,6 +245,18 @@ def _add_rows(out, positions, rows):
 
 
 @compiled
+def _add_to_sources(first, end, indptr, indices, weight, g, out):
+    # Sources `first` to `end` (exclusive): a thread walks through all edges and adds to its own rows.
+    for i in range(len(g)):
+        for e in range(indptr[i], indptr[i + 1]):
+            source = indices[e]
+            if first <= source < end:
+                w = weight[e]
+                for f in range(g.shape[1]):
+                    out[source, f] += w * g[i, f]
+
+
+@compiled
 def _with_self(indptr, indices, out_indptr, out_indices):
     place = 0
     out_indptr[0] = 0
@@ -373,6 +385,16 @@ def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     `out` is contiguous. Not differentiable.
     """
     _add_rows(*_arrays(out, positions, rows))
+
+
+def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor, g: Tensor) -> None:
+    """Add weight[e] * g[i] to row indices[e] of `out`, for each edge e of row i, in the order of edges.
+
+    `weight` is float[edges], `g` float[rows, width], `out` float[sources, width], contiguous. Not differentiable.
+    """
+    # As many ranges as threads: each walks through all edges.
+    least = max(1, -(-len(out) // threads()))
+    share_rows(_add_to_sources, len(out), *_arrays(indptr, indices, weight, g, out), least=least)
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:

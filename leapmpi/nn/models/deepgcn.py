@@ -25,8 +25,8 @@ from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
 from leapmpi.nn.norms.choice import norm_of
-from leapmpi.nn.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.shares.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:

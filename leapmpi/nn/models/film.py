@@ -22,8 +22,8 @@ from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
 from leapmpi.nn.norms.choice import norm_of
-from leapmpi.nn.partial_form import SEPARATE_SUM
 from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.shares.partial_form import SEPARATE_SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:

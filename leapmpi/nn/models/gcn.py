@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from leapmpi.nn.aggregate import weighted_sum
-from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer import Projection
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.partial_form import SUM
-from leapmpi.nn.rows import Rows, dense, select
+from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
@@ -43,10 +40,9 @@ READS: tuple[str, ...] = ()
 """Settings that some models read, and this one does."""
 
 
-class GCNLayer(Layer):
+class GCNLayer(SumLayer):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
-    partial_form = SUM
     shares_sums = True
     sums_ahead = True
     edge_data = ("weight", "edge_weight")
@@ -55,33 +51,19 @@ class GCNLayer(Layer):
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
 
-    def project(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
-
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges_with_self, symmetric_weight(block, dtype)
 
-    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the normalised sums, the destination's own where its home is here."""
-        rows = self.prefix(x, block.src_original, key)
-        root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(rows.dtype).rsqrt()
-        degree = block.dst_degree.to(rows.dtype)
-        norm = degree if block.weights is None else block.weights.dst_sum.to(rows.dtype)
+    def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
+        """The terms of the normalised sums, and the weight of the destination's own row."""
+        root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
+        degree = block.dst_degree.to(dtype)
+        norm = degree if block.weights is None else block.weights.dst_sum.to(dtype)
         target = degree * (norm + 1).rsqrt()
-        weight = (
-            block.plain_share(rows.dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
-        )
+        weight = block.plain_share(dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
         if block.edge_weight is not None:
             weight = weight * block.edge_weight
-        destinations, local_rows = block.local
-        self_weight = root[local_rows].square().unsqueeze(1)
-        if self.projects_first(block, rows):
-            projected = self.project(rows)
-            own = projected.index_select(0, local_rows)
-            return weighted_sum(block.edges, projected, weight).index_add(0, destinations, own * self_weight)
-        sums = weighted_sum(block.edges, rows, weight)
-        own = dense(select(rows, local_rows))
-        return self.project(sums.index_add(0, destinations, own * self_weight))
+        return ShareTerms(weight, root[block.local[1]].square())
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:

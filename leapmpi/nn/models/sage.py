@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import maximum, weighted_sum
+from leapmpi.nn.aggregate import maximum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.kernels.gemm import product_step
-from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer import Projection
 from leapmpi.nn.model import Model, aggregate_of, stack
-from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm, PartialStep
-from leapmpi.nn.rows import Rows, SparseMatrix
-from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.shares.partial_form import MAXIMUM
+from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -31,10 +31,9 @@ AGGREGATES = ("mean", "max")
 """Ways to combine in-neighbours; the first stands for `auto`."""
 
 
-class SAGELayer(Layer):
+class SAGELayer(SumLayer):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""
 
-    partial_form: PartialForm | None = SUM
     shares_sums = True
     sums_ahead = True
     reads_names = False
@@ -45,8 +44,9 @@ class SAGELayer(Layer):
         self.own = Projection(in_dim, out_dim)
         self.neighbour = Projection(in_dim, out_dim)
 
-    def project(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
+    @property
+    def own_projection(self) -> Projection | None:
+        return self.own
 
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges, block.share(dtype)
@@ -67,32 +67,8 @@ class SAGELayer(Layer):
         """The first halves of in-neighbours combined, plus the destination's second half."""
         return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
-    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the means, and the self part of destinations whose home is here."""
-        rows = self.prefix(x, block.src_original, key)
-        weight = block.share(rows.dtype)
-        if self.projects_first(block, rows):
-            sums = weighted_sum(block.edges, self.project(rows), weight)
-        else:
-            sums = self.project(weighted_sum(block.edges, rows, weight))
-        destinations, local_rows = block.local
-        return sums.index_add(0, destinations, self.own(rows, local_rows))
-
-    def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
-        if type(self) is not SAGELayer or not self.plain_prefix or isinstance(x, SparseMatrix):
-            return super().partial_step(block, x, key)
-        if x.requires_grad or self.projects_first(block, x):
-            return super().partial_step(block, x, key)
-        sums, (destinations, local_rows) = weighted_sum(block.edges, x, block.share(x.dtype)), block.local
-        shares, learn_neighbour = product_step(sums, self.neighbour.weight)
-        own, learn_own = product_step(x, self.own.weight, local_rows)
-        operations(own.device).add_rows(shares, destinations, own)
-
-        def learn(gradient: Tensor) -> None:
-            learn_neighbour(gradient)
-            learn_own(gradient.index_select(0, destinations))
-
-        return shares, learn
+    def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
+        return ShareTerms(block.share(dtype))
 
 
 class MaximumSAGELayer(SAGELayer):

@@ -26,7 +26,8 @@ from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilde
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.partial_form import SUM, Combination, PartialForm
+from leapmpi.nn.shares.combination import Combination
+from leapmpi.nn.shares.partial_form import SUM, PartialForm
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
@@ -253,10 +254,10 @@ class Partial(ComputedRowsMode):
             with_edges, numbers = map(self._on_device, share.sent)
             sent = first.new_zeros(block.n_dst, first.shape[1])
             block = replace(block, sent=sent.index_copy(0, with_edges, first.index_select(0, numbers)))
-        if share.order is None and layer.plain_prefix and not layer.projects_first(block, rows):
-            local, requested = block.split(plan.local_count)
-            answers = layer.partial_step(requested, rows, minibatch.dropout)
-            return ComputedApart(answers, lambda: layer.partial_step(local, rows, minibatch.dropout))
+        if share.order is None:
+            steps = layer.partial_steps(block, plan.local_count, rows, minibatch.dropout)
+            if steps is not None:
+                return ComputedApart(*steps)
         shares = layer.partial(block, rows, minibatch.dropout)
         ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
         return ComputedRows(ordered, plan.local_count)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.models import sage
-from leapmpi.nn.partial_form import MAXIMUM, SOFTMAX, SUM, MaximumCombination, SoftmaxCombination, SumCombination
-from leapmpi.nn.tensors import Edges, PartialBlock
+from leapmpi.nn.shares.combination import SumCombination
+from leapmpi.nn.shares.maximum import MaximumCombination
+from leapmpi.nn.shares.partial_form import MAXIMUM, SOFTMAX, SUM
+from leapmpi.nn.shares.softmax import SoftmaxCombination
 
 DESTINATIONS, WIDTH, RANKS = 5, 3, 3
 
@@ -122,30 +122,3 @@ def test_shares_of_a_softmax_combine_to_that_of_all_sources(scored):
         [local, arrived], (score, value), [combined.local_gradient(gradient), combined.arrived_gradient(gradient)]
     )
     torch.testing.assert_close(back, wanted)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_step_of_shares_gives_what_autograd_gives(dtype, model_config):
-    torch.manual_seed(4)
-    model = sage.build(model_config("sage"), 1, 32, 8).to(dtype)
-    layer, rows = model.layers[0], torch.randn(9, 32, dtype=dtype)
-    for parameter in layer.parameters():
-        parameter.data = torch.randn_like(parameter)
-    counts, destinations = torch.tensor([3, 0, 5, 1]), torch.tensor([0, 2])
-    edges = Edges(torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]), torch.randint(9, (9,)).int(), 9)
-    whole = torch.arange(9)
-    block = PartialBlock(edges, counts + 2, counts + 4, whole, whole, (destinations, torch.tensor([7, 1])))
-    gradient = torch.randn(4, 8, dtype=dtype)
-    assert not layer.projects_first(block, rows)
-
-    shares = layer.partial(block, rows, None)
-    pass_back(shares, gradient)
-    expected = {name: each.grad.clone() for name, each in layer.named_parameters() if each.grad is not None}
-    layer.zero_grad()
-    found, learn = layer.partial_step(block, rows, None)
-    learn(gradient)
-    assert not found.requires_grad
-    assert torch.equal(found, shares)
-    for name, each in expected.items():
-        assert torch.equal(layer.get_parameter(name).grad, each)
-    assert expected.keys() >= {"own.weight", "neighbour.weight"}

@@ -1,0 +1,158 @@
+"""Layers whose aggregate is a weighted sum of projected rows, and their shares, computed without autograd.
+
+A share takes the cheaper of two ways: it sums rows and projects the sums, or projects every row once, for all shares,
+and sums what that gives. Both are written by hand for rows that are given, backward too: autograd takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.kernels.gemm import product_step
+from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
+from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
+from leapmpi.nn.tensors import PartialBlock, operations
+
+
+@dataclass(frozen=True)
+class ShareTerms:
+    """Of what a share is the sum, besides the self part that is projected by other weights.
+
+    weight: float[edges], that of each edge. own: float[k], that of the row of each of `PartialBlock.local`, or None.
+    """
+
+    weight: Tensor
+    own: Tensor | None = None
+
+
+class SumLayer(Layer):
+    """Base of layers that sum projected rows, by weights that the block alone decides. Sub-classes set `neighbour`."""
+
+    partial_form: PartialForm | None = SUM
+    neighbour: Projection
+
+    @property
+    def own_projection(self) -> Projection | None:
+        """What makes the self part of destinations, where that is not one of the rows that are summed."""
+        return None
+
+    def project(self, x: Rows) -> Tensor:
+        return self.neighbour(x)
+
+    def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
+        """The weights of the sums of which a share consists. Local."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its shares sum")
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """This rank's terms of the sums, and the self part of destinations whose home is here."""
+        rows = self.prefix(x, block.src_original, key)
+        terms, first = self.share_terms(block, rows.dtype), self.projects_first(block, rows)
+        destinations, local_rows = block.local
+
+        # Sum rows, or what they are projected to.
+        summed = self.project(rows) if first else rows
+        sums = weighted_sum(block.edges, summed, terms.weight)
+        if terms.own is not None:
+            chosen = dense(select(summed, local_rows))
+            sums = sums.index_add(0, destinations, chosen * terms.own.unsqueeze(1))
+        shares = sums if first else self.project(sums)
+        own = self.own_projection
+        return shares if own is None else shares.index_add(0, destinations, own(rows, local_rows))
+
+    def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
+        if isinstance(x, SparseMatrix) or not self._by_hand(x) or self.projects_first(block, x):
+            return super().partial_step(block, x, key)
+        return self._summed_first(block, x)
+
+    def partial_steps(
+        self, block: PartialBlock, local: int, x: Rows, key: DropoutKey | None
+    ) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
+        if isinstance(x, SparseMatrix) or not self._by_hand(x) or not on_host(x.device):
+            return super().partial_steps(block, local, x, key)
+        if not self.projects_first(block, x):
+            return super().partial_steps(block, local, x, key)
+        shares = _ProjectedShares(self, x)
+        mine, others = block.split(local)
+        return shares.last_step(others), lambda: shares.step(mine)
+
+    def _by_hand(self, x: Tensor | ScatteredRows) -> bool:
+        """Whether shares of `x` are what is written here, of rows that learn nothing."""
+        as_here = type(self).partial is SumLayer.partial and type(self).project is SumLayer.project
+        return as_here and self.plain_prefix and not x.requires_grad
+
+    @torch.no_grad()
+    def _summed_first(self, block: PartialBlock, x: Tensor | ScatteredRows) -> PartialStep:
+        """What `partial_step` gives where rows are summed before they are projected."""
+        terms, (destinations, local_rows) = self.share_terms(block, x.dtype), block.local
+        sums = weighted_sum(block.edges, x, terms.weight)
+        if terms.own is not None:
+            sums.index_add_(0, destinations, dense(select(x, local_rows)) * terms.own.unsqueeze(1))
+        shares, learn_sums = product_step(sums, self.neighbour.weight)
+        learn_own = self._add_own(shares, block, x)
+
+        def learn(gradient: Tensor) -> None:
+            learn_sums(gradient)
+            learn_own(gradient)
+
+        return shares, learn
+
+    def _add_own(self, shares: Tensor, block: PartialBlock, x: Tensor | ScatteredRows) -> Callable[[Tensor], None]:
+        """Add the self parts by `own_projection` to `shares`; what learns from the gradient of shares."""
+        if self.own_projection is None:
+            return lambda gradient: None
+        destinations, local_rows = block.local
+        parts, learn = product_step(x, self.own_projection.weight, local_rows)
+        operations(shares.device).add_rows(shares, destinations, parts)
+        return lambda gradient: learn(gradient.index_select(0, destinations))
+
+
+class _ProjectedShares:
+    """Shares of rows `x`, all of which are projected once. Their gradients add up, and then reach the weights once."""
+
+    @torch.no_grad()
+    def __init__(self, layer: SumLayer, x: Tensor | ScatteredRows) -> None:
+        self._layer, self._x = layer, x
+        self._projected, self._learn = product_step(x, layer.neighbour.weight)
+        self._gradient: Tensor | None = None
+
+    def last_step(self, block: PartialBlock) -> PartialStep:
+        """As `step`, for the shares whose gradient is passed on after those of all others."""
+        shares, learn = self.step(block)
+
+        def learn_all(gradient: Tensor) -> None:
+            learn(gradient)
+            assert self._gradient is not None, "a gradient has been added"
+            self._learn(self._gradient)
+
+        return shares, learn_all
+
+    @torch.no_grad()
+    def step(self, block: PartialBlock) -> PartialStep:
+        """The shares of the destinations of `block`, and what adds their gradient to that of projected rows."""
+        rows, edges = self._projected, block.edges
+        terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), block.local
+        shares = weighted_sum(edges, rows, terms.weight)
+        if terms.own is not None:
+            shares.index_add_(0, destinations, rows.index_select(0, local_rows) * terms.own.unsqueeze(1))
+        learn_own = self._layer._add_own(shares, block, self._x)
+
+        @torch.no_grad()
+        def learn(gradient: Tensor) -> None:
+            if self._gradient is None:
+                self._gradient = torch.zeros_like(rows)
+            add = operations(rows.device).add_to_sources
+            add(self._gradient, edges.indptr, edges.indices, terms.weight, gradient.contiguous())
+            if terms.own is not None:
+                own = gradient.index_select(0, destinations) * terms.own.unsqueeze(1)
+                self._gradient.index_add_(0, local_rows, own)
+            learn_own(gradient)
+
+        return shares, learn
