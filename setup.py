@@ -45,6 +45,7 @@ setup(
         # Layers of PyTorch Geometric in models of your own; leapmpi loads it only where such a model does.
         "pyg": ["torch_geometric>=2.5,<3"],
         "figures": ["matplotlib>=3.8"],  # single figures of reports as PNG and PDF, for leapmpi report --png
+        "triton": ["triton>=3.0"],  # kernels for GPUs, where it does not come with torch; tests run them on the CPU
         "kaminpar": ["kaminpar>=3.7"],  # the partition method of this name: faster than METIS on large graphs
         "test": [
             "hypothesis>=6",  # properties of the planner over many shapes

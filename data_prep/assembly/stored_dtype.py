@@ -20,6 +20,9 @@ from leapmpi.errors import ConfigError, DataError
 _STEPS = 127
 """Steps of int8 on either side of the middle of a column's range."""
 
+_EXACT = 1 << 24
+"""Whole numbers up to here are exact in float32."""
+
 _LARGEST_HALF = 65504.0
 _LARGEST_BRAIN = np.uint32(0x7F7F)
 
@@ -56,12 +59,46 @@ class _Columns:
 
     def __init__(self, width: int) -> None:
         self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)
+        self.least, self.whole, self.zero = np.full(width, np.inf), np.ones(width, bool), np.zeros(width, bool)
+        """The smallest magnitude but 0; whether all values are whole numbers; whether one is 0. By `see_values`."""
         self.largest, self.squares = np.zeros(width), np.zeros(width)
 
     def see(self, block: np.ndarray) -> None:
         """Take `block` float32[k, F] into the ranges."""
         np.minimum(self.low, block.min(axis=0), out=self.low)
         np.maximum(self.high, block.max(axis=0), out=self.high)
+
+    def see_values(self, block: np.ndarray) -> None:
+        """Take `block` into the ranges, and look for values that int8 can hold as they are."""
+        self.see(block)
+        is_zero = block == 0
+        np.minimum(self.least, np.where(is_zero, np.inf, np.abs(block)).min(axis=0), out=self.least)
+        self.whole &= (block == np.rint(block)).all(axis=0)
+        self.zero |= is_zero.any(axis=0)
+
+    def scale(self) -> np.ndarray:
+        """float32[2, F]: step and middle of each column, by which few values, or none, are rounded.
+
+        Values that are 0 or of one magnitude, and whole numbers in a range of at most 254, are held exactly; of other
+        columns 0, where it is among the values. All else is spread over 254 steps, or 253 where 0 lies within.
+        """
+        low, high = self.low, self.high
+        span, middle = high - low, (low + high) / 2
+        step = span / (2 * _STEPS)
+
+        # 0 at a whole number of steps: the last one, or the nearest.
+        inside = self.zero & (low < 0) & (high > 0)
+        step = np.where(inside, span / (2 * _STEPS - 1), step).astype(np.float32)
+        zero = np.rint(np.divide(-middle, step, where=step > 0, out=np.zeros_like(middle))).astype(np.float32)
+        middle = np.where(self.zero, -(np.clip(zero, -_STEPS, _STEPS) * step), middle)
+
+        # Steps of 1, and of the one magnitude; a column of one value is its middle.
+        largest = np.maximum(np.abs(low), np.abs(high))
+        counts = self.whole & (span <= 2 * _STEPS) & (largest < _EXACT)
+        two = self.least == largest
+        step = np.where(counts, 1, np.where(two, largest, step))
+        middle = np.where(counts, np.where(largest <= _STEPS, 0, np.rint((low + high) / 2)), np.where(two, 0, middle))
+        return np.stack([np.where(span > 0, step, 0), np.where(span > 0, middle, low)]).astype(np.float32)
 
     def lose(self, lost: np.ndarray) -> None:
         """Add the errors `lost` float64[k, F]."""
@@ -81,18 +118,18 @@ def as_stored(
 ) -> StoredFeatures:
     """`rows`, of float32, in a temporary file as `dtype`, one of FEATURE_DTYPES; rounded to nearest, ties to even.
 
-    Reads the rows twice for int8, else once. int8 divides the range of each column into 254 steps: no element is off by
-    more than half a step. Raises DataError for a value beyond the range of float16; of bfloat16, it is the largest.
+    Reads the rows twice for int8, else once. int8 divides the range of each column into 253 or 254 steps, so that no
+    element is off by more than half a step, 0 is kept, and bags of words are held exactly. Raises DataError for a value
+    beyond the range of float16; of bfloat16, it is the largest.
     """
     n, width = rows.shape
     ranges, columns, scale = list(row_ranges(n, 4 * 4 * width)), _Columns(width), None
     if dtype == "int8":
         progress.start(n, "rows of features, for their ranges")
         for start, stop in ranges:
-            columns.see(_block(rows, start, stop))
+            columns.see_values(_block(rows, start, stop))
             progress.reach(stop)
-        scale = np.stack([(columns.high - columns.low) / (2 * _STEPS), (columns.high + columns.low) / 2])
-        scale = scale.astype(np.float32)
+        scale = columns.scale()
 
     progress.start(n, "rows of features")
     out = workspace.array("stored-features", (n, width), np.dtype(FEATURE_DTYPES[dtype]))

@@ -88,8 +88,8 @@ def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes:
     """
     check(array, what)
     if on_device(array):
-        interface = getattr(array, "__cuda_array_interface__")  # noqa: B009  (a name with underscores is mangled)
-        return DeviceBytes(interface["data"][0], array.nbytes, array)
+        # Not by the tensor's own array interface, which has no bfloat16 in older versions of torch.
+        return DeviceBytes(array.data_ptr(), array.nbytes, array)
     return _on_host(array).reshape(-1).view(np.uint8)
 
 

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.dataset.topology import Topology
+
+_COPIED_BYTES = 64 << 20
+"""Of the topology, which may lie in a mapped file, that are read and copied at once."""
+
+_NOWHERE = torch.iinfo(torch.int32).max
+"""The place of a vertex that is not in the frontier."""
+
+
+class Destinations(NamedTuple):
+    """Those of a hop, int64[n] each: vertices, where their lists start, original ids, in-degrees."""
+
+    vertices: Tensor
+    start: Tensor
+    original: Tensor
+    degree: Tensor
+
+    def part(self, rows: slice | Tensor) -> Destinations:
+        """Those of `rows`."""
+        return Destinations(*(each[rows] for each in self))
 
 
 class DeviceTopology:
@@ -22,52 +43,59 @@ class DeviceTopology:
     def needed_bytes(topology: Topology) -> int:
         """Bytes that a topology takes on a device, working memory of a frontier included."""
         arrays = topology.indptr, topology.indices, topology.original_id
-        return sum(array.nbytes for array in arrays) + 12 * topology.vertices
+        return sum(array.nbytes for array in arrays) + 4 * topology.vertices
 
 
 def _on(array: np.ndarray, device: torch.device) -> Tensor:
     """A copy of `array`, which may be mapped and read-only, on `device`."""
-    return torch.from_numpy(np.array(array)).to(device)
+    out = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
+    step = max(1, _COPIED_BYTES // array.itemsize)
+    for first in range(0, len(array), step):
+        block = np.array(array[first : first + step])
+        out[first : first + len(block)].copy_(torch.from_numpy(block))
+    return out
 
 
 class DeviceFrontier:
-    """Distinct vertices in order of first appearance: `src`, `original` and `degree`, int64[count] each, on the device.
+    """Distinct vertices in order of first appearance, as `reached`, on the device.
 
-    Keeps 12 bytes per vertex of the graph: where each stands in the frontier, and where it was named first.
+    Keeps 4 bytes per vertex of the graph: where each stands in the frontier.
     """
 
     def __init__(self, topology: DeviceTopology) -> None:
         self._topology = topology
-        vertices = len(topology.original_id)
-        self._place = torch.full((vertices,), -1, dtype=torch.int32, device=topology.device)
-        self._first = torch.zeros(vertices, dtype=torch.int64, device=topology.device)
+        size = topology.original_id.shape
+        self._place = torch.full(size, _NOWHERE, dtype=torch.int32, device=topology.device)
         empty = torch.empty(0, dtype=torch.int64, device=topology.device)
-        self.src = self.original = self.degree = empty
+        self.reached = Destinations(empty, empty, empty, empty)
 
     @property
     def count(self) -> int:
         """Vertices so far."""
-        return len(self.src)
+        return len(self.reached.vertices)
 
     def add(self, vertices: Tensor) -> Tensor:
         """Append the new ones among `vertices` (integers[k]). Returns the position of each of them: int32[k]."""
-        ids = vertices.long()
-        number = torch.arange(len(ids), device=ids.device)
+        topology, ids, known = self._topology, vertices.long(), self.count
 
-        # The least number under which each vertex is named: the same in whichever order they are written.
-        self._first[ids] = len(ids)
-        self._first.scatter_reduce_(0, ids, number, "amin")
-        new = ids[(self._first[ids] == number) & (self._place[ids] < 0)]
-        known = self.count
+        # The least number under which each vertex is named, after all places that are taken: the same in whichever
+        # order they are written, and no vertex that has a place gets another.
+        number = torch.arange(known, known + len(ids), dtype=torch.int32, device=ids.device)
+        self._place.scatter_reduce_(0, ids, number, "amin")
+        new = ids[self._place[ids] == number]
         self._place[new] = torch.arange(known, known + len(new), dtype=torch.int32, device=ids.device)
 
-        start = self._topology.indptr[new]
-        self.src = torch.cat((self.src, new))
-        self.original = torch.cat((self.original, self._topology.original_id[new]))
-        self.degree = torch.cat((self.degree, self._topology.indptr[new + 1] - start))
+        start = topology.indptr[new]
+        found = new, start, topology.original_id[new], topology.indptr[new + 1] - start
+        self.reached = Destinations(*map(torch.cat, zip(self.reached, found, strict=True)))
         return self._place[ids]
 
     def clear(self) -> None:
         """Forget all vertices."""
-        self._place[self.src] = -1
-        self.src, self.original, self.degree = (each[:0] for each in (self.src, self.original, self.degree))
+        self._place[self.reached.vertices] = _NOWHERE
+        self.reached = self.reached.part(slice(0, 0))
+
+    def forget_all(self) -> None:
+        """The same where it is not known which vertices have got places."""
+        self._place.fill_(_NOWHERE)
+        self.clear()

@@ -1,4 +1,4 @@
-"""Samplers that draw on a device: the draws of a sampler of the CPU, to the bit, as Blocks that lie on both sides.
+"""Samplers that draw on a device: the draws of a sampler of the CPU, to the bit, as Blocks that lie there.
 
 The CPU's sampler stays at hand: it draws what is asked vertex by vertex (`neighbours`, `hop`), and for all keys from
 which edges were left out.
@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from leapmpi.device import draws
-from leapmpi.device.device_frontier import DeviceFrontier, DeviceTopology
+from leapmpi.device.device_block import DeviceBlock
+from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology
 from leapmpi.device.hashing import signed
-from leapmpi.device.weighted_draws import Destinations, DeviceDrawn, Walks, by_source_weight, by_walks
+from leapmpi.device.weighted_draws import DeviceDrawn, Walks, by_source_weight, by_walks
 from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
@@ -31,6 +33,9 @@ from leapmpi.sampling.samplers.with_replacement import WithReplacement
 from leapmpi.sampling.source_numbers import law_of
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
+_TRIED = 2000
+"""Lists on which Triton's kernel is tried."""
+
 DeviceDraw = Callable[[DrawKey, int, Destinations], DeviceDrawn]
 
 
@@ -41,17 +46,50 @@ def _at_positions(
 
     def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
         indptr, positions = kernel(key, hop, to)
-        start = topology.indptr[to.vertices].repeat_interleave(indptr.diff())
-        return DeviceDrawn(indptr, topology.indices[start + positions])
+        return DeviceDrawn(indptr, draws.sources_at(topology, to, indptr, positions))
 
     return draw
 
 
 def _by_position(kernel: Callable[..., draws.Positions], sampler: HopSampler, topology: DeviceTopology) -> DeviceDraw:
     def positions(key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
-        return kernel(_hashed(key, hop), to.original, to.degree, sampler.fanouts[hop])
+        return kernel(_hashed(key, hop), to, sampler.fanouts[hop])
 
     return _at_positions(positions, topology)
+
+
+def _node_wise(sampler: NodeWiseSampler, topology: DeviceTopology) -> DeviceDraw:
+    """By Triton's kernel where it serves, else in torch operations."""
+    by_torch = _by_position(draws.node_wise, sampler, topology)
+    if not serves("draws", topology.device, partial(_tried, topology)):
+        return by_torch
+    from leapmpi.device import draws_triton
+
+    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
+        fanout = sampler.fanouts[hop]
+        if not 0 < fanout <= draws_triton.MOST_DRAWN:
+            return by_torch(key, hop, to)
+        return DeviceDrawn(*draws_triton.node_wise(_hashed(key, hop), topology, to, fanout))
+
+    return draw
+
+
+def _tried(topology: DeviceTopology) -> bool:
+    """Whether Triton draws of the first lists of `topology` what torch draws."""
+    from leapmpi.device import draws_triton
+
+    first = DeviceFrontier(topology)
+    first.add(torch.arange(min(_TRIED, len(topology.original_id)), device=topology.device))
+    to = first.reached
+    for fanout in (1, 5, 10, draws_triton.MOST_DRAWN):
+        hashed = signed(fold(key_hash(DrawKey(0, 0, 0, 0)), fanout))
+        indptr, sources = draws_triton.node_wise(hashed, topology, to, fanout)
+        expected, positions = draws.node_wise(hashed, to, fanout)
+        if not torch.equal(indptr, expected):
+            return False
+        if not torch.equal(sources, draws.sources_at(topology, to, indptr, positions)):
+            return False
+    return True
 
 
 def _labor_0(sampler: Labor0, topology: DeviceTopology) -> DeviceDraw:
@@ -61,7 +99,7 @@ def _labor_0(sampler: Labor0, topology: DeviceTopology) -> DeviceDraw:
         fanout, law = sampler.fanouts[hop], law_of(key, hop, options.same_in_layers, options.kept_batches)
         fixed = options.fixed_size or fanout == ALL
         kernel = draws.smallest_numbers if fixed else draws.numbers_below
-        return kernel(law, topology, to.vertices, to.degree, fanout)
+        return kernel(law, topology, to, fanout)
 
     return _at_positions(positions, topology)
 
@@ -91,7 +129,7 @@ def _hashed(key: DrawKey, hop: int) -> int:
 
 
 _DRAWS: dict[type, Callable[[Any, DeviceTopology], DeviceDraw]] = {
-    NodeWiseSampler: partial(_by_position, draws.node_wise),
+    NodeWiseSampler: _node_wise,
     WithReplacement: partial(_by_position, draws.with_replacement),
     Labor0: _labor_0,
     Weighted: _weighted,
@@ -142,26 +180,24 @@ class DeviceSampler(HopSampler):
                 raise ValueError("roots must be distinct")
             for hop in range(len(self.fanouts)):
                 n_dst = reached.count
-                to = Destinations(reached.src, reached.original, reached.degree)
-                drawn = self._draw(key, hop, to)
+                drawn = self._draw(key, hop, reached.reached)
                 indices = reached.add(drawn.sources)
                 hops.append(_Hop(hop, n_dst, reached.count, drawn.indptr, indices, drawn.weight))
-            src, original, degree = reached.src, reached.original, reached.degree
-        finally:
-            reached.clear()
-        host = [each.cpu().numpy() for each in (src, original, degree)]
-        return [_block(each, host, (original, degree)) for each in hops]
+            found = reached.reached
+        except BaseException:
+            reached.forget_all()
+            raise
+        reached.clear()
+        src = found.vertices.cpu().numpy()
+        return [_block(each, src, found) for each in hops]
 
 
-def _block(found: _Hop, host: list[np.ndarray], names: tuple[Tensor, Tensor]) -> Block:
-    """The block of a hop: its arrays on the host, and the same on the device."""
-    hop, n_dst, n_src, indptr, indices, weight = found
+def _block(drawn: _Hop, src: np.ndarray, reached: Destinations) -> Block:
+    """The block of a hop, of whose arrays but `src` the host gets copies when it reads them."""
+    hop, n_dst, n_src, indptr, indices, weight = drawn
     numbers = indices if on_host(indices.device) else indices.long()
-    original, degree = (each[:n_src] for each in names)
-    tensors = BlockTensors(hop, n_dst, Edges(indptr, numbers, n_src), original, degree, weight)
-    src, of_original, of_degree = (each[:n_src] for each in host)
-    arrays = indptr.cpu().numpy(), indices.cpu().numpy(), of_original, of_degree
-    return Block(hop, n_dst, src, *arrays, None if weight is None else weight.cpu().numpy(), tensors=tensors)
+    names = reached.original[:n_src], reached.degree[:n_src]
+    return DeviceBlock.of(src[:n_src], BlockTensors(hop, n_dst, Edges(indptr, numbers, n_src), *names, weight))
 
 
 def on_device(sampler: Sampler, device: torch.device, room: float) -> Sampler:

@@ -10,13 +10,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from leapmpi.device.device_frontier import DeviceTopology
-from leapmpi.device.draws import numbers_within, rows_of, starts
+from leapmpi.device.device_frontier import Destinations, DeviceTopology
+from leapmpi.device.draws import (
+    MOST_AT_ONCE,
+    all_of_short_lists,
+    numbers_within,
+    parts_of_lists,
+    rows_of,
+    sources_at,
+    starts,
+)
 from leapmpi.device.hashing import bounded, bounded_wide, fold, in_order
 from leapmpi.sampling.hop_sampler import ALL
-
-_MOST_STEPS = 1 << 24
-"""Steps of walks that are taken at once."""
 
 
 class Walks(NamedTuple):
@@ -25,18 +30,6 @@ class Walks(NamedTuple):
     number: int
     steps: int
     stop: int
-
-
-class Destinations(NamedTuple):
-    """Those of a hop, int64[n] each: vertices, original ids, in-degrees."""
-
-    vertices: Tensor
-    original: Tensor
-    degree: Tensor
-
-    def part(self, rows: slice | Tensor) -> Destinations:
-        """Those of `rows`."""
-        return Destinations(*(each[rows] for each in self))
 
 
 class DeviceDrawn(NamedTuple):
@@ -51,22 +44,19 @@ def by_source_weight(
     hashed: int, topology: DeviceTopology, weights: Tensor, to: Destinations, fanout: int, row_normalise: bool
 ) -> DeviceDrawn:
     """What weighted.py draws by the `weights` of sources (int64[vertices])."""
-    degree = to.degree
-    indptr = starts(degree if fanout == ALL else degree.clamp(max=fanout))
-    positions = numbers_within(indptr)
-    weight = torch.ones(len(positions), dtype=torch.float32, device=degree.device)
-    some = torch.nonzero(degree > fanout).flatten() if fanout != ALL else degree[:0]
-    if len(some):
-        chosen, found = _systematic(hashed, topology, weights, to.part(some), fanout)
+    indptr, positions, some = all_of_short_lists(to, fanout)
+    weight = torch.ones(len(positions), dtype=torch.float32, device=positions.device)
+    for part in parts_of_lists(to.degree[some]):
+        rows = some[part]
+        chosen, found = _systematic(hashed, topology, weights, to.part(rows), fanout)
         if row_normalise:
-            total = torch.zeros(len(some), dtype=torch.float64, device=degree.device)
+            total = torch.zeros(len(rows), dtype=torch.float64, device=positions.device)
             for j in range(fanout):
                 total += found[:, j]
-            found = (found.double() * (degree[some] / total).unsqueeze(1)).float()
-        place = (indptr[some].unsqueeze(1) + torch.arange(fanout, device=degree.device)).flatten()
+            found = (found.double() * (to.degree[rows] / total).unsqueeze(1)).float()
+        place = (indptr[rows].unsqueeze(1) + torch.arange(max(0, fanout), device=positions.device)).flatten()
         positions[place], weight[place] = chosen.flatten(), found.flatten()
-    start = topology.indptr[to.vertices].repeat_interleave(indptr.diff())
-    return DeviceDrawn(indptr, topology.indices[start + positions], weight)
+    return DeviceDrawn(indptr, sources_at(topology, to, indptr, positions), weight)
 
 
 def _systematic(
@@ -75,7 +65,7 @@ def _systematic(
     """Positions and 1 / chance, [k, fanout] each, of what destinations of more than `fanout` in-neighbours draw."""
     lists = starts(to.degree)
     within, row = numbers_within(lists), rows_of(lists)
-    left = weights[topology.indices[topology.indptr[to.vertices][row] + within].long()]
+    left = weights[topology.indices[to.start[row] + within].long()]
     picks, total, left = _take_certain(left, row, len(to.degree), fanout)
 
     # Points lie `total` apart; a neighbour is hit where its end lies in another interval than its beginning.
@@ -112,7 +102,7 @@ def _take_certain(left: Tensor, row: Tensor, rows: int, fanout: int) -> tuple[Te
 def by_walks(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations, fanout: int) -> DeviceDrawn:
     """What random_walk.py draws: the vertices that walks visit most often."""
     most = walks.number * walks.steps if fanout == ALL else min(fanout, walks.number * walks.steps)
-    step = max(1, _MOST_STEPS // (walks.number * walks.steps))
+    step = max(1, MOST_AT_ONCE // (walks.number * walks.steps))
     parts = [to.part(slice(first, first + step)) for first in range(0, max(1, len(to.degree)), step)]
     found = [_walked(hashed, topology, walks, part, most) for part in parts]
     counts, sources, weight = (torch.cat(each) for each in zip(*found, strict=True))

@@ -13,6 +13,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.learned_rows import LearnedRows
+from leapmpi.features.shards.row_placement import Sharers
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
@@ -129,3 +130,5 @@ class Loaded:
     """Whether the features of this rank were verified while loading."""
     root_edges: TrainingEdges | None = None
     """The edges that are trained, once it is known that edges are."""
+    shared: Sharers = field(default_factory=Sharers)
+    """With how many ranks this one shares its device and its node."""

@@ -45,6 +45,9 @@ class Engine:
     ships = False
     """Whether mini-batches go to other ranks as soon as they are prepared."""
 
+    reads_rows = True
+    """Whether this rank holds feature rows and reads those of its mini-batches."""
+
     planning_seconds = 0.0
     """What it took to plan what is planned once, where something is."""
 
@@ -101,6 +104,17 @@ class Engine:
     def expected_roots(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         """Which vertices may be embedded, int64, and how many a batch embeds, about. Local."""
         return dataset.splits.train, batch_size
+
+    def drawn_for(self, batch: np.ndarray, epoch: int, iteration: int) -> np.ndarray:
+        """The roots int64 of `batch` for which this rank draws. Local and pure."""
+        return self.placement.schedule(batch, epoch, iteration).rank_roots(self.ctx.rank)
+
+    def share_of(self, roots: np.ndarray) -> np.ndarray:
+        """float64[n]: the chance that this rank draws for each of `roots` (int64[n]) of a batch. Local."""
+        if not self.placement.roots_are_local:
+            return np.full(len(roots), 1 / self.ctx.ranks)
+        first, end = self.ctx.local_range
+        return ((first <= roots) & (roots < end)).astype(np.float64)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """This rank's part of `schedule`, drawn with `key`. Local."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
 from leapmpi.sampling.sampler import Sampler
 
@@ -23,16 +22,16 @@ class AccessPattern:
     sampler: Sampler
     train: np.ndarray
     """int64[t]: all training vertices."""
+    share: np.ndarray
+    """float64[t]: the chance that this rank draws for each of them, when it is in a batch."""
     rank: int
     rank_offsets: np.ndarray
     """int64[ranks + 1]: the range of vertices of each rank."""
     batch_size: int
     """Roots of an iteration over all ranks."""
-    roots_are_local: bool
-    """Whether roots are trained on their home rank; otherwise they are distributed over the ranks at random."""
     seed: int
-    schedule: Callable[[np.ndarray, int, int], Schedule]
-    """(batch, epoch, iteration) -> Schedule; pure."""
+    drawn_for: Callable[[np.ndarray, int, int], np.ndarray]
+    """(batch, epoch, iteration) -> int64: the roots of the batch for which this rank draws; pure."""
     balances: bool = False
     """Whether the schedule moves roots away from their home rank to balance the load."""
 

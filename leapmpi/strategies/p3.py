@@ -239,7 +239,7 @@ class P3(FixedModePlacement):
         host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
         columns = fetcher_for(
             ctx.communicator,
-            load_shard(host, ctx.device),
+            load_shard(host, ctx.device, loaded.shared),
             ctx.rank_offsets,
             ctx.device,
             ctx.features.dtype,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -101,21 +102,29 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
         "too_large": too_large,
         "auto": choices,
         "topology": topology,
-        "feature_memory": _feature_memory(config, forecaster.dataset, sizes),
+        "feature_memory": _feature_memory(config, configs.values(), forecaster.dataset, sizes),
     }
 
 
-def _feature_memory(config: Config, dataset: Dataset, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Bytes of feature rows in memory and in files, by rank, on so many ranks; empty without --feature-memory."""
+def _feature_memory(
+    config: Config, configs: Iterable[Config], dataset: Dataset, sizes: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Bytes of feature rows in memory and in files, by rank that holds any; empty without --feature-memory.
+
+    One entry for each number of ranks, and of those that prepare for the others in any of `configs`.
+    """
     given = config.strategy.feature_memory
     if not given or not dataset.feature_dim or dataset.sparse:
         return []
     room, row = parse_size(given, "strategy.feature_memory"), dataset.part(0).dense_features
     found = []
-    for ranks in (each for each in sizes if each <= dataset.parts):
-        counts = np.diff(rank_offsets(dataset.offsets, ranks)).tolist()
+    for ranks, preparing in product(sizes, sorted({each.strategy.prepare_ranks for each in configs})):
+        holding = preparing or ranks
+        if holding > dataset.parts or preparing >= ranks:
+            continue
+        counts = np.diff(rank_offsets(dataset.offsets, holding)).tolist()
         held, left = zip(*(bytes_apart(rows, row.shape[1] * row.itemsize, room) for rows in counts), strict=True)
-        found.append({"ranks": ranks, "resident": list(held), "mapped": list(left)})
+        found.append({"ranks": ranks, "preparing": preparing, "resident": list(held), "mapped": list(left)})
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
@@ -40,12 +41,12 @@ def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: 
         topology=topology,
         sampler=ctx.sampler,
         train=roots,
+        share=engine.share_of(roots),
         rank=ctx.communicator.rank,
         rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,
-        roots_are_local=engine.placement.roots_are_local,
         seed=ctx.seed,
-        schedule=engine.placement.schedule,
+        drawn_for=engine.drawn_for,
         balances=engine.placement.moves_roots,
     )
 
@@ -81,19 +82,23 @@ class FeatureCache:
 
     def keep_hottest(self) -> None:
         """Bring the own rows that are read most into memory, where not all have room. Collective."""
-        features, world = self.loaded.ctx.features, self.world
-        shard, communicator = features.shard, self.loaded.ctx.communicator
-        if not isinstance(shard, MappedShard):
+        if not self.config.feature_memory:
             return
-        needed, host = shard.resident_bytes * world.node_comm.size, world.host
+        ctx, world, shard = self.engine.ctx, self.world, self._mapped
+        needed = sum(all_gather_values(world.node_comm, shard.resident_bytes if shard else 0))
         taken, mend = "feature rows that its ranks hold in memory take", "ask for a smaller --feature-memory"
-        world.on_all(lambda: check_memory(needed, taken, host, mend))
-        ids, share = hottest_rows(
-            self._access(), self.config.cache_policy, shard.capacity, communicator, features.cache
-        )
-        shard.keep(ids)
-        figures = shard.resident_bytes, shard.nbytes - len(ids) * shard.row_bytes, share
-        table = communicator.all_gather_rows(np.array(figures, np.float64))
+        world.on_all(lambda: check_memory(needed, taken, world.host, mend))
+
+        # Ranks whose rows are elsewhere, on a device, say how they will read those of the others.
+        ids, share = np.empty(0, np.int64), 1.0
+        if self.engine.reads_rows:
+            capacity, policy = shard.capacity if shard else 0, self.config.cache_policy
+            ids, share = hottest_rows(self._access(), policy, capacity, ctx.communicator, ctx.features.cache)
+        figures = 0, 0, 1.0
+        if shard:
+            shard.keep(ids)
+            figures = shard.resident_bytes, shard.nbytes - len(ids) * shard.row_bytes, share
+        table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
         self.about["feature_memory"] = {
             "policy": self.config.cache_policy,
             "resident_bytes": [int(each) for each in table[:, 0]],
@@ -129,10 +134,9 @@ class FeatureCache:
 
     def begin(self) -> None:
         """Forget what was counted so far. Local."""
-        features = self.loaded.ctx.features
-        features.errors.take()
-        if isinstance(features.shard, MappedShard):
-            features.shard.take_counts()
+        self.loaded.ctx.features.errors.take()
+        if self._mapped:
+            self._mapped.take_counts()
 
     def sentences(self) -> list[str]:
         """Sentences about settings that do not act, and about the cache."""
@@ -174,9 +178,9 @@ class FeatureCache:
         if self._encodes:
             sent, total, largest = summed_errors(self.loaded.ctx.features.errors.take(), self.loaded.ctx.communicator)
             record["row_error"] = {"rows": sent, "mean": total / max(1, sent), "max": largest}
-        shard = self.loaded.ctx.features.shard
-        if isinstance(shard, MappedShard):
-            read = self.loaded.ctx.communicator.all_gather_rows(np.array(shard.take_counts()))
+        if self.config.feature_memory:
+            counts = self._mapped.take_counts() if self._mapped else (0, 0)
+            read = self.loaded.ctx.communicator.all_gather_rows(np.array(counts))
             record["feature_memory"] = dict(zip(("resident", "mapped"), read.sum(axis=0).tolist(), strict=True))
         return record
 
@@ -189,6 +193,12 @@ class FeatureCache:
         mean = sum(each["mean"] * each["rows"] for each in found) / rows
         largest = max(each["max"] for each in found)
         return {"wire_dtype": self.config.wire_dtype, "rows": rows, "mean": mean, "max": largest}
+
+    @property
+    def _mapped(self) -> MappedShard | None:
+        """The rows of this rank, where they are in memory and in files."""
+        shard = self.engine.ctx.features.shard
+        return shard if isinstance(shard, MappedShard) else None
 
     @property
     def _encodes(self) -> bool:

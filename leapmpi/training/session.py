@@ -30,7 +30,7 @@ from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
-from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, stand_in
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
@@ -95,7 +95,7 @@ class Session:
         """As `load`, where the last ranks prepare mini-batches and the others compute. Collective."""
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
-            role = split(self.world, int(prepares(config, self.world)))
+            role = split(self.world, int(prepares(config, self.world.rank, self.world.size)))
             self.roles.append(role)
             rates = machine_rates(self.world, self.device)
             return load_by_role(config, dataset, self.world, role, self.device, self.phases, rates)
@@ -104,7 +104,7 @@ class Session:
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
     """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
     # The device is chosen first: MPI must find it selected when it starts.
-    device = choose_device(config.run.device)
+    device = _device(config, comm)
     end = job_end() if launched_rank() == 0 else None
     world, phases = start(config.run.threads, comm), PhaseTimers()
     folder: list[Path] = []
@@ -118,11 +118,13 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             _log_to_screen(config.run.log_level, world),
             _steps_shown(config.run.progress, world),
             _deterministic(config.run.deterministic),
+            products_in_full(),
             ends_the_job(watchdog),
             session.signals.handled(),
             bus_errors_told(world.size),
         ):
-            session.world.on_all(lambda: None if prepares(config, world) else check_device(config.run.device, device))
+            computes = not prepares(config, world.rank, world.size)
+            session.world.on_all(lambda: check_device(config.run.device, device) if computes else None)
             return action(session)
     finally:
         watchdog.stop()
@@ -133,10 +135,18 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
         take_back_lasting_objects()
 
 
-def prepares(config: Config, world: World) -> bool:
-    """Whether this rank prepares mini-batches for others, and computes with none. Local."""
+def prepares(config: Config, rank: int, ranks: int) -> bool:
+    """Whether `rank` of `ranks` prepares mini-batches for others, and computes with none. Local."""
     preparing = config.strategy.prepare_ranks
-    return 0 < preparing < world.size and world.rank >= world.size - preparing
+    return 0 < preparing < ranks and rank >= ranks - preparing
+
+
+def _device(config: Config, comm: Comm | None) -> torch.device:
+    """The device of this rank; the CPU, and no GPU is touched, where its launcher's numbers say that it prepares."""
+    launched = launcher_size()
+    if comm is None and launched and prepares(config, launched_rank(), launched[1]):
+        return torch.device("cpu")
+    return choose_device(config.run.device)
 
 
 def check_settings(config: Config, world: World) -> Dataset:

@@ -31,7 +31,7 @@ from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.mapped_shard import dense_shard
-from leapmpi.features.shards.row_placement import load_shard, room_for_topology
+from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
@@ -168,7 +168,10 @@ def load(
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
     reads = reads_features(config, dataset)
-    sampler = _sampler(config, world, dataset, topology, communicator, offsets, device)
+    shared = sharers(world, device)
+    room = room_for_topology(device, shared)
+    sampler = _sampler(config, world, dataset, topology, communicator, offsets, device, room)
+    shard = host if learned else load_shard(host, device, shared)
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -176,9 +179,7 @@ def load(
         model=model,
         task=task,
         parameters=ParameterLayout(model),
-        features=_features(
-            config, communicator, host if learned else load_shard(host, device), offsets, device, phases, learned
-        ),
+        features=_features(config, communicator, shard, offsets, device, phases, learned),
         labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels", phases),
         rank_offsets=offsets,
         device=device,
@@ -189,7 +190,7 @@ def load(
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
-    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified)
+    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
 
 
 def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
@@ -205,7 +206,8 @@ def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray)
     held = ctx.features.shard
     host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
     labels = HostShard([_labels(part, ctx.task) for part in opened], first)
-    rows = ctx.communicator, load_shard(host, ctx.device), offsets, ctx.device, ctx.phases
+    shard = load_shard(host, ctx.device, loaded.shared)
+    rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
     features, dtype = _features(config, *rows, None), getattr(torch, config.train.dtype)
     features.errors = ctx.features.errors
     edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
@@ -262,13 +264,14 @@ def _sampler(
     communicator: Communicator,
     offsets: np.ndarray,
     device: torch.device,
+    room: float,
 ) -> Sampler:
-    """What draws from `topology`, on `device` where it can. Collective."""
+    """What draws from `topology`, on `device` where it can in `room` bytes. Collective."""
     reads = reads_features(config, dataset)
     if isinstance(topology, Topology):
         train, threads = dataset.splits.train, world.threads
         drawing = world.on_all(lambda: build_sampler(config, topology, train, threads, reads))
-        return on_device(drawing, device, room_for_topology(device))
+        return on_device(drawing, device, room)
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last

@@ -1,5 +1,8 @@
 """Draws in torch operations are those of the CPU's kernels to the bit, on a device that the CPU stands in for."""
 
+import copy
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.device import draws, weighted_draws
 from leapmpi.device.device_frontier import DeviceTopology
 from leapmpi.device.device_sampler import DeviceSampler, on_device
 from leapmpi.device.hashing import bounded, bounded_wide, fold, in_order, multiple_of_share, signed
@@ -89,6 +93,45 @@ def same_blocks(found, expected):
             assert block.weight.dtype == plain.weight.dtype
             np.testing.assert_array_equal(block.weight, plain.weight)
             assert drawn_there(block, CPU)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_bounded_size_change_no_bit(kind, monkeypatch):
+    for module in (draws, weighted_draws):
+        monkeypatch.setattr(module, "MOST_AT_ONCE", 40)
+    topology = twin.random_topology(60, 900, 5, hubs=4.0)
+    sampler = KINDS[kind](Setup(topology, (3, 4), np.empty(0, np.int64), 0))
+    drawing = DeviceSampler(sampler, DeviceTopology(topology, CPU))
+    key = DrawKey(TRAIN, 3, 1, 0)
+    for roots in (np.arange(20), np.empty(0, np.int64)):
+        same_blocks(drawing.sample(key, roots), sampler.sample(key, roots))
+
+
+def test_a_draw_that_fails_leaves_no_trace(monkeypatch):
+    topology = twin.random_topology(50, 400, 0)
+    sampler = node_wise.build(Setup(topology, (3, 2), np.empty(0, np.int64), 0), None)
+    drawing, key = DeviceSampler(sampler, DeviceTopology(topology, CPU)), DrawKey(TRAIN, 0, 0, 0)
+    with monkeypatch.context() as patch:
+        # Out of memory, for one: places are given by then, and not written down.
+        patch.setattr(torch, "cat", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            drawing.sample(key, np.arange(9))
+    with pytest.raises(ValueError, match="distinct"):
+        drawing.sample(key, np.array([1, 1]))
+    same_blocks(drawing.sample(key, np.arange(5, 15)), sampler.sample(key, np.arange(5, 15)))
+
+
+def test_the_host_gets_arrays_when_it_reads_them():
+    topology = twin.random_topology(50, 400, 0)
+    sampler = node_wise.build(Setup(topology, (3,), np.empty(0, np.int64), 0), None)
+    drawing, key = DeviceSampler(sampler, DeviceTopology(topology, CPU)), DrawKey(TRAIN, 0, 0, 0)
+    (block,), (plain,) = drawing.sample(key, np.arange(9)), sampler.sample(key, np.arange(9))
+    assert (block.n_src, block.edges) == (plain.n_src, plain.edges)
+    assert not {"indptr", "indices", "src_original", "src_degree"} & set(vars(block)), "training needs none"
+    shorter = dataclasses.replace(block, indices=block.indices[:0])
+    assert (shorter.edges, block.edges) == (0, plain.edges)
+    assert not drawn_there(shorter, CPU)
+    same_blocks([copy.copy(block)], [plain])
 
 
 def star(degree):

@@ -9,6 +9,14 @@ pytestmark = pytest.mark.long(140)
 TRIALS = 6
 
 
+@pytest.mark.timeout(900)
+def test_a_killed_rank_of_either_role_is_named_and_the_next_start_goes_on(tmp_path):
+    # With this seed the first kills meet the rank that computes and the one that prepares.
+    hits, _, compared, _ = soak(2, 2, seed=0, base=tmp_path, epochs=3, say=lambda _: None, preparing=1)
+    assert {rank for _, rank in hits} == {0, 1}, hits
+    assert compared >= 1
+
+
 @pytest.mark.timeout(1800)
 def test_killed_ranks_end_the_job_and_the_next_start_goes_on(tmp_path):
     said = []

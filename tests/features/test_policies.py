@@ -33,11 +33,14 @@ def access(topology, *, train, fanouts=(2, 2), rank=0, offsets=None, batch_size=
     train = np.asarray(train, np.int64)
     offsets = np.array([0, topology.vertices // 2, topology.vertices]) if offsets is None else np.asarray(offsets)
 
-    def schedule(batch, epoch, iteration):
-        return plan_leap(batch, offsets, 1) if at_home else plan_pull(batch, len(offsets) - 1)
+    def drawn_for(batch, epoch, iteration):
+        schedule = plan_leap(batch, offsets, 1) if at_home else plan_pull(batch, len(offsets) - 1)
+        return schedule.rank_roots(rank)
 
+    own = (train >= offsets[rank]) & (train < offsets[rank + 1])
+    share = own.astype(float) if at_home else np.full(len(train), 1 / (len(offsets) - 1))
     sampler = NodeWiseSampler(topology, fanouts)
-    return AccessPattern(topology, sampler, train, rank, offsets, batch_size, at_home, 5, schedule)
+    return AccessPattern(topology, sampler, train, share, rank, offsets, batch_size, 5, drawn_for)
 
 
 def test_a_tree_is_read_with_the_product_of_its_chances():
@@ -68,7 +71,7 @@ def test_chances_are_those_seen_in_many_iterations(at_home):
     for epoch in range(60):
         order = epoch_order(law.train, topology.original_id[law.train], law.seed, epoch)
         for iteration, batch in enumerate(batches(order, law.batch_size)):
-            roots = law.schedule(batch, epoch, iteration).rank_roots(law.rank)
+            roots = law.drawn_for(batch, epoch, iteration)
             seen[law.sampler.sample(DrawKey(TRAIN, law.seed, epoch, iteration), roots)[-1].src] += 1
             iterations += 1
     predicted = inclusion(law)

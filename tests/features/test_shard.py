@@ -8,8 +8,11 @@ from data_prep.assembly.stored_dtype import as_stored, decoded
 from data_prep.workspace import Workspace
 from leapmpi.features.host_shard import HostShard, place_rows
 from leapmpi.features.shards import device_shard as module
+from leapmpi.features.shards import row_placement
 from leapmpi.features.shards.device_shard import DeviceShard
-from leapmpi.features.shards.row_placement import load_shard
+from leapmpi.features.shards.pinned_shard import PinnedShard
+from leapmpi.features.shards.row_placement import Sharers, load_shard
+from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.kernels.row_types import decoded as device_rows
 
 pytestmark = pytest.mark.compiles
@@ -98,4 +101,15 @@ def test_rows_in_fewer_bytes_come_as_what_they_stand_for(name, target, tmp_path)
 
 def test_on_the_host_rows_stay_where_they_are(whole_and_shard):
     _, shard = whole_and_shard
-    assert load_shard(shard, torch.device("cpu")) is shard
+    assert load_shard(shard, torch.device("cpu"), Sharers()) is shard
+
+
+@pytest.mark.parametrize(("shared", "kind"), [(Sharers(), DeviceShard), (Sharers(2, 4), PinnedShard),
+                                              (Sharers(8, 8), HostShard)])  # fmt: skip
+def test_ranks_that_share_a_device_and_a_host_share_what_is_free(shared, kind, monkeypatch):
+    shard = HostShard([np.zeros((10, 10), np.float32)], FIRST)
+    monkeypatch.setattr(row_placement, "free_bytes", lambda device: 1000.0)
+    monkeypatch.setattr(row_placement, "available_bytes", lambda: 4000)
+    with standing_in() as device:
+        assert type(load_shard(shard, device, shared)) is kind
+        assert row_placement.room_for_topology(device, shared) == 500 / shared.device

@@ -55,7 +55,32 @@ def test_where_there_is_a_gpu_that_no_torch_sees_an_environment_is_made(tmp_path
     assert not (tmp_path / "env/bin").exists()
 
 
-def test_an_unknown_part_is_told():
-    job = run("--stand-in", "--parts", "draws,rays")
-    assert (job.returncode, job.stderr.count("\n")) == (1, 1)
-    assert "'rays' is none of draws, rows" in job.stderr
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--parts", "draws,rays"], "'rays' is none of draws, rows"),
+        (["--python", "/nowhere/python"], "--python /nowhere/python: there is no such program"),
+        (["--batch", "0"], "argument --batch: '0' is no whole number from 1 on"),
+        (["--fanout", "5,,3"], "argument --fanout: '' is no whole number from 1 on"),
+        (["--vertices", "3"], "no graph could be made; the line above says why"),
+        (["--out", __file__], "File exists"),
+    ],
+)
+def test_what_is_wrong_is_told(words, said):
+    job = run("--stand-in", *words)
+    assert job.returncode in (1, 2)
+    assert job.stderr.splitlines()[-1].startswith("gpu-check: error: ")
+    assert said in job.stderr.splitlines()[-1]
+    assert "Traceback" not in job.stderr
+
+
+def test_a_part_that_fails_is_a_check_that_is_not_passed(tmp_path):
+    # Draws of more sources than memory could hold; the part after it goes on.
+    sizes = ("--vertices", "500", "--edges", "3000", "--repeats", "1", "--fanout", str(2**40))
+    job = run("--stand-in", "--out", str(tmp_path), "--parts", "draws,sums", *sizes)
+    assert job.returncode == 1
+    page = json.loads((tmp_path / "gpu-check.json").read_text())
+    failed = [each for each in page["checks"] if not each["passed"]]
+    assert [each["name"] for each in failed] == ["draws, to the end"]
+    assert failed[0]["detail"]
+    assert page["checks"][-1]["name"] == "products of the first layer"

@@ -32,9 +32,10 @@ CASES = {
     (2, 1): [(WIDE, {"model.dropout": 0.5, "strategy.prefetch": "0"}), (SPARSE, {"model.name": "gcn"})],
     (3, 1): [(PLAIN, {"model.name": "gin", "model.learn_scalars": True, "strategy.prepared_as": "sums"})],
     (3, 2): [(WIDE, {"model.input_dropout": 0.3, "strategy.prefetch": "1"}),
-             (TARGETS, {"model.residual": True, "strategy.prepared_as": "rows"}),
+             (TARGETS, {"model.residual": True, "strategy.prepared_as": "rows", "strategy.feature_memory": "4K"}),
              (WIDE, {"strategy.remote": "sums", "strategy.prepared_as": "sums", "model.dropout": 0.5})],
-    (4, 1): [(PLAIN, {"model.name": "gcn", "sampling.sampler": "labor-0", "train.clip_norm": 0.1})],
+    (4, 1): [(PLAIN, {"model.name": "gcn", "sampling.sampler": "labor-0", "train.clip_norm": 0.1,
+                      "strategy.feature_memory": "8K"})],
     (4, 2): [(EDGES, {"model.name": "gat", "strategy.name": "pull", "model.jumping": "cat"}),
              (WIDE, {"model.name": "gcn", "model.residual": True}),
              (EDGES, {"strategy.remote": "sums", "model.name": "gcn", "model.input_dropout": 0.3})],
@@ -67,10 +68,11 @@ def here(world):
 
 
 def colocated(config, world, ranks, folder):
-    """The run on the first `ranks` ranks, each of which prepares and computes. Collective."""
+    """The run on the first `ranks` ranks, each of which prepares and computes, rows in memory. Collective."""
     part = world.comm.Split(world.rank < ranks, world.rank)
     if world.rank < ranks:
-        train(config.replaced({"run.folder": str(folder), "strategy.prepare_ranks": 0}), part)
+        plain = {"run.folder": str(folder), "strategy.prepare_ranks": 0, "strategy.feature_memory": ""}
+        train(config.replaced(plain), part)
     part.Free()
     world.comm.barrier()
     return Run(Path(folder))
@@ -113,6 +115,8 @@ def test_the_bits_are_those_of_ranks_that_do_both(preparing, number, world, fold
             assert sent[kind] / per_epoch == pytest.approx(expected, rel=0.25), kind
     if preparing == 1:
         assert sent["features"] == 0, "one rank that prepares needs nobody's rows"
+    if config.strategy.feature_memory:
+        assert min(epochs(run)[0]["feature_memory"].values()) > 0, "rows are read in memory and in files"
 
 
 def steps_of(config, comm, monkeypatch, steps=3):

@@ -27,11 +27,6 @@ class FakeDevice(torch.Tensor):
     def is_cuda(self) -> bool:
         return True
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        typestr = np.dtype(str(self.dtype).removeprefix("torch.")).str
-        return {"version": 3, "shape": tuple(self.shape), "typestr": typestr, "data": (self.data_ptr(), False)}
-
     def numpy(self):
         raise TypeError("device memory cannot be read by the host")
 

@@ -154,6 +154,7 @@ IGNORED = [
      ["--scorer is ignored: only tasks on edges read it",
       "--negatives-per-edge is ignored: only tasks on edges read it"]),
     (["--task", "link", "--fanout", "5", "--hidden", "8", "--scorer", "mlp"], []),
+    (["--prepared-as", "rows"], ["--prepared-as is ignored: no ranks prepare for others (--prepare-ranks)"]),
     (["--momentum", "0.9"], ["--momentum is ignored: only --optimizer sgd reads it"]),
     (["--momentum", "0.9", "--optimizer", "sgd", "--model", "gat", "--heads", "2"], []),
     (["--fanout", "5", "--hidden", "8"], ["--hidden is ignored: one fan-out makes a model of one layer, which has no"]),

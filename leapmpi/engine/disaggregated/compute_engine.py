@@ -33,6 +33,8 @@ class ReceivedMiniBatch(MiniBatch):
 class ComputeEngine(Engine):
     """Trains shares that preparation ranks have sent; `ctx` is that of this rank among those that compute."""
 
+    reads_rows = False
+
     def __init__(self, ctx: RankContext, config: StrategyConfig, shipping: Shipping) -> None:
         super().__init__(ctx, config)
         self.shipping, roles = shipping, shipping.roles

@@ -72,11 +72,22 @@ class PreparationEngine(Engine):
             replace(ctx, communicator=dealt, rank_offsets=share_offsets), config
         )
         self.shares = self.roles.prepared_by(ctx.rank)
+        self._share_offsets = share_offsets
 
     @property
     def prefetch_depth(self) -> int:
         """Two unless another number is given: preparing ahead is what these ranks are for."""
         return 2 if self.config.prefetch == "auto" else int(self.config.prefetch)
+
+    def drawn_for(self, batch: np.ndarray, epoch: int, iteration: int) -> np.ndarray:
+        schedule = self.placement.schedule(batch, epoch, iteration)
+        return np.concatenate([schedule.cell(share, 0) for share in self.shares])
+
+    def share_of(self, roots: np.ndarray) -> np.ndarray:
+        if not self.placement.roots_are_local:
+            return np.full(len(roots), len(self.shares) / self.roles.shares)
+        first, end = self._share_offsets[[self.shares.start, self.shares.stop]]
+        return ((first <= roots) & (roots < end)).astype(np.float64)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """One micro-batch for each share of this rank."""

@@ -23,7 +23,7 @@ def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) 
     counts = np.zeros(access.topology.vertices)
     batches = access.sampler.batches(access.train, access.seed, epoch, access.batch_size, PRESAMPLE)
     for iteration, batch in enumerate(islice(batches, most)):
-        roots = access.schedule(batch, epoch, iteration).rank_roots(access.rank)
+        roots = access.drawn_for(batch, epoch, iteration)
         blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, epoch, iteration), roots, batch)
         counts[blocks[-1].src] += 1
     return counts

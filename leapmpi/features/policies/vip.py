@@ -44,13 +44,8 @@ def applies_to(access: AccessPattern) -> bool:
 def inclusion(access: AccessPattern) -> np.ndarray:
     """The chance that this rank reads each vertex in an iteration: float64[n]."""
     topology = access.topology
-    train = access.train
     roots = np.zeros(topology.vertices)
-    chance = min(1.0, access.batch_size / max(1, len(train)))
-    if access.roots_are_local:
-        roots[train[(train >= access.local.start) & (train < access.local.stop)]] = chance
-    else:
-        roots[train] = chance / (len(access.rank_offsets) - 1)
+    roots[access.train] = access.share * min(1.0, access.batch_size / max(1, len(access.train)))
     return included(topology.indptr, topology.indices, roots, access.sampler.fanouts)
 
 

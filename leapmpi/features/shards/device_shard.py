@@ -95,6 +95,8 @@ class DeviceRows:
     ) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
         scale, dtype = self.shard.scale, self.dtype
+        if len(request.local_ids) == len(request.ids):
+            return self.local(request.local_ids)
         arrived = encoding.decode_tensor(arrived).to(dtype) if encoding else decoded(arrived, scale, dtype)
         rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
 

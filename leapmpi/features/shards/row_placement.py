@@ -6,8 +6,12 @@ the most read rows in memory, staged through two pinned buffers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
+from leapmpi.comm.collectives import all_gather_values
+from leapmpi.comm.world import World
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.mapped_shard import MappedShard
@@ -19,10 +23,11 @@ from leapmpi.system.memory import available_bytes
 DEVICE, PINNED, STAGED = "device", "pinned", "staged"
 
 _ROWS_SHARE, _TOPOLOGY_SHARE = 0.6, 0.5
-"""Shares of the free device memory that rows may take, and, of what is free before them, the topology."""
+"""Shares of the free device memory that rows of a rank may take, and, of what is free before them, the topology; ranks
+that have the same device share alike."""
 
 _HOST_SHARE = 0.5
-"""The share of the host's free memory that rows of one rank may take where they are pinned."""
+"""The share of the host's free memory that rows of its ranks may take where they are pinned."""
 
 
 def free_bytes(device: torch.device) -> float:
@@ -32,9 +37,26 @@ def free_bytes(device: torch.device) -> float:
     return float(available_bytes() or 0)
 
 
-def room_for_topology(device: torch.device) -> float:
+@dataclass(frozen=True)
+class Sharers:
+    """How many ranks of this node have the device of this rank, and how many there are: they share what is free."""
+
+    device: int = 1
+    node: int = 1
+
+
+def sharers(world: World, device: torch.device) -> Sharers:
+    """Those of this rank's `device` and node. Collective."""
+    # Ranks that each see one GPU all call it the first.
+    of_gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    name = f"{device} {getattr(of_gpu, 'uuid', '')}"
+    names = all_gather_values(world.node_comm, name)
+    return Sharers(names.count(name), len(names))
+
+
+def room_for_topology(device: torch.device, shared: Sharers) -> float:
     """Bytes of `device` that the topology may take, before rows are there."""
-    return 0.0 if on_host(device) else free_bytes(device) * _TOPOLOGY_SHARE
+    return 0.0 if on_host(device) else free_bytes(device) * _TOPOLOGY_SHARE / shared.device
 
 
 def choose_placement(nbytes: int, device_free: float, host_free: float, fits_feature_memory: bool) -> str:
@@ -46,7 +68,7 @@ def choose_placement(nbytes: int, device_free: float, host_free: float, fits_fea
     return PINNED if nbytes <= host_free * _HOST_SHARE else STAGED
 
 
-def load_shard(host: HostShard, device: torch.device, placement: str = "") -> HostShard | DeviceShard:
+def load_shard(host: HostShard, device: torch.device, shared: Sharers, placement: str = "") -> HostShard | DeviceShard:
     """The shard in the memory from which `device` reads it best, or in that of `placement`.
 
     Sparse rows stay where they are, as do rows on a host without a GPU. Raises ResourceError where memory cannot be
@@ -55,7 +77,7 @@ def load_shard(host: HostShard, device: torch.device, placement: str = "") -> Ho
     if on_host(device) or isinstance(host, SparseShard):
         return host
     fits = not isinstance(host, MappedShard) or host.capacity == len(host)
-    free = free_bytes(device), float(available_bytes() or 0)
+    free = free_bytes(device) / shared.device, float(available_bytes() or 0) / shared.node
     found = placement or choose_placement(host.nbytes, *free, fits)
     if found == DEVICE:
         return DeviceShard(host, device)

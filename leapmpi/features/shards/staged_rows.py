@@ -75,7 +75,9 @@ class StagedRows(HostRows):
                 else:
                     place_rows(arrived, np.arange(part.start, part.stop), 0, out, np.arange(len(out)), scale)
 
-            self._stage(len(request.local_ids), local, rows, request.local_positions)
+            # Where all rows are local they are in order.
+            whole = len(request.local_ids) == len(request.ids)
+            self._stage(len(request.local_ids), local, rows, None if whole else request.local_positions)
             self._stage(len(arrived), remote, rows, request.remote_positions)
             if cache:
                 held = cache.rows

@@ -7,12 +7,19 @@ in batches of bounded size. These functions run on the CPU too, and the tests co
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from leapmpi.nn.kernels.triton_choice import serves
+
 # torch warns once per process, whatever the use; the warning would show in each user's job.
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+
+_IN_TRITON = torch.float32, torch.float64
+"""Types that Triton's kernel adds up."""
 
 MOST_GATHERED = 1 << 24
 """Largest number of elements gathered at once."""
@@ -24,17 +31,71 @@ def _rows(indptr: Tensor) -> Tensor:
     return rows.repeat_interleave(indptr.diff())
 
 
+def segment_sums(indptr: Tensor, values: Tensor, reduce: str = "sum", initial: float = 0.0) -> Tensor:
+    """float[rows, ...]: the sums, or other reductions, of the values float[edges, ...] of each row, in their order.
+
+    A row without edges gets `initial`, which counts in the reduction of the others.
+    """
+    if len(indptr) == 1 or len(values) == 0:
+        return values.new_full((len(indptr) - 1, *values.shape[1:]), initial)
+    return torch.segment_reduce(values, reduce, offsets=indptr, axis=0, initial=initial)
+
+
+def _sums_in_order(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    """As `weighted_sum` with one head; rows are gathered for at most MOST_GATHERED elements at once."""
+    out, index = z.new_empty(len(indptr) - 1, z.shape[1]), indices.long()
+    width = max(1, MOST_GATHERED // len(indices))
+    for part, sums in zip(z.split(width, 1), out.split(width, 1), strict=True):
+        sums.copy_(segment_sums(indptr, part[index] * weight))
+    return out
+
+
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """One sparse product per head."""
+    """Triton's kernel where it serves; else a sparse product per head.
+
+    On a GPU that adds up in any order, unless --deterministic forbids it.
+    """
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:
         return z.new_zeros(rows, z.shape[1])
+    if (
+        weight.dtype == z.dtype
+        and z.dtype in _IN_TRITON
+        and serves("sums over edges", z.device, partial(_tried, z.device))
+    ):
+        return _triton_sums()(indptr, indices, weight, z)
+    if torch.are_deterministic_algorithms_enabled():
+        each = zip(weight.split(1, 1), z.chunk(heads, dim=1), strict=True)
+        return torch.cat([_sums_in_order(indptr, indices, *one) for one in each], dim=1)
     parts = []
     for h, part in enumerate(z.chunk(heads, dim=1)):
         values = weight[:, h].contiguous()
         matrix = torch.sparse_csr_tensor(indptr, indices.long(), values, size=(rows, len(z)), check_invariants=False)
         parts.append(matrix @ part.contiguous())
     return torch.cat(parts, dim=1) if heads > 1 else parts[0]
+
+
+def _triton_sums() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    # Here and not above: it loads Triton.
+    from leapmpi.nn.kernels.csr_triton import weighted_sum as found
+
+    return found
+
+
+def _tried(device: torch.device) -> bool:
+    """Whether Triton's sums are those of `_sums_in_order`, on rows without edges, with few, and with many."""
+    counts = torch.tensor([0, 1, 3, 700, 0, 65], device=device)
+    indptr = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+    number = torch.arange(int(indptr[-1]), device=device)
+    indices, z = number * 37 % 101, (torch.arange(101 * 70, device=device).view(101, 70) % 13).double()
+    for dtype, heads in ((torch.float32, 1), (torch.float64, 2)):
+        weight, rows = (number % 5).to(dtype).unsqueeze(1).repeat(1, heads), z.to(dtype)
+        # Whole numbers: exact in any order.
+        for index in (indices, indices.int()):
+            found = _triton_sums()(indptr, index, weight, rows)
+            if not torch.equal(found, _sums_in_order(indptr, index, weight[:, :1], rows)):
+                return False
+    return True
 
 
 def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
@@ -93,22 +154,22 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    return torch.segment_reduce(values[edges], "sum", offsets=indptr, axis=0, initial=0)
+    return segment_sums(indptr, values[edges])
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
     row = _rows(indptr)
     score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
-    largest = torch.segment_reduce(score, "max", offsets=indptr, axis=0)
+    largest = segment_sums(indptr, score, "max", -torch.inf)
     share = (score - largest[row]).exp_()
-    return share / torch.segment_reduce(share, "sum", offsets=indptr, axis=0, initial=0)[row]
+    return share / segment_sums(indptr, share)[row]
 
 
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
     row = _rows(indptr)
-    mean = torch.segment_reduce(share * grad, "sum", offsets=indptr, axis=0, initial=0)
+    mean = segment_sums(indptr, share * grad)
     change = share * (grad - mean[row])
     return torch.where(source[indices.long()] + target[row] < 0, change * slope, change)
 

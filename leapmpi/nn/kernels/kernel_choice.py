@@ -41,6 +41,23 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
+def products_in_full() -> Iterator[None]:
+    """While the body runs torch multiplies float32 in float32, and adds up products of bfloat16 in float32.
+
+    On a GPU it may be set, or built, to take fewer bits for both.
+    """
+    matmul = torch.backends.cuda.matmul
+    before = torch.get_float32_matmul_precision(), matmul.allow_bf16_reduced_precision_reduction
+    torch.set_float32_matmul_precision("highest")
+    matmul.allow_bf16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        matmul.allow_bf16_reduced_precision_reduction = before[1]
+
+
+@contextmanager
 def standing_in() -> Iterator[torch.device]:
     """While the body runs the CPU, which is given, stands in for a GPU."""
     before = _stands_in

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from leapmpi.nn.kernels.csr_torch import MOST_GATHERED
+from leapmpi.nn.kernels.csr_torch import MOST_GATHERED, segment_sums
 
 
 def _columns(edges: int, width: int, multiple: int = 1) -> Iterator[slice]:
@@ -24,13 +24,6 @@ def _rows(indptr: Tensor) -> Tensor:
     return torch.arange(len(indptr) - 1, device=indptr.device).repeat_interleave(indptr.diff())
 
 
-def _sums(indptr: Tensor, values: Tensor, reduce: str = "sum", initial: float = 0.0) -> Tensor:
-    """float[rows, width] from values of edges, float[edges, width]."""
-    if len(indptr) == 1:
-        return values.new_zeros(0, values.shape[1])
-    return torch.segment_reduce(values, reduce, offsets=indptr, axis=0, initial=initial)
-
-
 def _scores(z: Tensor, t: Tensor, shift: Tensor | None) -> Tensor:
     return t * z if shift is None else t * z + shift.unsqueeze(1)
 
@@ -41,11 +34,11 @@ def softmax_mean(indptr: Tensor, indices: Tensor, shift: Tensor | None, z: Tenso
     for part in _columns(len(indices), z.shape[1]):
         values = z[:, part][index]
         scores = _scores(values, t, shift)
-        largest = _sums(indptr, scores, "max", -torch.inf)
+        largest = segment_sums(indptr, scores, "max", -torch.inf)
         share = (scores - largest[row]).exp_()
-        total = _sums(indptr, share)
+        total = segment_sums(indptr, share)
         logs[:, part] = largest + total.log()
-        mean[:, part] = torch.where(total > 0, _sums(indptr, share * values) / total, 0)
+        mean[:, part] = torch.where(total > 0, segment_sums(indptr, share * values) / total, 0)
     return logs, mean
 
 
@@ -63,9 +56,9 @@ def softmax_mean_backward(
     out, out_change = torch.zeros_like(z), None if change is None else torch.zeros_like(z)
     for part in _columns(len(indices), z.shape[1]):
         share = (_scores(z[:, part][source], t, shift) - logs[:, part][index]).exp_()
-        out[:, part] = _sums(indptr, share * grad[:, part][index])
+        out[:, part] = segment_sums(indptr, share * grad[:, part][index])
         if change is not None and out_change is not None:
-            out_change[:, part] = _sums(indptr, share * change[:, part][index])
+            out_change[:, part] = segment_sums(indptr, share * change[:, part][index])
     return out, out_change
 
 
@@ -73,7 +66,7 @@ def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, ga
     row, index, out = _rows(indptr), indices.long(), torch.zeros_like(gamma)
     for part in _columns(len(indices), z.shape[1]):
         message = (gamma[:, part][row] * z[:, part][index] + beta[:, part][row]).relu_()
-        out[:, part] = _sums(indptr, message * weight.unsqueeze(1))
+        out[:, part] = segment_sums(indptr, message * weight.unsqueeze(1))
     return out
 
 
@@ -86,7 +79,7 @@ def modulated_sum_backward(
         values = z[:, part][index]
         passes = gamma[:, part][row] * values + beta[:, part][row] > 0
         each = weight.unsqueeze(1) * grad[:, part][row] * passes
-        grad_gamma[:, part], grad_beta[:, part] = _sums(indptr, each * values), _sums(indptr, each)
+        grad_gamma[:, part], grad_beta[:, part] = segment_sums(indptr, each * values), segment_sums(indptr, each)
     return grad_gamma, grad_beta
 
 
@@ -97,7 +90,7 @@ def modulated_sum_sources(
     for part in _columns(len(indices), z.shape[1]):
         factor = gamma[:, part][index]
         passes = factor * z[:, part][source] + beta[:, part][index] > 0
-        out[:, part] = _sums(indptr, weight.unsqueeze(1) * grad[:, part][index] * factor * passes)
+        out[:, part] = segment_sums(indptr, weight.unsqueeze(1) * grad[:, part][index] * factor * passes)
     return out
 
 
@@ -131,7 +124,7 @@ def pair_scores_backward(
         values = rows[:, part][row] + others[:, part][index]
         each = grad[edges][:, own].repeat_interleave(width, dim=1)
         change = each * attend[own].reshape(-1)
-        out[:, part] = _sums(indptr, torch.where(values > 0, change, slope * change))
+        out[:, part] = segment_sums(indptr, torch.where(values > 0, change, slope * change))
         if with_attend:
             shares[part] = (each * torch.nn.functional.leaky_relu(values, slope)).sum(0)
     return out, shares.view(attend.shape) if with_attend else None

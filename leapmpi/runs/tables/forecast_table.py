@@ -23,11 +23,16 @@ def table(outcome: dict[str, Any]) -> str:
         for each in outcome["topology"]
     ]
     tables += [
-        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: features {size_text(max(each['resident']))} resident and "
+        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}{_preparing(each['preparing'])}: "
+        f"features {size_text(max(each['resident']))} resident and "
         f"{size_text(max(each['mapped']))} mapped from files, at most a rank"
         for each in outcome["feature_memory"]
     ]
     return "\n\n".join(tables)
+
+
+def _preparing(ranks: int) -> str:
+    return f", {ranks} of which prepare{'s' * (ranks == 1)}" if ranks else ""
 
 
 def _of_roles(roles: list[dict[str, Any]]) -> list[str]:

@@ -18,6 +18,7 @@ from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
+from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
@@ -87,6 +88,8 @@ def load_by_role(
     prepares = roles.prepares(world.rank)
     part = None
     if prepares:
+        # Its work is the host's, whatever the others compute on.
+        stand_in(False)
         held_whole = config.replaced({"run.topology": "node"})
         cpu = torch.device("cpu")
         part = world.on_all(lambda: load(held_whole, dataset, role, cpu, phases, rates))
@@ -136,6 +139,7 @@ def _without_data(
     """What a compute rank holds: the model, and no vertex. Local."""
     torch.set_num_threads(role.threads)
     set_threads(role.threads)
+    autocast(config.train.autocast)
     communicator = Communicator(role.comm, ahead=role.ahead_comms)
     dtype, nobody = getattr(torch, config.train.dtype), np.zeros(role.size + 1, np.int64)
     model, task = model_of(config, dataset).to(device), task_of(config, dataset)

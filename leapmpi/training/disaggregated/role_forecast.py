@@ -82,7 +82,8 @@ def _forecast(
     label: str, config: Config, dataset: Dataset, topology: Topology, roles: Roles, byte: float
 ) -> RoleForecast:
     # One rank that has all rows stands for every rank: nothing is sent, and everything else is the same.
-    (ctx,) = virtual_ranks(config, dataset, topology, 1)
+    whole = config.replaced({"strategy.feature_memory": ""})
+    (ctx,) = virtual_ranks(whole, dataset, topology, 1)
     nobody = cast("Communicator", VirtualRank(0, 1))
     shipping = Shipping(nobody, roles, dataset.feature_dim, ctx.features.dtype)
     prepares = PreparationEngine(ctx, config.strategy, shipping, rank_offsets(dataset.offsets, roles.shares))

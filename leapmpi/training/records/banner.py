@@ -18,6 +18,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
@@ -85,7 +86,7 @@ def _roles(trainer: Trainer) -> list[str]:
     if not isinstance(loaded, LoadedByRole):
         return []
     roles, asked = loaded.roles, trainer.config.strategy.prepared_as
-    offers = trainer.ctx.model.layers[0].offers_sums and asked != "rows"
+    offers = sums_suffice(trainer.ctx.model) and asked != "rows"
     only = "sums" in (asked, trainer.engine.mode_name)
     sent = "sums" if offers and only else "sums, or rows where they are multiplied first" if offers else "rows"
     shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
@@ -285,6 +286,10 @@ def ignored(trainer: Trainer) -> list[str]:
         why["train.loss"] = "only a regression reads it"
     if not config.strategy.cache and not config.strategy.feature_memory:
         why["strategy.cache_policy"] = "there is no --cache"
+    if not isinstance(trainer.loaded, LoadedByRole):
+        why["strategy.prepared_as"] = "no ranks prepare for others (--prepare-ranks)"
+    elif config.strategy.prepared_as == "sums" and not sums_suffice(trainer.ctx.model):
+        why["strategy.prepared_as"] = f"the first layer of {config.model.name} reads rows"
     if not config.strategy.tune and not 1 < steps < trainer.world.size:
         why["strategy.merge"] = "no time steps are merged"
     if not config.strategy.tune and steps == 1:

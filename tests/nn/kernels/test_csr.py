@@ -56,6 +56,24 @@ def test_products_do_not_depend_on_how_many_rows_are_gathered_at_once(monkeypatc
 
 
 @pytest.mark.parametrize(("counts", "sources"), CASES.values(), ids=CASES)
+def test_sums_in_a_fixed_order_are_those_of_the_host(counts, sources, monkeypatch):
+    # cuSPARSE, which torch takes for sparse products, adds up in any order.
+    monkeypatch.setattr(torch, "sparse_csr_tensor", None)
+    monkeypatch.setattr(csr_torch, "MOST_GATHERED", 100)
+    indptr, indices = edge_list(counts, sources)
+    generator = torch.Generator().manual_seed(1)
+    z = torch.randn(sources, 6, dtype=torch.float64, generator=generator)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for heads in (1, 3):
+            weight = torch.randn(len(indices), heads, dtype=torch.float64, generator=generator)
+            found, expected = (each.weighted_sum(indptr, indices, weight, z) for each in (csr_torch, csr))
+            torch.testing.assert_close(found, expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(("counts", "sources"), CASES.values(), ids=CASES)
 def test_both_implementations_spread_values_and_add_rows_alike(counts, sources):
     indptr, indices = edge_list(counts, sources)
     values, positions = torch.rand(len(counts)), torch.arange(len(indices)) % max(1, len(counts))

@@ -1,0 +1,46 @@
+"""Whether kernels written in Triton serve a device: where its package can be imported, and they give what torch gives.
+
+It comes with a torch for CUDA. With TRITON_INTERPRET=1 its interpreter runs kernels on the CPU, for tests.
+LEAPMPI_TRITON=off keeps to torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+
+log = logging.getLogger("leapmpi")
+
+_proven: dict[tuple[str, torch.device], bool] = {}
+"""By kernel and device, whether its trial went well."""
+
+
+def offered(device: torch.device) -> bool:
+    """Whether Triton can be tried on `device`."""
+    if os.environ.get("LEAPMPI_TRITON", "") == "off":
+        return False
+    runs_there = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return runs_there and find_spec("triton") is not None
+
+
+def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool:
+    """Whether the kernel of that name serves `device`: whether its `trial`, made once, finds what torch finds.
+
+    A kernel that cannot be compiled, or differs, is left aside with a warning.
+    """
+    if not offered(device):
+        return False
+    key = kernel, device
+    if key not in _proven:
+        why = ""
+        try:
+            _proven[key] = trial()
+        except Exception as error:  # whatever a compiler, a driver or a missing tool may raise
+            _proven[key], why = False, f" ({type(error).__name__})"
+        if not _proven[key]:
+            log.warning("warning: Triton's %s differ from torch's or do not run%s; torch serves", kernel, why)
+    return _proven[key]

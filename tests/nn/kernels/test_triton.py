@@ -1,0 +1,58 @@
+"""Kernels in Triton, run by its interpreter on the CPU: what torch gives, and torch where they cannot serve."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from leapmpi.nn.kernels import triton_choice
+from leapmpi.runs.run import load_run
+from tests.support.launch import PROJECT
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def nothing_proven(monkeypatch):
+    monkeypatch.setattr(triton_choice, "_proven", {})
+
+
+@pytest.mark.parametrize("trial", [lambda: False, lambda: 1 / 0])
+def test_a_kernel_that_differs_or_does_not_run_is_left_aside(trial, nothing_proven, monkeypatch, caplog):
+    monkeypatch.setattr(triton_choice, "offered", lambda device: True)
+    monkeypatch.setattr(logging.getLogger("leapmpi"), "propagate", True)
+    assert not triton_choice.serves("sums", CPU, trial)
+    assert not triton_choice.serves("sums", CPU, lambda: True), "it is tried once"
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("warning: Triton's sums differ from torch's or do not run")
+    assert triton_choice.serves("draws", CPU, lambda: True)
+
+
+def test_it_can_be_turned_off_and_serves_no_host(monkeypatch):
+    monkeypatch.setenv("LEAPMPI_TRITON", "off")
+    assert not triton_choice.offered(torch.device("cuda"))
+    monkeypatch.delenv("LEAPMPI_TRITON")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert not triton_choice.offered(CPU)
+
+
+def test_training_with_them_takes_the_same_steps(small_data, tmp_path):
+    pytest.importorskip("triton", reason="Triton is not installed (pip install triton)")
+    digests, options = (
+        [],
+        ["--epochs", "1", "--batch-size", "60", "--hidden", "8", "--fanout", "4,3", "--deterministic"],
+    )
+    for name, program in (("torch", "leapmpi"), ("triton", "tests.support.triton_trial")):
+        run = tmp_path / name
+        command = [sys.executable, "-m", program, "train", str(small_data), "--run", str(run), "--device", "stand-in"]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        job = subprocess.run([*command, *options], capture_output=True, text=True, cwd=PROJECT, env=env)
+        assert job.returncode == 0, job.stdout + job.stderr
+        digests.append(load_run(run).summary["parameters_digest"])
+    served = json.loads(job.stdout.splitlines()[-1])
+    assert min(served["node_wise"], served["weighted_sum"]) > 10
+    assert digests[0] == digests[1], "both add up in the order of edges"
