@@ -6,11 +6,14 @@ waited before goes on. Only one of the two runs at a time, on one thread, so tha
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from greenlet import getcurrent, greenlet
 
 from leapmpi.comm.polling import Backoff, waits
+from leapmpi.errors import Interrupted
 from leapmpi.system import channels
 from leapmpi.system.worker_threads import leave_all
 
@@ -18,11 +21,15 @@ from leapmpi.system.worker_threads import leave_all
 class InterleavedWork:
     """`body`, in the channel AHEAD, done piece by piece from now on where its thread waits, until it has ended.
 
-    There is one at a time.
+    Each piece is done in the context that `piece` makes: modes that belong to the thread are those of whoever waits.
+    There is one work at a time.
     """
 
-    def __init__(self, body: Callable[[], None]) -> None:
-        self._body = body
+    def __init__(
+        self, body: Callable[[], None], piece: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        self._body, self._piece = body, piece
+        self._thread = threading.get_ident()
         self._error: BaseException | None = None
         self._channel = channels.AHEAD
         self._stack = greenlet(self._run)
@@ -39,14 +46,17 @@ class InterleavedWork:
             return False
         moves = waits.moves
         outer = channels.enter(self._channel)
+        waits.interleaved = True
         try:
-            self._stack.switch()
+            with self._piece():
+                self._stack.switch()
         finally:
+            waits.interleaved = False
             self._channel = channels.enter(outer)
         if self.ended:
             _Turns.work = None
-            # What ends the process does not wait until somebody asks for the work.
-            if self._error is not None and not isinstance(self._error, Exception):
+            # What a signal asks for does not wait until somebody asks for the work.
+            if isinstance(self._error, Interrupted) or not isinstance(self._error, Exception | None):
                 raise self._error
         return self.ended or waits.moves != moves
 
@@ -65,6 +75,7 @@ class InterleavedWork:
         """Never go on: what the body holds is kept as long as the process, since messages may still be under way."""
         if not self.ended:
             leave_all()
+            waits.forget(channels.AHEAD)
             _abandoned.append(self)
         if _Turns.work is self:
             _Turns.work = None
@@ -74,6 +85,11 @@ class InterleavedWork:
             self._body()
         except BaseException as error:
             self._error = error
+
+    @property
+    def is_of_this_thread(self) -> bool:
+        """Whether the caller's thread began it."""
+        return self._thread == threading.get_ident()
 
     @property
     def is_running(self) -> bool:
@@ -96,7 +112,7 @@ def take_turns() -> bool:
     Returns whether there is reason to look for news at once.
     """
     work = _Turns.work
-    if work is None:
+    if work is None or not work.is_of_this_thread:
         return False
     if work.is_running:
         parent = work._stack.parent

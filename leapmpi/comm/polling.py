@@ -32,6 +32,8 @@ class Waits:
         self.moves = 0
         self.for_work = False
         """Whether training is waiting for work that is done ahead."""
+        self.interleaved = False
+        """Whether the thread that trains does work ahead within a wait of training."""
         self._begun = [0 for _ in channels.CHANNELS]
         self._within = [False for _ in channels.CHANNELS]
 
@@ -44,7 +46,13 @@ class Waits:
     def waiting(self) -> bool:
         """Whether this rank cannot go on without other ranks."""
         training, *others = self._within
+        if self.interleaved:
+            return any(others)
         return training or (self.for_work and any(others))
+
+    def forget(self, channel: int) -> None:
+        """A wait of `channel` is given up."""
+        self._within[channel] = False
 
     def __enter__(self) -> None:
         self._begun[channels.current()] += 1

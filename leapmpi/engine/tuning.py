@@ -162,16 +162,20 @@ def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
     found = [Needs(*each) for each in engine.ctx.communicator.all_gather_objects(list(astuple(facts)))]
     why, room = too_much("an iteration", found, math.inf)
     if why:
-        raise TooLarge(f"{why}; lower --batch-size or --fanout", room)
+        raise TooLarge(f"{why}; {_none_ahead(engine)}lower --batch-size or --fanout", room)
+
+
+def _none_ahead(engine: Engine) -> str:
+    """The advice to prepare nothing ahead, where something is."""
+    return "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
 
 
 def _too_large(engine: Engine, least: Candidate) -> TooLarge:
     """The error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
     steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
-    ahead = "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
     return TooLarge(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
-        f"{engine.config.memory_limit}; {ahead}lower --batch-size or --fanout, or raise the limit",
+        f"{engine.config.memory_limit}; {_none_ahead(engine)}lower --batch-size or --fanout, or raise the limit",
         parse_size(engine.config.memory_limit, "--memory-limit"),
     )
 

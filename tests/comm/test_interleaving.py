@@ -1,9 +1,12 @@
 """Work that is done where its thread waits: piece by piece, with its own channel, errors and end."""
 
 import pytest
+import torch
 
 from leapmpi.comm.flow_control import UnderWay
 from leapmpi.comm.interleaving import InterleavedWork, take_turns
+from leapmpi.comm.polling import waits
+from leapmpi.errors import Interrupted
 from leapmpi.system import channels
 
 
@@ -54,14 +57,44 @@ def test_an_error_is_raised_when_the_work_is_asked_for():
         work.finish(lambda seconds: None)
 
 
-def test_what_ends_the_process_is_raised_at_once():
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, lambda: Interrupted("a second SIGTERM")])
+def test_what_a_signal_raises_is_raised_at_once(signal):
     def body():
-        raise KeyboardInterrupt
+        raise signal()
 
     InterleavedWork(body)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises((KeyboardInterrupt, Interrupted)):
         UnderWay(Messages("step", 3, [])).wait()
     assert channels.current() == channels.FOREGROUND
+
+
+def test_pieces_are_done_in_their_context_wherever_the_wait_is():
+    found = []
+
+    def body():
+        found.append(torch.is_grad_enabled())
+        UnderWay(Messages("ahead", 3, [])).wait()
+        found.append(torch.is_grad_enabled())
+
+    work = InterleavedWork(body, torch.enable_grad)
+    with torch.no_grad():
+        UnderWay(Messages("step", 6, [])).wait()
+        assert not torch.is_grad_enabled()
+    assert work.ended
+    assert found == [True, True]
+
+
+def test_a_rank_that_works_ahead_within_a_wait_is_not_waiting():
+    found = []
+
+    def body():
+        found.append(waits.waiting)
+        UnderWay(Messages("ahead", 2, [])).wait()
+
+    InterleavedWork(body)
+    UnderWay(Messages("step", 5, [])).wait()
+    assert found == [False]
+    assert not waits.waiting
 
 
 def test_work_that_is_abandoned_never_goes_on():

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
+
 from leapmpi.comm.interleaving import InterleavedWork
 from leapmpi.comm.polling import waits
 from leapmpi.engine.ahead.prefetch_task import Counts, PrefetchTask, requested
@@ -26,7 +28,8 @@ class _Preparation:
 
     def __init__(self, engine: Engine, task: PrefetchTask) -> None:
         self._engine, self._task = engine, task
-        self.work = InterleavedWork(self._prepare)
+        # Training may wait in a backward pass, where nothing else learns; what is planned must not depend on that.
+        self.work = InterleavedWork(self._prepare, torch.enable_grad)
 
     def _prepare(self) -> None:
         minibatch = requested(self._engine, self._task)

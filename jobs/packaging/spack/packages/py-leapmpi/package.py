@@ -20,6 +20,7 @@ class PyLeapmpi(PythonPackage):
 
     depends_on("python@3.11:", type=("build", "run"))
     depends_on("py-setuptools", type="build")
+    depends_on("py-greenlet@3.0:", type=("build", "run"))
     depends_on("py-h5py@3.10:", type=("build", "run"))
     depends_on("py-mpi4py@4.0:", type=("build", "run"))
     depends_on("py-numba@0.59:", type=("build", "run"))
