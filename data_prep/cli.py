@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from leapmpi.config.parser import dispatch
 from leapmpi.errors import LeapmpiError
+from leapmpi.system.allocator import leave_garbage
 from leapmpi.system.process_limits import PREPARATION, check_limits, memory_limits, too_little
 
 PROGRAM = "leapmpi-prep"
@@ -30,9 +31,20 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point of the console script; returns the exit code."""
+    """The entry point of the console script; returns the exit code.
+
+    Without `argv` it is the program: the process ends with it.
+    """
+    if argv is not None:
+        return _run(argv)
+    code = _run(sys.argv[1:])
+    leave_garbage()
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
-        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv, _check_limits)
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, argv, _check_limits)
         sys.stdout.flush()
         return code
     except LeapmpiError as error:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from leapmpi.cli import commands
 from leapmpi.config.parser import dispatch
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
+from leapmpi.system.allocator import leave_garbage
 from leapmpi.system.process_limits import TRAINING, check_limits, too_little
 
 PROGRAM = "leapmpi"
@@ -30,9 +31,20 @@ _REPEAT_DELAY = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `leapmpi` and return the exit code. An error of the user is one line on standard error."""
+    """Run `leapmpi` and return the exit code. An error of the user is one line on standard error.
+
+    Without `argv` it is the program: the process ends with it.
+    """
+    if argv is not None:
+        return _run(argv)
+    code = _run(sys.argv[1:])
+    leave_garbage()
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
-        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv, _check_limits)
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, argv, _check_limits)
         sys.stdout.flush()
         return code
     except LeapmpiError as error:

@@ -79,3 +79,9 @@ def take_back_lasting_objects() -> None:
     if _set_aside or _imports_set_aside:
         gc.unfreeze()
     _set_aside = _imports_set_aside = False
+
+
+def leave_garbage() -> None:
+    """Collect no garbage any more: at the end of a process, which is near, Python would walk through all objects."""
+    gc.disable()
+    gc.freeze()

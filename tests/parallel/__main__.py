@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
+from leapmpi.system.allocator import leave_garbage
+
 CASE_TIMEOUT = 60
 COMPILING_TIMEOUT = 240
 
@@ -47,6 +49,7 @@ def main(arguments: list[str]) -> int:
     if code:
         sys.stdout.flush()
         MPI.COMM_WORLD.Abort(int(code))
+    leave_garbage()
     return int(code)
 
 

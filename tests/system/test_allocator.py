@@ -112,3 +112,17 @@ def test_collection_goes_on_after_an_import_even_if_it_fails():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("program", ["leapmpi", "leapmpi-prep"])
+def test_a_program_leaves_its_garbage_to_the_end_of_the_process(program):
+    """What is called with arguments, as from Python, does not: its process goes on."""
+    script = (
+        "import gc, sys; from {module} import main; main(['--version']); "
+        "print(gc.isenabled(), gc.get_freeze_count() > 0); "
+        "sys.argv[1:] = ['--version']; main(); print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    )
+    module = {"leapmpi": "leapmpi.cli.main", "leapmpi-prep": "data_prep.cli"}[program]
+    found = subprocess.run([sys.executable, "-c", script.format(module=module)], capture_output=True, text=True)
+    answers = [line for line in found.stdout.splitlines() if line.startswith(("True", "False"))]
+    assert answers == ["True False", "False True"], found
