@@ -235,7 +235,7 @@ def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
     assert engine.trained == list(range(len(JOBS)))
 
 
-def test_interleaved_work_goes_on_where_the_step_waits_and_is_complete_in_a_pause(world):
+def test_interleaved_work_is_begun_in_no_call_but_a_wait_and_is_complete_in_a_pause(world):
     planned = []
     engine = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None, True)
     with prefetcher(engine, JOBS, 1) as ahead:
@@ -248,10 +248,9 @@ def test_interleaved_work_goes_on_where_the_step_waits_and_is_complete_in_a_paus
                 wait_for(world.comm.Ibarrier)
     assert engine.trained == list(range(len(JOBS)))
     assert not names_of_threads()
-    # On several ranks the step waits for others, and the work ahead uses that time: some of it is hidden.
+    # How much of it a step hides depends on how long it waits (tests/comm/test_interleaving.py).
     spent, hidden = engine.phases.take_ahead()
     assert 0 <= hidden <= sum(spent.values())
-    assert world.size == 1 or hidden > 0
 
 
 @pytest.mark.parametrize(("depth", "interleaves"), WAYS[1:])
