@@ -10,9 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from leapmpi.config.parser import dispatch
+from leapmpi.config.parser import as_program, dispatch
 from leapmpi.errors import LeapmpiError
-from leapmpi.system.allocator import leave_garbage
 from leapmpi.system.process_limits import PREPARATION, check_limits, memory_limits, too_little
 
 PROGRAM = "leapmpi-prep"
@@ -35,11 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Without `argv` it is the program: the process ends with it.
     """
-    if argv is not None:
-        return _run(argv)
-    code = _run(sys.argv[1:])
-    leave_garbage()
-    return code
+    return as_program(_run, argv)
 
 
 def _run(argv: Sequence[str]) -> int:

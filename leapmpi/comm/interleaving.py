@@ -7,6 +7,7 @@ waited before goes on. Only one of the two runs at a time, on one thread, so tha
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -60,14 +61,14 @@ class InterleavedWork:
                 raise self._error
         return self.ended or waits.moves != moves
 
-    def finish(self, sleep: Callable[[float], None]) -> None:
-        """Go on until the body has ended, with naps by `sleep` (seconds). Raises what the body raised."""
+    def finish(self) -> None:
+        """Go on until the body has ended, asleep while it does not come further. Raises what the body raised."""
         backoff = Backoff()
         while not self.ended:
             happened = self.go_on()
             backoff.note(happened)
             if not happened:
-                sleep(backoff.nap())
+                time.sleep(backoff.nap())
         if self._error is not None:
             raise self._error
 

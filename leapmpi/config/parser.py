@@ -10,6 +10,7 @@ import argparse
 import difflib
 import importlib
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 
 from leapmpi.config.other_names import about_other_name
 from leapmpi.errors import ConfigError, nearest
+from leapmpi.system.allocator import leave_garbage
 from leapmpi.version import VERSION
 
 
@@ -127,6 +129,15 @@ def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
     parser = CommandParser(prog=f"{program} {name}", description=module.HELP)
     module.add_arguments(parser)
     return parser
+
+
+def as_program(run: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+    """What `run` returns of `argv`; where that is None, of the arguments of this process, which ends then."""
+    if argv is not None:
+        return run(argv)
+    code = run(sys.argv[1:])
+    leave_garbage()
+    return code
 
 
 def dispatch(

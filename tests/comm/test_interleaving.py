@@ -54,7 +54,7 @@ def test_an_error_is_raised_when_the_work_is_asked_for():
     UnderWay(Messages("step", 3, [])).wait()
     assert work.ended
     with pytest.raises(OSError, match="on fire"):
-        work.finish(lambda seconds: None)
+        work.finish()
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, lambda: Interrupted("a second SIGTERM")])

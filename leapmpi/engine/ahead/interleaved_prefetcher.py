@@ -7,7 +7,6 @@ the other ways: a rank prepares the next mini-batch in the channel AHEAD, whenev
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -87,7 +86,7 @@ class InterleavedPrefetcher:
         with self.ctx.phases("wait"):
             waits.for_work = True
             try:
-                self._next.work.finish(time.sleep)
+                self._next.work.finish()
             except Exception:
                 self.ctx.phases.adopt_ahead()
                 raise
