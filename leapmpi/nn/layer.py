@@ -342,7 +342,10 @@ class Layer(nn.Module):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        rows = self.prefix(x, block.original_if(self.dropout > 0), key)
+        return self.from_rows(block, self.prefix(x, block.original_if(self.dropout > 0), key), x, key)
+
+    def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
+        """What `forward` gives, from the rows after prefix and before, float[n_src, in] each."""
         own = self.self_part(rows[: block.n_dst])
         if self.own_width:
             neighbours = self.join(block, self.project_source(rows), self.project_own(rows[: block.n_dst]), key)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -143,8 +144,13 @@ class BatchNormalise(nn.Module):
 
 
 def batch_norms(model: nn.Module) -> dict[str, BatchNormalise]:
-    """The batch normalisations of `model` by name, in the order of its modules."""
-    return {name: each for name, each in model.named_modules() if isinstance(each, BatchNormalise)}
+    """The batch normalisations of `model` by name, in the order of its modules, which are looked for once."""
+    if model not in _found:
+        _found[model] = {name: each for name, each in model.named_modules() if isinstance(each, BatchNormalise)}
+    return _found[model]
+
+
+_found: WeakKeyDictionary[nn.Module, dict[str, BatchNormalise]] = WeakKeyDictionary()
 
 
 @contextmanager

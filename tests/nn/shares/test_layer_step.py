@@ -1,0 +1,80 @@
+"""A layer as one step of autograd, in the light of its parts: the same bits."""
+
+import pytest
+import torch
+
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.models import gcn, sage
+from leapmpi.nn.shares.sum_layer import SumLayer
+from leapmpi.nn.tensors import BlockTensors, Edges
+
+WIDTH = 20
+
+
+def layer_of(name, model_config, dtype, last):
+    torch.manual_seed(3)
+    model = {"sage": sage, "gcn": gcn}[name].build(model_config(name, hidden=24), 3, WIDTH, 6)
+    layer = model.layers[2 if last else 1].to(dtype)
+    for parameter in layer.parameters():
+        parameter.data = torch.randn_like(parameter)
+    return layer
+
+
+def block():
+    """Five destinations, one without edges; 30 sources, of which some are read by no edge and one by two."""
+    counts = torch.tensor([3, 0, 5, 1, 7])
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    indices = torch.randint(25, (16,)).int()
+    indices[0] = indices[-1]
+    return BlockTensors(1, 5, Edges(indptr, indices, 30), torch.arange(30), torch.randint(1, 9, (30,)), None)
+
+
+def learned(layer, block, rows, gradient):
+    """The output, and the gradients of the rows and of all weights."""
+    rows = rows.clone().requires_grad_()
+    layer.zero_grad()
+    out = layer(block, rows)
+    (out * gradient).sum().backward()
+    return [out.detach(), rows.grad, *(each.grad for each in layer.parameters())]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("first", [False, True], ids=["summed first", "projected first"])
+@pytest.mark.parametrize("last", [False, True], ids=["hidden", "last"])
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+def test_one_step_gives_the_bits_of_the_parts(name, last, first, dtype, model_config, monkeypatch):
+    layer = layer_of(name, model_config, dtype, last)
+    monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: first)
+    edges, rows = block(), torch.randn(30, layer.in_dim, dtype=dtype)
+    gradient = torch.randn(5, layer.out_dim, dtype=dtype)
+    found = learned(layer, edges, rows, gradient)
+
+    monkeypatch.setattr(SumLayer, "from_rows", Layer.from_rows)
+    for ours, parts in zip(found, learned(layer, edges, rows, gradient), strict=True):
+        assert torch.equal(ours, parts)
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+def test_gradients_are_those_of_finite_differences(name, model_config):
+    layer = layer_of(name, model_config, torch.float64, False)
+    edges, rows = block(), torch.randn(30, layer.in_dim, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: layer(edges, x), (rows,))
+
+
+def test_rows_that_learn_nothing_get_no_gradient(model_config):
+    layer = layer_of("sage", model_config, torch.float32, False)
+    rows = torch.randn(30, layer.in_dim)
+    layer(block(), rows).sum().backward()
+    assert rows.grad is None
+    assert all(each.grad is not None for each in layer.parameters())
+
+
+def test_a_layer_whose_parts_were_changed_is_made_of_its_parts(model_config):
+    class Negative(sage.SAGELayer):
+        def activation(self, h):
+            return -h.relu()
+
+    layer = Negative(model_config("sage"), 2, 24, 6, False)
+    for parameter in layer.parameters():
+        parameter.data = torch.ones_like(parameter)
+    assert (layer(block(), torch.ones(30, 24)) < 0).all()
