@@ -19,7 +19,7 @@ from leapmpi.nn.kernels.gemm import product_step
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
-from leapmpi.nn.shares.layer_step import layer_step
+from leapmpi.nn.shares.autograd_step import autograd_step
 from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
 from leapmpi.nn.tensors import BlockTensors, PartialBlock, operations
 
@@ -53,12 +53,12 @@ class SumLayer(Layer):
         # As one step of autograd, where the parts are those of this class, and no other model reads the sums.
         as_here = type(self).finish is Layer.finish and type(self).activation is Layer.activation
         whole = as_here and self.offers_sums and self.residual is None and block.sums is None
-        if not whole or not isinstance(rows, Tensor):
+        found = self.edge_sums(block, rows.dtype) if whole else None
+        if found is None or not isinstance(rows, Tensor):
             return super().from_rows(block, rows, x, key)
-        edges, weight = self.edge_sums(block, rows.dtype)
         own = None if self.own_projection is None else self.own_projection.weight
         first = self.projects_first(block, rows)
-        return layer_step(rows, self.neighbour.weight, own, self.bias, edges, weight, first, not self.last)
+        return autograd_step(rows, self.neighbour.weight, own, self.bias, *found, first, not self.last)
 
     def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
         """The weights of the sums of which a share consists. Local."""

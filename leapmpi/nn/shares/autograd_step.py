@@ -14,7 +14,7 @@ from leapmpi.nn.kernels.gemm import sum_of_outer, times_transposed
 from leapmpi.nn.tensors import Edges, operations
 
 
-def layer_step(
+def autograd_step(
     rows: Tensor,
     neighbour: Tensor,
     own: Tensor | None,
@@ -30,10 +30,10 @@ def layer_step(
     None; `bias` float[out]; `weight` float[edges]. The activation is the rectifier, or none. With `projects_first` rows
     are multiplied before they are summed. Differentiable in rows, weights of the layer, and bias.
     """
-    return _LayerStep.apply(rows, neighbour, own, bias, edges, weight.unsqueeze(1), projects_first, activates)
+    return _AutogradStep.apply(rows, neighbour, own, bias, edges, weight.unsqueeze(1), projects_first, activates)
 
 
-class _LayerStep(Function):
+class _AutogradStep(Function):
     @staticmethod
     def forward(ctx, rows, neighbour, own, bias, edges, weight, projects_first, activates) -> Tensor:
         sums = operations(rows.device).weighted_sum
