@@ -19,6 +19,7 @@ from leapmpi.comm.byte_counters import ByteCounters, Counters, PartCounters
 from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_json
 from leapmpi.comm.flow_control import Message, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.comm.packets import Packets
 from leapmpi.comm.staging import StagingBuffers
 from leapmpi.comm.transport import CommunicationError, Transport
 from leapmpi.system import channels
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _LEAST_ROOM, _MOST_ROOM = 1 << 10, 1 << 17
 """Numbers (int64) for which the first message of a broadcast has room."""
+
+_FEW = 16
+"""Up to so many ranks, each sends a message to every other one, whatever it holds."""
 
 
 class Communicator(Transport):
@@ -53,6 +57,7 @@ class Communicator(Transport):
         self._byte_counters: tuple[Counters, ...] = self._own_counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
+        self._packets = [Packets(self) for _ in channels.CHANNELS]
         self._broadcast_lengths: dict[tuple[int, str], int] = {}
         """By channel and kind, the length of the last array that was broadcast; all ranks know the same."""
 
@@ -123,12 +128,12 @@ class Communicator(Transport):
 
         return result
 
-    def broadcast(self, array: np.ndarray | None, kind: str) -> np.ndarray:
+    def broadcast(self, array: np.ndarray | None, kind: str, counted: bool = True) -> np.ndarray:
         """Rank 0's one-dimensional int64 array on every rank; others pass None. Collective.
 
         The first packet carries the length, and has room for an array as long as the one before of its kind and
-        channel, up to 1 MiB: arrays of equal lengths take one message each. Raises ValueError for another kind of
-        array.
+        channel, up to 1 MiB: arrays of equal lengths take one message each. Unless `counted` here, bytes are counted
+        by the caller. Raises ValueError for another kind of array.
         """
         # Rank 0 fills the first packet: the length and as many numbers as fit.
         channel = channels.current()
@@ -154,7 +159,7 @@ class Communicator(Transport):
         for part in mpi_buffers.parts(len(rest)):
             self._call(partial(self.comm.Ibcast, rest[part], root=0))
         self._broadcast_lengths[channel, kind] = result.size
-        if self.rank == 0:
+        if self.rank == 0 and counted:
             self.byte_counters.add_to_each(kind, result.nbytes)
         return result
 
@@ -230,10 +235,19 @@ class Communicator(Transport):
 
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
-        # Counts first, so that all know how much arrives.
-        theirs = self.exchange_counts(counts)
-        received = ranges.empty(int(theirs.sum()))
-        self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
+        encoded = ranges.encode(ids, counts)
+        if self.size > _FEW:
+            # Counts first, so that all know how much arrives, and nobody is sent nothing.
+            theirs = self.exchange_counts(counts)
+            received = ranges.empty(int(theirs.sum()))
+            self.exchange(encoded, counts, received, theirs, "ids")
+        else:
+            width, code = encoded.itemsize, mpi_buffers.type_code(encoded)
+            packets = self._packets[channels.current()]
+            arrived, sizes = packets.exchange(mpi_buffers.as_bytes(encoded, "ids"), counts * width, code)
+            received, theirs = arrived.view(encoded.dtype), sizes // width
+            self.byte_counters.add_to_each("control", counts.itemsize)
+            self.byte_counters.add_to_ranks("ids", len(ids) * width - int(counts[self.rank]) * width, counts * width)
         return ranges.decode(received, self.rank), theirs
 
     def ring_hop(self, state: Array, kinds: Sequence[tuple[str, int]], distance: int = 1) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from leapmpi.system import channels
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+Result = TypeVar("Result")
 
 
 class CommunicationError(RuntimeError):
@@ -74,6 +76,11 @@ class Transport:
             found.append(Message(partial(start, [into[part], byte], origin, tag), size, check))
         return found
 
+    def _receive(self, into: np.ndarray, origin: int, check: Callable[[MPI.Status], None]) -> Message:
+        """The receive of one message of at most len(into) bytes; `check` raises for a wrong one."""
+        start = partial(self.comm.Irecv, [into, self._mpi.BYTE], origin, self._mpi.ANY_TAG)
+        return Message(start, len(into), check)
+
     def _check_arrival(self, origin: int, code: int, size: int, status: MPI.Status) -> None:
         """Raise CommunicationError when what came has another type or size than expected."""
         tag = status.Get_tag()
@@ -103,15 +110,13 @@ class Transport:
 
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and raises CommunicationError for wrong ones."""
-        with self._size_checked():
-            wait = self._begin(MessageQueue(receives, sends))
-        return self._size_checked()(wait)
+        wait = self._size_checked(partial(self._begin, MessageQueue(receives, sends)))
+        return partial(self._size_checked, wait)
 
-    @contextmanager
-    def _size_checked(self) -> Iterator[None]:
-        """Raises CommunicationError where MPI finds a message longer than expected in the body."""
+    def _size_checked(self, call: Callable[[], Result]) -> Result:
+        """What `call` gives. Raises CommunicationError where MPI finds a message longer than expected in it."""
         try:
-            yield
+            return call()
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise

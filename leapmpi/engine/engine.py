@@ -17,6 +17,7 @@ from leapmpi.engine.edges.edge_features import fetch_edge_features, predict_edge
 from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import STRATEGIES, placement_class
+from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
 from leapmpi.features.row_exchange import RowRequest
@@ -57,6 +58,7 @@ class Engine:
         self.placement = placement_class(config.name)(ctx, config)
         self.mode_name, self.mode = self.placement.exchange_mode()
         self.tuning_log = TuningLog()
+        self._schedules = ScheduleBroadcast(ctx.communicator)
         self.rates: Rates | None = None
         """The rates of this job, once they are measured or replayed."""
         self._check_time_steps(self.placement.time_steps)
@@ -67,15 +69,20 @@ class Engine:
         """Schedule `batch` (int64 roots on rank 0, None elsewhere), broadcast it, and sample. Collective."""
         ctx = self.ctx
         with ctx.phases("plan"):
-            buffer = None
-            if batch is not None:
-                self.placement.decide(self.tuning_log, epoch, iteration)
-                buffer = self.placement.schedule(batch, epoch, iteration).to_buffer()
-            schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
+            schedule = self._schedules.schedule(batch, epoch, iteration, self._schedule)
         self.placement.time_steps = schedule.time_steps
         self._check_time_steps(schedule.time_steps)
         with ctx.phases("sample"):
             return self.sample(schedule, DrawKey(TRAIN, ctx.seed, epoch, iteration))
+
+    def expect(self, coming: Sequence[Coming]) -> None:
+        """From now on `plan` is asked for these iterations, in this order, so that it may plan ahead. Local."""
+        plans_ahead = self.placement.plans_ahead and not self.tuning_log.replays
+        self._schedules.expect(coming if plans_ahead else ())
+
+    def _schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
+        self.placement.decide(self.tuning_log, epoch, iteration)
+        return self.placement.schedule(batch, epoch, iteration)
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
         """`batch` cut into `time_steps`, sampled on a stream of its own, to see what it would take. Collective."""
@@ -95,7 +102,7 @@ class Engine:
     def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends so that all ranks know what is planned. Local."""
         if self.ctx.rank == 0:
-            traffic.add_broadcast("schedule", minibatch.planned.to_buffer().nbytes)
+            traffic.add_broadcast("schedule", minibatch.planned.nbytes)
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""

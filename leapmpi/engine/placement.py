@@ -160,6 +160,14 @@ class Placement(ABC):
         schedule."""
         return
 
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether `decide` changes nothing from now on, so that iterations to come may be scheduled now. Local.
+
+        All ranks find the same.
+        """
+        return type(self).decide is Placement.decide
+
     def iteration_ended(self, minibatch: MiniBatch) -> None:
         """All ranks are done with `minibatch`. Local."""
         return

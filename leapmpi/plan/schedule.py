@@ -64,6 +64,11 @@ class Schedule:
         """Number of roots per rank and step: int64[ranks, time_steps]."""
         return np.diff(self.cell_indptr).reshape(self.ranks, self.time_steps)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result of `to_buffer`."""
+        return 8 * (_HEADER + len(self.cell_indptr) + len(self.model) + len(self.roots))
+
     def to_buffer(self) -> np.ndarray:
         """The schedule as one flat int64 array, for `from_buffer`."""
         header = [self.epoch, self.iteration, self.ranks, self.time_steps, self.batch_size]

@@ -133,6 +133,11 @@ class Leap(Placement):
         self.time_steps = min(predicted)
         self.tuner = Tuner(self.time_steps, predicted) if self.config.tune else None
 
+    @property
+    def plans_ahead(self) -> bool:
+        """Where no tuner changes the time steps."""
+        return not (self.time_steps_are_open and self.config.tune)
+
     def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:
         """Take the tuner's choice, or that of the replayed run."""
         if log.replays:

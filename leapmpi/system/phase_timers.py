@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from leapmpi.system import channels
 
@@ -80,7 +80,7 @@ class PhaseTimers:
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
         """Count the body's time as `phase`, one of PHASES. On an exception the phase stays current, to be named."""
-        return _Stretch(self._switch, phase)
+        return _SAME if self._mine.phase == phase else _Stretch(self._switch, phase)
 
     def take(self) -> dict[str, float]:
         """Seconds by phase of the calling thread's channel since the last take."""
@@ -146,6 +146,10 @@ class _Stretch:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._switch(self._outer)
+
+
+_SAME = nullcontext()
+"""A stretch of time in the phase that it interrupts."""
 
 
 def place(phase: str, epoch: int | None, iteration: int | None) -> str:

@@ -268,6 +268,7 @@ class Trainer:
         batches, progress, watcher = self.planned_batches(epoch), self.progress, self._watcher
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
+        self.engine.expect([(task.batch, task.epoch, task.iteration) for task in tasks])
         name = f"epoch {epoch + 1}/{self.config.train.epochs}"
         with (
             step(name, self.per_epoch, "iterations", progress.iteration) as shown,
