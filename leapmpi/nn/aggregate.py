@@ -1,6 +1,6 @@
 """Differentiable aggregation over the edges of a block: weighted sums, means, attention.
 
-Gradients with respect to sources are sums over the transposed edge list, each row by one thread in edge order,
+Gradients with respect to sources are sums over the edges of each source, each row by one thread in edge order,
 so they are as reproducible as the forward sums. Nothing is computed for inputs that need no gradient.
 """
 
@@ -11,8 +11,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from leapmpi.nn.kernels import csr
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
+from leapmpi.system.worker_threads import threads
 
 
 class _WeightedSum(Function):
@@ -29,8 +32,7 @@ class _WeightedSum(Function):
         edges, sums = ctx.edges, operations(grad.device)
         grad_z = grad_weight = None
         if ctx.needs_input_grad[0]:
-            by_source, number = edges.transposed
-            grad_z = sums.weighted_sum(by_source.indptr, by_source.indices, weight[number], grad)
+            grad_z = at_sources(edges, weight, grad)
         if ctx.needs_input_grad[1]:
             grad_weight = sums.edge_products(edges.indptr, edges.indices, grad, z, weight.shape[1])
         return grad_z, grad_weight, None
@@ -69,6 +71,20 @@ class _Maximum(Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
         (chosen,) = ctx.saved_tensors
         return operations(grad.device).maximum_backward(chosen, grad, ctx.sources), None
+
+
+def at_sources(edges: Edges, weight: Tensor, grad: Tensor) -> Tensor:
+    """float[sources, width]: what `grad` (float[destinations, width]) of a weighted sum is at the rows summed up.
+
+    `weight` is float[edges, heads] as in `weighted_sum`. Each row is summed in the order of edges.
+    """
+    if weight.shape[1] == 1 and on_host(grad.device) and threads() == 1:
+        # The same bits without the edges by source, which most blocks would need only once.
+        found = grad.new_zeros(edges.sources, grad.shape[1])
+        csr.add_to_sources(found, edges.indptr, edges.indices, weight.view(-1), grad.contiguous())
+        return found
+    by_source, number = edges.transposed
+    return operations(grad.device).weighted_sum(by_source.indptr, by_source.indices, weight[number], grad)
 
 
 def weighted_sum(edges: Edges, z: Rows, weight: Tensor) -> Tensor:

@@ -43,6 +43,18 @@ def add_product(build: ir.IRBuilder, total: Any, factor: Any, row: Any) -> None:
     build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
 
 
+def add_product_to(build: ir.IRBuilder, to: Any, factor: Any, row: Any, number: Any, kind: ir.Type) -> None:
+    """to[number] += factor * row[number], and so on for a vector, where `kind` is VECTOR and not FLOAT.
+
+    `to` and `row` are addresses of single-precision numbers.
+    """
+    total, summand = (pointer(build, base, INDEX(4), number, kind) for base in (to, row))
+    product = build.fmul(
+        _repeated(build, factor) if kind is VECTOR else factor, build.load(summand, align=4), flags=_FUSED
+    )
+    build.store(build.fadd(product, build.load(total, align=4), flags=_FUSED), total, align=4)
+
+
 def prefetch(build: ir.IRBuilder, address: Any) -> None:
     """Start to bring the cache line at `address` into the second level of cache. Any address is allowed."""
     place = _BYTE.as_pointer()

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from leapmpi.nn.aggregate import at_sources
 from leapmpi.nn.kernels.gemm import sum_of_outer, times_transposed
 from leapmpi.nn.tensors import Edges, operations
 
@@ -63,20 +64,14 @@ class _AutogradStep(Function):
 
         # The weights of own rows, then those of neighbours; of what is summed first, the sums are read.
         grad_own = sum_of_outer(grad, rows[: grad.shape[0]]) if of_own else None
-        at_sources = _at_sources(ctx.edges, weight, grad) if ctx.projects_first else grad
-        grad_neighbour = sum_of_outer(at_sources, summed) if of_neighbour else None
+        at_rows = at_sources(ctx.edges, weight, grad) if ctx.projects_first else grad
+        grad_neighbour = sum_of_outer(at_rows, summed) if of_neighbour else None
         if not of_rows:
             return None, grad_neighbour, grad_own, grad_bias, None, None, None, None
 
-        grad_rows = times_transposed(at_sources, neighbour.t())
+        grad_rows = times_transposed(at_rows, neighbour.t())
         if not ctx.projects_first:
-            grad_rows = _at_sources(ctx.edges, weight, grad_rows)
+            grad_rows = at_sources(ctx.edges, weight, grad_rows)
         if own is not None:
             grad_rows[: grad.shape[0]].add_(times_transposed(grad, own.t()))
         return grad_rows, grad_neighbour, grad_own, grad_bias, None, None, None, None
-
-
-def _at_sources(edges: Edges, weight: Tensor, grad: Tensor) -> Tensor:
-    """float[n_src, width]: the gradient of weighted sums, `grad` float[n_dst, width], at the rows that were summed."""
-    by_source, number = edges.transposed
-    return operations(grad.device).weighted_sum(by_source.indptr, by_source.indices, weight[number], grad)
