@@ -262,9 +262,10 @@ class PartialBlock:
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""
-        return self._destinations(0, destinations), self._destinations(destinations, self.n_dst)
+        return self.of_destinations(0, destinations), self.of_destinations(destinations, self.n_dst)
 
-    def _destinations(self, first: int, end: int) -> PartialBlock:
+    def of_destinations(self, first: int, end: int) -> PartialBlock:
+        """That of destinations `first` to `end` (exclusive), which shares the sources, and memory."""
         edges, kept = self.edges.of_destinations(first, end)
         destinations, rows = self.local
         among = slice(*torch.searchsorted(destinations, destinations.new_tensor([first, end])).tolist())

@@ -7,7 +7,7 @@ and sums what that gives. Both are written by hand for rows that are given, back
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,11 +17,15 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.kernels import csr
 from leapmpi.nn.kernels.gemm import product_step
 from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.rows_read import rows_read
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
 from leapmpi.nn.shares.autograd_step import autograd_step
 from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
-from leapmpi.nn.tensors import BlockTensors, PartialBlock, operations
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
+
+_MANY = 0.9
+"""Where less than this share of the rows is read, the others are not projected."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,8 @@ class SumLayer(Layer):
             return super().partial_steps(block, local, x, key)
         if not self.projects_first(block, x):
             return super().partial_steps(block, local, x, key)
-        shares = _ProjectedShares(self, x)
-        mine, others = block.split(local)
-        return shares.last_step(others), lambda: shares.step(mine)
+        shares = _ProjectedShares(self, block, x)
+        return shares.last_step(local, block.n_dst), lambda: shares.step(0, local)
 
     def _summed(self, block: PartialBlock, rows: Rows, terms: ShareTerms) -> Tensor:
         """What `raw_share` gives, by the `terms` of `block`."""
@@ -129,17 +132,28 @@ class SumLayer(Layer):
 
 
 class _ProjectedShares:
-    """Shares of rows `x`, all of which are projected once. Their gradients add up, and then reach the weights once."""
+    """Shares of `block` from its rows `x`, each of which is projected once, unless it is among many that nobody reads.
+
+    Gradients of projected rows add up, and then reach the weights once.
+    """
 
     @torch.no_grad()
-    def __init__(self, layer: SumLayer, x: Tensor | ScatteredRows) -> None:
-        self._layer, self._x = layer, x
-        self._projected, self._learn = product_step(x, layer.neighbour.weight)
+    def __init__(self, layer: SumLayer, block: PartialBlock, x: Tensor | ScatteredRows) -> None:
+        self._layer, self._block, self._x = layer, block, x
+        self._of_projected, rows = block, None
+        destinations, local_rows = block.local
+        own = (local_rows,) if layer.own_projection is None else ()
+        read = rows_read((block.edges.indices, *own), block.n_src)
+        if len(read.rows) < _MANY * block.n_src:
+            edges = Edges(block.edges.indptr, read.numbers(block.edges.indices), len(read.rows))
+            local = (destinations, read.numbers(local_rows) if own else local_rows)
+            self._of_projected, rows = replace(block, edges=edges, local=local), read.rows
+        self._projected, self._learn = product_step(x, layer.neighbour.weight, rows)
         self._gradient: Tensor | None = None
 
-    def last_step(self, block: PartialBlock) -> PartialStep:
+    def last_step(self, first: int, end: int) -> PartialStep:
         """As `step`, for the shares whose gradient is passed on after those of all others."""
-        shares, learn = self.step(block)
+        shares, learn = self.step(first, end)
 
         def learn_all(gradient: Tensor) -> None:
             learn(gradient)
@@ -149,11 +163,12 @@ class _ProjectedShares:
         return shares, learn_all
 
     @torch.no_grad()
-    def step(self, block: PartialBlock) -> PartialStep:
-        """The shares of the destinations of `block`, and what adds their gradient to that of projected rows."""
-        rows, edges = self._projected, block.edges
-        terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), block.local
-        shares = self._layer._summed(block, rows, terms)
+    def step(self, first: int, end: int) -> PartialStep:
+        """The shares of destinations `first` to `end`, and what adds their gradient to that of projected rows."""
+        block, of_projected = (each.of_destinations(first, end) for each in (self._block, self._of_projected))
+        rows, edges = self._projected, of_projected.edges
+        terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), of_projected.local
+        shares = self._layer._summed(of_projected, rows, terms)
         learn_own = self._layer._add_own(shares, block, self._x)
 
         @torch.no_grad()
