@@ -62,6 +62,11 @@ class Sums(FetchedInputsMode):
         return read_the_same_sums(layers)
 
     @property
+    def blocks_read(self) -> int:
+        """Of the last block ids suffice; but a model of one layer may have a head, which reads the block."""
+        return max(1, len(self.ctx.model.layers) - 1 - self.number)
+
+    @property
     def builder(self) -> PartialBlockBuilder:
         """What makes partial blocks of local rows."""
         return self.named.builder
@@ -161,7 +166,7 @@ class Sums(FetchedInputsMode):
         """The `own` rows of the destinations of `block` after prefix, in the layer's type."""
         if own is None:
             return None
-        names = torch.from_numpy(block.src_original[: block.n_dst]).to(self.ctx.device)
+        names = torch.from_numpy(block.dst_original).to(self.ctx.device)
         return self.layer.prefix(own.to(self.layer.bias.dtype), names, minibatch.dropout)
 
     def _share(self, block: PartialBlock, rows: Rows) -> Tensor:
