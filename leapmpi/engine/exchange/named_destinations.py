@@ -107,7 +107,7 @@ class NamedDestinations:
     def pairs(self, block: Block) -> Pairs:
         """What this rank names for `block`. Local."""
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
-        here = self.builder.cut(block.indptr, block.neighbours, others=True)
+        here = self.builder.cut(block.indptr, block.neighbours)
         others = block.indptr - here.indptr, here.others
         counts, destinations = _owners(block.dst, *others, offsets, rank, self.with_home)
         return Pairs(counts, destinations, here)

@@ -28,19 +28,17 @@ from leapmpi.system.jit import compiled
 def _cut(indptr, neighbours, first, rows, here_indptr, here, elsewhere):
     """Part edges by their sources: rows `first` to `first` + `rows`, as numbers counted from `first`, and other ids.
 
-    Returns how many start here. `here` and `elsewhere` must have room for one entry more than all edges; `elsewhere` of
-    one entry alone is not wanted.
+    Returns how many start here. `here` and `elsewhere` have room for all edges, and one entry more.
     """
     # Both are written for each edge, and one of them counts: processors could not predict a branch.
-    edges, others, wanted = 0, 0, len(elsewhere) > 1
+    edges, count = 0, np.uint64(rows)
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             row = neighbours[e] - first
-            is_here = (row >= 0) & (row < rows)
             here[edges] = row
-            elsewhere[others] = neighbours[e]
-            edges += is_here
-            others += wanted & ~is_here
+            elsewhere[e - edges] = neighbours[e]
+            # A row below 0 is a large number without its sign.
+            edges += np.int64(np.uint64(row) < count)
         here_indptr[i + 1] = edges
     return edges
 
@@ -78,8 +76,8 @@ class HomeEdges:
     """int64[n + 1]: where those of each destination start."""
     rows: np.ndarray
     """int32[edges here]: rows by their numbers in place; in the order of all edges, as the others."""
-    others: np.ndarray | None = None
-    """int64[other edges]: ids of sources at home elsewhere, if they are wanted."""
+    others: np.ndarray
+    """int64[other edges]: ids of sources at home elsewhere."""
 
 
 @dataclass
@@ -115,15 +113,15 @@ class PartialBlockBuilder:
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
 
-    def cut(self, indptr: np.ndarray, neighbours: np.ndarray, others: bool = False) -> HomeEdges:
-        """The edges that start here of destinations whose `neighbours` are int64[edges], and, if wanted, the `others`.
+    def cut(self, indptr: np.ndarray, neighbours: np.ndarray) -> HomeEdges:
+        """The edges that start here, and the others, of destinations whose `neighbours` are int64[edges].
 
         indptr: int64[n + 1], where those of each destination start.
         """
         here_indptr, here = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
-        elsewhere = np.empty(len(neighbours) * others + 1, np.int64)
+        elsewhere = np.empty(len(neighbours) + 1, np.int64)
         edges = _cut(indptr, neighbours, self.first, self.end - self.first, here_indptr, here, elsewhere)
-        return HomeEdges(here_indptr, here[:edges], elsewhere[: len(elsewhere) - 1 - edges] if others else None)
+        return HomeEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
 
     def share(
         self,
