@@ -31,7 +31,7 @@ def _cut(indptr, neighbours, first, rows, here_indptr, here, elsewhere):
     Returns how many start here. `here` and `elsewhere` have room for all edges, and one entry more.
     """
     # Both are written for each edge, and one of them counts: processors could not predict a branch.
-    edges, count = 0, np.uint64(rows)
+    edges, count = np.int64(0), np.uint64(rows)
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             row = neighbours[e] - first
