@@ -147,9 +147,9 @@ class ExchangeMode(ABC):
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """The blocks of `roots` as `Sampler.sample` has them; sources are numbered in those that are read, at least."""
-        sampler = self.ctx.sampler
-        numbered = self.blocks_read == len(self.ctx.model.layers)
-        return sampler.sample(key, roots, batch) if numbered else sampler.sample_unnumbered(key, roots, batch)
+        ctx = self.ctx
+        numbered = ctx.counts_sources or self.blocks_read == len(ctx.model.layers)
+        return ctx.sampler.sample(key, roots, batch) if numbered else ctx.sampler.sample_unnumbered(key, roots, batch)
 
     def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
         """The blocks of `micro_batch` that are read, on the device. Local."""
