@@ -38,6 +38,9 @@ class ExchangeMode(ABC):
     moves_raw_rows = False
     """Whether raw rows are all that crosses ranks, which copies of them or fewer bytes a row spare."""
 
+    reads_numbers = True
+    """Whether sources of the layer's block are read by their numbers; else their ids suffice."""
+
     order = 100
     """Of modes that move equally many bytes, the one with the lowest order is taken."""
 
@@ -143,7 +146,9 @@ class ExchangeMode(ABC):
     @property
     def blocks_read(self) -> int:
         """How many blocks of a micro-batch are read, from the roots outward; of the others ids suffice. Local."""
-        return len(self.ctx.model.layers)
+        layers = len(self.ctx.model.layers)
+        # A model of one layer may have a head, which reads the block.
+        return layers if self.reads_numbers else max(1, layers - 1 - self.number)
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """The blocks of `roots` as `Sampler.sample` has them; sources are numbered in those that are read, at least."""

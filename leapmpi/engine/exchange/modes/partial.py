@@ -47,6 +47,7 @@ class Partial(ComputedRowsMode):
     """The matrix of the layer holds what every rank's share of each destination combines to."""
 
     order = 1
+    reads_numbers = False
     description = "projected partial sums of destinations with neighbours elsewhere and their gradients"
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
@@ -68,11 +69,6 @@ class Partial(ComputedRowsMode):
         """Sums come first; what takes more work to combine than to aggregate comes last."""
         separate = layer.partial_form is not None and layer.partial_form.separate_self
         return cls.order + 3 * separate
-
-    @property
-    def blocks_read(self) -> int:
-        """Of the last block ids suffice; but a model of one layer may have a head, which reads the block."""
-        return max(1, len(self.ctx.model.layers) - 1 - self.number)
 
     @property
     def builder(self) -> PartialBlockBuilder:

@@ -33,6 +33,7 @@ class Sums(FetchedInputsMode):
     """Fetches the sums of all micro-batches' destinations before the weights are needed."""
 
     order = 5
+    reads_numbers = False
     description = "sums of raw rows for destinations with neighbours elsewhere"
 
     @cached_property
@@ -60,11 +61,6 @@ class Sums(FetchedInputsMode):
     def serves_all(cls, layers: Sequence[Layer]) -> bool:
         """All read the same sums."""
         return read_the_same_sums(layers)
-
-    @property
-    def blocks_read(self) -> int:
-        """Of the last block ids suffice; but a model of one layer may have a head, which reads the block."""
-        return max(1, len(self.ctx.model.layers) - 1 - self.number)
 
     @property
     def builder(self) -> PartialBlockBuilder:
