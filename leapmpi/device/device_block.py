@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.sampling.block import Block
+from leapmpi.sampling.block import LateBlock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class DeviceBlock(Block):
+class DeviceBlock(LateBlock):
     """A Block with `src` on the host, and the other arrays on the device, in `tensors`."""
 
     tensors: BlockTensors
@@ -21,25 +21,15 @@ class DeviceBlock(Block):
     @classmethod
     def of(cls, src: np.ndarray, tensors: BlockTensors) -> DeviceBlock:
         """The block of `tensors`, whose sources are `src` int64[n_src]."""
-        block = object.__new__(cls)
         weight = None if tensors.weight is None else tensors.weight.cpu().numpy()
-        vars(block).update(hop=tensors.hop, n_dst=tensors.n_dst, src=src, weight=weight, tensors=tensors)
-        return block
+        late = {name: lambda array=array: array(tensors).cpu().numpy() for name, array in _ARRAYS.items()}
+        return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, weight=weight, tensors=tensors)
 
     @property
     def edges(self) -> int:
         """Number of sampled edges."""
         copied = vars(self).get("indices")
         return len(self.tensors.edges.indices if copied is None else copied)
-
-    def __getattr__(self, name: str) -> Any:
-        """An array that has not been read yet, copied to the host."""
-        # What Python looks for by itself is not here, nor is a field while the object is being made.
-        if name not in _ARRAYS or "tensors" not in vars(self):
-            raise AttributeError(name)
-        array = _ARRAYS[name](self.tensors).cpu().numpy()
-        vars(self)[name] = array
-        return array
 
 
 def _indices(tensors: BlockTensors) -> Tensor:

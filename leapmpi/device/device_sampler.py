@@ -170,6 +170,9 @@ class DeviceSampler(HopSampler):
         super().leave_out(key, edges)
         self.inner.leave_out(key, edges)
 
+    def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        return self.sample(key, roots, batch)
+
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         if self._left_out is not None:
             return self.inner.sample(key, roots, batch)

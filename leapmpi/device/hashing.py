@@ -37,7 +37,7 @@ def bounded(words: Tensor, n: Tensor | int) -> Tensor:
 
 
 def bounded_wide(words: Tensor, n: Tensor) -> Tensor:
-    """int64 in [0, n): that of counter_rng.bounded_wide, for 0 < n < 2**63."""
+    """int64 in [0, n): that of counter_rng.bounded, for 0 < n < 2**63."""
     high, low, above, below = shifted(words, 32), words & _LOW_HALF, n >> 32, n & _LOW_HALF
     first, second = high * below, low * above
     middle = shifted(low * below, 32) + (first & _LOW_HALF) + (second & _LOW_HALF)

@@ -54,6 +54,8 @@ class RankContext:
     """What this machine does in a second, by which choices are made before training; the same on all ranks."""
     answers: AnswerFormat | None = None
     """How owners answer what their vertices draw, where the topology is spread over the ranks."""
+    counts_sources: bool = False
+    """Whether all sources of mini-batches are counted, as a forecast does, so that they are numbered when drawn."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 

@@ -128,7 +128,7 @@ class Engine:
         micro_batches = []
         for step in range(schedule.time_steps):
             roots = schedule.cell(self.ctx.rank, step)
-            micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
+            micro_batches.append(MicroBatch(roots, self.mode.sample(key, roots, schedule.roots), None))
         return MiniBatch(schedule, key, micro_batches)
 
     @staticmethod

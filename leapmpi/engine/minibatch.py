@@ -52,12 +52,12 @@ class MicroBatch:
         """The block that `layer` reads; layer 0 reads the outermost one."""
         return self.blocks[-1 - layer]
 
-    def on_device(self, device: torch.device) -> list[BlockTensors]:
-        """The tensors of the blocks on `device`, with the features of their edges."""
-        tensors = [to_tensors(block, device) for block in self.blocks]
+    def on_device(self, device: torch.device, count: int | None = None) -> list[BlockTensors]:
+        """The tensors of the first `count` blocks, or all, on `device`, with the features of their edges."""
+        tensors = [to_tensors(block, device) for block in self.blocks[:count]]
         if self.edge_features is None:
             return tensors
-        return [replace(each, edge_features=found) for each, found in zip(tensors, self.edge_features, strict=True)]
+        return [replace(each, edge_features=found) for each, found in zip(tensors, self.edge_features, strict=False)]
 
 
 @dataclass

@@ -66,7 +66,7 @@ class SumPayload:
     def pack(self, block: Block) -> BlockArrays:
         """The arrays of the first layer's `block`; all neighbours remain."""
         counts = np.diff(block.indptr)
-        return [block.dst, counts, counts, block.src[block.indices]]
+        return [block.dst, counts, counts, block.neighbours]
 
     def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
         """What local rows add to what `model` has gathered."""

@@ -176,7 +176,7 @@ class LayerByLayer(Raw):
         if head is None:
             return tops[-1]
         block = self.tensors(minibatch.micro_batches[number])[0]
-        return head(tops, block.src_original[: block.n_dst], minibatch.dropout)
+        return head(tops, block.dst_original, minibatch.dropout)
 
 
 def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:

@@ -88,7 +88,7 @@ class OwnerEngine(FullBatchEngine):
         for plan in graph_of(minibatch).plans:
             predict_draws(*drawn, [plan.block], ctx.rank, ctx.rank_offsets, answers, traffic)
             if plan.kind == PARTIAL and plan.by_kind is not None:
-                home = home_of(plan.block.src, ctx.rank_offsets)
+                home = home_of(plan.block.neighbours, ctx.rank_offsets)
                 names = EdgeNames(plan.block, home, plan.by_kind.received_counts, plan.by_kind.received, answers)
                 sizes = names.sizes * answers.word.itemsize
                 traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)

@@ -291,10 +291,13 @@ class Layer(nn.Module):
         mine, others = block.split(local)
         return self.partial_step(others, x, key), lambda: self.partial_step(mine, x, key)
 
-    def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
-        """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares."""
+    def from_partial(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares.
+
+        sampled: int64[n_dst], how many in-neighbours of each destination were drawn.
+        """
         assert self.partial_form is not None, "shares are asked for only of layers that have a form"
-        return self.partial_form.parts(rows, block.n_dst)
+        return self.partial_form.parts(rows, len(sampled))
 
     def projects_first(self, block: BlockTensors | PartialBlock, x: Rows) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Self
 
 import numpy as np
+
+from leapmpi.dataset.topology import Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +56,89 @@ class Block:
     @property
     def edges(self) -> int:
         """Number of sampled edges."""
-        return len(self.indices)
+        return int(self.indptr[-1])
 
     @property
+    def neighbours(self) -> np.ndarray:
+        """int64[edges]: renumbered global ids of the sources, edge by edge."""
+        return self.src[self.indices]
+
+    @cached_property
     def dst(self) -> np.ndarray:
         """int64[n_dst]: renumbered global ids of the destinations."""
         return self.src[: self.n_dst]
+
+    @cached_property
+    def dst_original(self) -> np.ndarray:
+        """int64[n_dst]: original ids of the destinations."""
+        return self.src_original[: self.n_dst]
+
+    @cached_property
+    def dst_degree(self) -> np.ndarray:
+        """int64[n_dst]: in-degrees of the destinations in the whole graph."""
+        return self.src_degree[: self.n_dst]
+
+    @property
+    def dst_weight_sum(self) -> np.ndarray | None:
+        """float64[n_dst]: the sums of the weights of all in-edges of the destinations, where weights are used."""
+        return None if self.src_weight_sum is None else self.src_weight_sum[: self.n_dst]
+
+
+class LateBlock(Block):
+    """A Block of which some arrays are made when they are first read."""
+
+    @classmethod
+    def made_of(cls, late: Mapping[str, Callable[[], np.ndarray]], **present: Any) -> Self:
+        """The block with the fields `present`; `late` has what makes the others, by name."""
+        block = object.__new__(cls)
+        vars(block).update(present, late=late)
+        return block
+
+    def __getattr__(self, name: str) -> Any:
+        """An array that has not been read yet."""
+        # What Python looks for by itself is not here, nor is a field while the object is being made.
+        late = vars(self).get("late", {})
+        if name not in late:
+            raise AttributeError(name)
+        array = vars(self)[name] = late[name]()
+        return array
+
+
+class DrawnBlock(LateBlock):
+    """A last block that is drawn, and not numbered: ids suffice for who reads rows by ids.
+
+    Destinations and `neighbours` are there; sources get their numbers when somebody reads one.
+    """
+
+    @classmethod
+    def of(
+        cls, dst: np.ndarray, neighbours: np.ndarray, topology: Topology | None = None, **present: Any
+    ) -> DrawnBlock:
+        """The block of `neighbours`, int64[edges], and the fields and arrays of destinations `present`.
+
+        topology: what knows original ids and in-degrees of sources, unless they are `present`.
+        """
+        numbered = cache(lambda: _numbered(dst, neighbours))
+        late = {"src": lambda: numbered()[0], "indices": lambda: numbered()[1]}
+        if topology is not None:
+            late["src_original"] = lambda: topology.original_id[numbered()[0]]
+            late["src_degree"] = lambda: topology.degree(numbered()[0])
+        return cls.made_of(late, n_dst=len(dst), dst=dst, ids=neighbours, **present)
+
+    @property
+    def neighbours(self) -> np.ndarray:
+        """int64[edges]: renumbered global ids of the sources, edge by edge."""
+        ids = vars(self).get("ids")
+        return super().neighbours if ids is None else ids
+
+
+def _numbered(dst: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The vertices int64[k], `dst` first and others as they first appear; int32[edges], where `neighbours` stand."""
+    every, first, places = np.unique(np.concatenate((dst, neighbours)), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order))
+    return every[order], number[places[len(dst) :]]
 
 
 def indptr_of(counts: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.system.counter_rng import bounded_wide, fold
+from leapmpi.system.counter_rng import bounded, fold
 from leapmpi.system.jit import compiled
 
 
@@ -48,7 +48,7 @@ def _drawn_positions(hashed, size, up_to):
     """`size` draws: the position of the first entry of `up_to` (int64[n], cumulated norms) above a random number."""
     out = np.empty(size, np.int64)
     for j in range(size):
-        point = np.int64(bounded_wide(fold(hashed, j), up_to[-1]))
+        point = np.int64(bounded(fold(hashed, j), up_to[-1]))
         out[j] = np.searchsorted(up_to, point, side="right")
     return out
 

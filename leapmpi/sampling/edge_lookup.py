@@ -97,8 +97,8 @@ def with_weights(block: Block, topology: Topology, numbers: bool = False) -> Blo
     if topology.edge_weight is None or topology.weight_sum is None:
         if not numbers:
             return block
-        return replace(block, edge_numbers=edge_numbers(topology, block.indptr, block.src[block.indices], block.dst))
-    found, weight, drawn = drawn_weights(topology, block.indptr, block.src[block.indices], block.dst)
+        return replace(block, edge_numbers=edge_numbers(topology, block.indptr, block.neighbours, block.dst))
+    found, weight, drawn = drawn_weights(topology, block.indptr, block.neighbours, block.dst)
     return replace(
         block,
         edge_numbers=found,

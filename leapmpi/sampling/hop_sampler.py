@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
 from leapmpi.sampling.edges.left_out import LeftOut
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
@@ -77,20 +77,42 @@ class HopSampler(Sampler):
         """Prepare the draws of the iteration of `key`, whose roots over all ranks are `batch` (int64[B])."""
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        return self._numbered(key, roots, batch, len(self.fanouts))
+
+    def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        if len(self.fanouts) == 1:
+            return self.sample(key, roots, batch)
+        upper = self._numbered(key, roots, batch, len(self.fanouts) - 1)
+        reached = upper[-1]
+        drawn = self.drawn(key, len(upper), reached.src, reached.src_original, reached.src_degree)
+        last = DrawnBlock.of(
+            reached.src,
+            drawn.neighbours.astype(np.int64),
+            self.topology,
+            hop=len(upper),
+            indptr=drawn.indptr,
+            weight=drawn.weight,
+            dst_original=reached.src_original,
+            dst_degree=reached.src_degree,
+        )
+        return [*upper, last]
+
+    def _numbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None, hops: int) -> list[Block]:
+        """The blocks of the first `hops` of `sample`."""
         roots, frontier = self.checked_roots(roots), self._frontier
         self.begin(key, roots if batch is None else batch)
 
         # Hop by hop: what the frontier draws joins the frontier.
-        hops = []
+        found = []
         try:
             frontier.add(roots)
             if frontier.count < len(roots):
                 raise ValueError("roots must be distinct")
-            for hop in range(len(self.fanouts)):
+            for hop in range(hops):
                 n_dst = frontier.count
                 drawn = self.drawn(key, hop, *frontier.first(n_dst))
                 positions = frontier.add(drawn.neighbours)
-                hops.append((hop, n_dst, frontier.count, drawn.indptr, positions, drawn.weight))
+                found.append((hop, n_dst, frontier.count, drawn.indptr, positions, drawn.weight))
             src, original, degree = (each.copy() for each in frontier.first(frontier.count))
         finally:
             frontier.clear()
@@ -98,7 +120,7 @@ class HopSampler(Sampler):
         # The sources of a hop are the first ones of the frontier: views of the same arrays.
         return [
             Block(hop, n_dst, src[:n_src], indptr, positions, original[:n_src], degree[:n_src], weight)
-            for hop, n_dst, n_src, indptr, positions, weight in hops
+            for hop, n_dst, n_src, indptr, positions, weight in found
         ]
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:

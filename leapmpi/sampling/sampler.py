@@ -88,6 +88,10 @@ class Sampler(ABC):
         Raises ValueError when roots repeat or lie outside the graph.
         """
 
+    def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """As `sample`, for who reads ids of the last block's sources and seldom their numbers; may take less time."""
+        return self.sample(key, roots, batch)
+
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """As `sample`, but always local: vertices whose lists are elsewhere draw nothing. To compile and to examine."""
         return self.sample(key, roots, batch)

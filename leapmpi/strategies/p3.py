@@ -74,7 +74,7 @@ class ColumnSums(ComputedRowsMode):
     def pushed(self, block: Block) -> np.ndarray:
         """What other ranks need to know of `block`, int64: the number of destinations; they, their numbers of
         neighbours, and these."""
-        return np.concatenate(([block.n_dst], block.dst, np.diff(block.indptr), block.src[block.indices]))
+        return np.concatenate(([block.n_dst], block.dst, np.diff(block.indptr), block.neighbours))
 
     def answer_rows(self, pushed: np.ndarray) -> int:
         """Rows of the answer to `pushed`: one per destination."""
@@ -94,7 +94,7 @@ class ColumnSums(ComputedRowsMode):
         rows = share.rows(self.columns, self.ctx.scatters)
         return ComputedRows(self.layer.partial(share.block, rows, minibatch.dropout), plan.local_count)
 
-    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
+    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
         """Shares add up to what `finish` adds up."""
         return self.layer.finish(None, rows, None)
 
@@ -197,8 +197,9 @@ class ColumnRows(ColumnSums):
         projected = self.layer.projected(self.columns.local(vertices, self.ctx.scatters), original, minibatch.dropout)
         return ComputedRows(projected[self._on_device(numbers)], plan.local_count)
 
-    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
+    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
         """Projected rows, whole now, are aggregated."""
+        block = blocks[-1 - self.number]
         return self.layer.finish(None, self.layer.from_projected(block, rows, minibatch.dropout), None)
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from leapmpi.errors import ConfigError
+from leapmpi.system.intrinsics import high_product
 from leapmpi.system.jit import compiled
 
 TRAIN, VAL, TEST, PRESAMPLE, ORDER, PLAN = 1, 2, 3, 4, 5, 6
@@ -26,8 +27,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _ONE = np.uint64(1)
-_S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
-_LOW_HALF = np.uint64(0xFFFFFFFF)
+_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 class DrawKey(NamedTuple):
@@ -58,22 +58,9 @@ def fold(base, word):
 def bounded(hashed, n):
     """A hash (uint64) as a number in [0, n): the high word of hashed * n, exact in integers.
 
-    Needs 0 < n <= 2**32. No value is more likely than another by more than 2**-64. Returns uint64.
+    Needs 0 < n < 2**63. No value is more likely than another by more than 2**-64. Returns uint64.
     """
-    h = np.uint64(hashed)
-    n = np.uint64(n)
-    return ((h >> _S32) * n + (((h & _LOW_HALF) * n) >> _S32)) >> _S32
-
-
-@compiled
-def bounded_wide(hashed, n):
-    """`bounded` for any 0 < n < 2**63: the high word of the 128-bit product hashed * n. Returns uint64."""
-    h = np.uint64(hashed)
-    n = np.uint64(n)
-    low = (h & _LOW_HALF) * (n & _LOW_HALF)
-    first, second = (h >> _S32) * (n & _LOW_HALF), (h & _LOW_HALF) * (n >> _S32)
-    middle = (low >> _S32) + (first & _LOW_HALF) + (second & _LOW_HALF)
-    return (h >> _S32) * (n >> _S32) + (first >> _S32) + (second >> _S32) + (middle >> _S32)
+    return high_product(np.uint64(hashed), np.uint64(n))
 
 
 @compiled

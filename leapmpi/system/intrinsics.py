@@ -1,4 +1,4 @@
-"""Machine instructions that numba does not offer by itself: prefetch, and counts of trailing zeros and of set bits."""
+"""Machine instructions that numba does not offer by itself: prefetch, high words of products, counts of bits."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def prefetch(typing_context, array, index):
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+@intrinsic
+def high_product(typing_context, a, b):
+    """The high word of the 128-bit product of `a` and `b` (uint64), as uint64."""
+
+    def generate(context, builder, signature, arguments):
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(each, wide) for each in arguments))
+        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
 
 
 @intrinsic

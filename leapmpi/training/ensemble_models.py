@@ -18,7 +18,7 @@ from torch import Tensor
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
+from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.exchange.selection import common_modes, mode_class
 from leapmpi.engine.exchange.stacked_layers import stacked_from_sums, stacks
 from leapmpi.engine.minibatch import MiniBatch
@@ -104,7 +104,7 @@ class EnsembleModels:
             layout.gradients.zero_()
         losses = np.zeros(len(self.layouts))
         for number, (micro_batch, labels) in enumerate(zip(minibatch.micro_batches, minibatch.labels, strict=True)):
-            share_among_models(micro_batch, self.ctx.device)
+            self.modes[0].share_among_models(micro_batch)
             # Embeddings of edges' ends cross ranks model by model.
             if self._stacks and minibatch.edge_loss is None:
                 losses += self._train_stacked(minibatch, number, labels)

@@ -18,7 +18,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
+from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
@@ -292,14 +292,15 @@ class Evaluator:
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Logits and labels of `roots`, whose home is this rank, for the model of each mode."""
-        micro_batch = MicroBatch(roots, self.ctx.sampler.sample(key, roots), None)
+        sample = modes[0].sample if modes[0] else self.ctx.sampler.sample
+        micro_batch = MicroBatch(roots, sample(key, roots), None)
         minibatch = MiniBatch(None, key, [micro_batch], drops=False)
         chosen = [mode or self._chosen_mode(minibatch) for mode in modes]
         chosen[0].request(minibatch)
         fetch_edge_features(self.ctx, minibatch.micro_batches)
         minibatch.complete()
         if len(chosen) > 1:
-            share_among_models(micro_batch, self.ctx.device)
+            chosen[0].share_among_models(micro_batch)
         labels = self.ctx.root_labels(roots, local=True).cpu().numpy().copy()
         answer = self.ctx.task.answer
         return [(answer(mode.logits(minibatch, 0)).cpu().numpy().copy(), labels) for mode in chosen]

@@ -1,5 +1,6 @@
 """Which layers an exchange mode may feed, and when rows are read in place: decided from what a layer says of itself."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,13 +15,16 @@ from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.exchange.modes.partial import Partial
 from leapmpi.engine.exchange.partial_block import PartialBlockBuilder
 from leapmpi.engine.exchange.selection import exchange_mode, serving_modes
+from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.engine.placement import Placement
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import DrawnBlock
 from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.pull import Pull
+from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.training.simulation.simulator import Forecaster, scheduled
 from tests.support.graphs import random_graph
 
@@ -141,3 +145,18 @@ def fetch_bytes(engines, minibatches):
         found[name] = sum(size for kind, size in traffic.bytes_by_kind().items() if kind != "control")
         assert counted >= found[name]
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "numbered"), [("partial", False), ("sums", False), ("raw", True), ("projected", True)]
+)
+def test_last_sources_are_numbered_only_for_a_mode_that_reads_their_numbers(name, numbered, small_data):
+    config = Config.from_values({"data": str(small_data), "model.dropout": 0.0, "sampling.fanout": "3,2"})
+    dataset = open_dataset(small_data)
+    engine = Forecaster(dataset, load_topology(dataset)).engines(config, 2)[0]
+    roots, key = dataset.splits.train[:9], DrawKey(TRAIN, 0, 0, 0)
+    for counts_sources in (True, False):
+        mode = exchange_mode(name, replace(engine.ctx, counts_sources=counts_sources))
+        blocks = mode.sample(key, roots)
+        assert isinstance(blocks[-1], DrawnBlock) == (not numbered and not counts_sources)
+        assert len(mode.tensors(MicroBatch(roots, blocks, None))) == len(blocks) - (not numbered)

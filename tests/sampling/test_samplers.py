@@ -1,5 +1,6 @@
 """Every sampler: edges that exist, and the same draws for any numbering, threads, ranks and grouping of roots."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from leapmpi.config.options import SAMPLERS, parse_options
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
+from leapmpi.sampling.block import Block, DrawnBlock
 from leapmpi.sampling.build import build_sampler
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, ITERATION_GLOBAL, LOCAL
 from tests.support import twin
@@ -99,6 +101,31 @@ def test_neighbours_are_those_of_the_sample(kind, topology):
         if block.weight is not None:
             weights = np.split(again.weight, again.indptr[1:-1])[::-1]
             assert np.concatenate(weights).tolist() == block.weight.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_last_hop_without_numbers_is_the_same_and_gets_them_when_they_are_read(kind, topology):
+    numbered, late = (make(kind, topology, FANOUTS) for _ in range(2))
+    roots = batch_of(numbered, topology)
+    blocks, drawn = numbered.sample(KEY, roots), late.sample_unnumbered(KEY, roots)
+    # Another sample must not change what has been drawn, though working memory is used again.
+    late.sample_unnumbered(KEY, roots[::2], roots)
+
+    # First by ids alone, then all arrays.
+    assert isinstance(drawn[-1], DrawnBlock)
+    for names in (("neighbours", "indptr", "dst", "dst_original", "dst_degree", "weight"), fields_of_blocks()):
+        for block, same in zip(blocks, drawn, strict=True):
+            assert (same.hop, same.n_dst, same.edges) == (block.hop, block.n_dst, block.edges)
+            for name in names:
+                expected, found = getattr(block, name), getattr(same, name)
+                assert (found is None) == (expected is None), name
+                if isinstance(expected, np.ndarray):
+                    assert found.dtype == expected.dtype, name
+                    np.testing.assert_array_equal(found, expected, name)
+
+
+def fields_of_blocks() -> list[str]:
+    return [field.name for field in dataclasses.fields(Block) if field.name != "tensors"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

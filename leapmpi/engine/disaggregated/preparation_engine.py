@@ -94,7 +94,7 @@ class PreparationEngine(Engine):
         micro_batches = []
         for share in self.shares:
             roots = schedule.cell(share, 0)
-            micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
+            micro_batches.append(MicroBatch(roots, self.mode.sample(key, roots, schedule.roots), None))
         return ShippedMiniBatch(schedule, key, micro_batches, ship=self._ship)
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:

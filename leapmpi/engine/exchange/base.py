@@ -22,6 +22,8 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
+from leapmpi.system.counter_rng import DrawKey
 
 
 class ExchangeMode(ABC):
@@ -35,6 +37,9 @@ class ExchangeMode(ABC):
 
     moves_raw_rows = False
     """Whether raw rows are all that crosses ranks, which copies of them or fewer bytes a row spare."""
+
+    reads_numbers = True
+    """Whether sources of the layer's block are read by their numbers; else their ids suffice."""
 
     order = 100
     """Of modes that move equally many bytes, the one with the lowest order is taken."""
@@ -138,9 +143,27 @@ class ExchangeMode(ABC):
     def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
         """Outputs of the roots of micro-batch `number`, float[roots, classes]; nothing is kept for gradients."""
 
+    @property
+    def blocks_read(self) -> int:
+        """How many blocks of a micro-batch are read, from the roots outward; of the others ids suffice. Local."""
+        layers = len(self.ctx.model.layers)
+        # A model of one layer may have a head, which reads the block.
+        return layers if self.reads_numbers else max(1, layers - 1 - self.number)
+
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """The blocks of `roots` as `Sampler.sample` has them; sources are numbered in those that are read, at least."""
+        ctx = self.ctx
+        numbered = ctx.counts_sources or self.blocks_read == len(ctx.model.layers)
+        return ctx.sampler.sample(key, roots, batch) if numbered else ctx.sampler.sample_unnumbered(key, roots, batch)
+
     def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
-        """The blocks of `micro_batch` on the device. Local."""
-        return micro_batch.tensors or micro_batch.on_device(self.ctx.device)
+        """The blocks of `micro_batch` that are read, on the device. Local."""
+        return micro_batch.tensors or micro_batch.on_device(self.ctx.device, self.blocks_read)
+
+    def share_among_models(self, micro_batch: MicroBatch) -> None:
+        """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
+        *upper, first = micro_batch.on_device(self.ctx.device, self.blocks_read)
+        micro_batch.tensors = [*upper, replace(first, sums={})]
 
     def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
         """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.
@@ -154,9 +177,3 @@ class ExchangeMode(ABC):
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
         return self.ctx.task.loss(logits, labels, weight)
-
-
-def share_among_models(micro_batch: MicroBatch, device: torch.device) -> None:
-    """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
-    *upper, first = micro_batch.on_device(device)
-    micro_batch.tensors = [*upper, replace(first, sums={})]

@@ -121,8 +121,11 @@ class ComputedRowsMode(ExchangeMode):
         raise NotImplementedError(f"{type(self).__name__} exchanges nothing first")
 
     @abstractmethod
-    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        """The layer's output float[n_dst, out], from the combined matrix. Local."""
+    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
+        """The layer's output float[n_dst, out] for micro-batch `number`, from the combined matrix. Local.
+
+        blocks: those that are read (`blocks_read`), on the device.
+        """
 
     @property
     def combination(self) -> type[Combination]:
@@ -244,7 +247,7 @@ class ComputedRowsMode(ExchangeMode):
     def _outputs(self, minibatch: MiniBatch, number: int, rows: Tensor) -> Tensor:
         """The model's outputs from the matrix that feeds its layer. Local."""
         blocks = self.tensors(minibatch.micro_batches[number])
-        first = self.first_output(minibatch, blocks[-1 - self.number], rows)
+        first = self.first_output(minibatch, number, blocks, rows)
         return self.ctx.model.after(self.number, blocks, first, minibatch.dropout)
 
     def _on_device(self, positions: np.ndarray) -> Tensor:

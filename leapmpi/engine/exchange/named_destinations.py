@@ -15,7 +15,7 @@ import numpy as np
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
-from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.engine.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
@@ -29,38 +29,35 @@ from leapmpi.system.jit import compiled
 
 
 @compiled
-def _homes(src, rank_offsets):
-    """What `home_of` gives, as int32[n_src]."""
-    home = np.empty(len(src), np.int32)
-    for k in range(len(src)):
-        low, high = 0, len(rank_offsets) - 1
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if rank_offsets[middle] <= src[k]:
-                low = middle
-            else:
-                high = middle
-        home[k] = low
-    return home
+def _home(vertex, rank_offsets):
+    """What `home_of` gives."""
+    low, high = 0, len(rank_offsets) - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if rank_offsets[middle] <= vertex:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @compiled
-def _owners(indptr, indices, src, rank_offsets, rank, with_home):
+def _owners(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
     """Which other ranks each destination depends on, for its neighbours or, `with_home`, itself, in order of rank.
 
-    `src` is int64[n_src]; the first n_dst sources are the destinations. Returns int64[ranks], pairs by owner, and
-    int64[pairs], the destination of each.
+    `elsewhere` are its neighbours on other ranks, from indptr[i] on. Returns int64[ranks], pairs by owner, and
+    int64[pairs], the number of the destination of each.
     """
-    home, ranks, n_dst = _homes(src, rank_offsets), len(rank_offsets) - 1, len(indptr) - 1
+    ranks, n_dst = len(rank_offsets) - 1, len(destinations)
     # The last destination that was noted for an owner: each pair is noted once.
     last, counts, place = np.empty(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     last[:] = -1
     total = 0
-    pairs = np.empty((len(indices) + n_dst, 2), np.int64)
+    pairs = np.empty((len(elsewhere) + n_dst, 2), np.int64)
     for i in range(n_dst):
         # The destination itself comes before its edges.
         for e in range(indptr[i] - with_home, indptr[i + 1]):
-            owner = home[i] if e < indptr[i] else home[indices[e]]
+            owner = _home(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
             if owner != rank and last[owner] != i:
                 last[owner] = i
                 counts[owner] += 1
@@ -69,32 +66,26 @@ def _owners(indptr, indices, src, rank_offsets, rank, with_home):
     # Sort the pairs by owner, stably.
     for owner in range(1, ranks):
         place[owner] = place[owner - 1] + counts[owner - 1]
-    destinations = np.empty(total, np.int64)
+    numbers = np.empty(total, np.int64)
     for k in range(total):
         owner = pairs[k, 0]
-        destinations[place[owner]] = pairs[k, 1]
+        numbers[place[owner]] = pairs[k, 1]
         place[owner] += 1
-    return counts, destinations
-
-
-@compiled
-def _fill_neighbours(src, indices, drawn, out):
-    """The neighbours src[indices] of a block, then `drawn` ones."""
-    edges = len(indices)
-    for e in range(edges):
-        out[e] = src[indices[e]]
-    for e in range(len(drawn)):
-        out[edges + e] = drawn[e]
+    return counts, numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Destinations of a block and the other ranks that own a neighbour of them, or their own row, by owner."""
+    """Destinations of a block and the other ranks that own a neighbour of them, or their own row, by owner.
+
+    here: the edges of all its destinations that start at rows of this rank.
+    """
 
     counts: np.ndarray
     """int64[ranks]: pairs of each owner."""
     destinations: np.ndarray
     """int64[pairs]: the number of the destination in its block."""
+    here: HomeEdges
 
 
 class NamedDestinations:
@@ -116,7 +107,10 @@ class NamedDestinations:
     def pairs(self, block: Block) -> Pairs:
         """What this rank names for `block`. Local."""
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
-        return Pairs(*_owners(block.indptr, block.indices, block.src, offsets, rank, self.with_home))
+        here = self.builder.cut(block.indptr, block.neighbours)
+        others = block.indptr - here.indptr, here.others
+        counts, destinations = _owners(block.dst, *others, offsets, rank, self.with_home)
+        return Pairs(counts, destinations, here)
 
     def exchange(
         self, minibatch: MiniBatch, block: Block, pairs: Pairs, layer: Layer, inputs: FeatureFetcher
@@ -128,19 +122,19 @@ class NamedDestinations:
         """
         communicator = self.ctx.communicator
         if self.answers is None:
-            named = block.src[pairs.destinations]
+            named = block.dst[pairs.destinations]
             foreign, counts = communicator.exchange_ids(named, pairs.counts, self.id_codec)
             with self.ctx.phases("sample"):
-                known = self._drawn_again(minibatch, block, foreign)
+                theirs = self._drawn_again(minibatch, block, foreign)
         else:
             # Nobody but their owners has the lists of destinations: their edges are named too.
             theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
-            foreign, known = theirs.destinations, KnownEdges.of(block).and_then(theirs)
         with self.ctx.phases("sample"):
-            share = self.builder.share_of(layer, inputs, known, self.with_home)
+            groups = (KnownEdges.of(block), pairs.here), (theirs, self.builder.cut(theirs.indptr, theirs.neighbours))
+            share = self.builder.share_of(layer, inputs, groups, self.with_home)
         communicator.byte_counters.add_rows("local", share.read)
         communicator.byte_counters.add_rows("remote", len(pairs.destinations))
-        return share, foreign, counts
+        return share, theirs.destinations, counts
 
     def naming_bytes(self, block: Block, pairs: Pairs) -> np.ndarray:
         """int64[ranks]: what it takes to name `pairs`, with their edges where owners lack the lists. Local."""
@@ -160,25 +154,19 @@ class NamedDestinations:
         """Add to `traffic` which of their rows all ranks read for `blocks`, those of all ranks. Local."""
         read = np.zeros(int(self.ctx.rank_offsets[-1]), bool)
         for block in blocks:
-            read[block.src if self.with_home else block.src[block.indices]] = True
+            read[block.neighbours] = True
+            if self.with_home:
+                read[block.dst] = True
         for owner, (first, end) in enumerate(pairwise(self.ctx.rank_offsets)):
             traffic.add_rows(owner, "local", int(np.count_nonzero(read[first:end])))
 
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
         """The edges of the destinations of `pairs`, by owner."""
-        home = home_of(block.src, self.ctx.rank_offsets)
+        home = home_of(block.neighbours, self.ctx.rank_offsets)
         return EdgeNames(block, home, pairs.counts, pairs.destinations, answers)
 
     def _drawn_again(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> KnownEdges:
-        """The edges of the block's destinations and those that `foreign` ones (int64[k]) draw."""
+        """The edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`."""
         batch = minibatch.schedule.roots if minibatch.schedule else None
         drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
-        indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
-        neighbours = np.empty(indptr[-1], np.int64)
-        _fill_neighbours(block.src, block.indices, drawn.neighbours, neighbours)
-        weight = None
-        if block.weight is not None:
-            assert drawn.weight is not None, "a sampler weights the edges of all destinations or of none"
-            weight = np.concatenate((block.weight, drawn.weight))
-        destinations = np.concatenate((block.dst, foreign))
-        return KnownEdges.listed(self.ctx.sampler.topology, destinations, indptr, neighbours, weight)
+        return KnownEdges.listed(self.ctx.sampler.topology, foreign, *drawn)

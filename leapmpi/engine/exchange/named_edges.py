@@ -68,10 +68,8 @@ class KnownEdges:
     @classmethod
     def of(cls, block: Block) -> KnownEdges:
         """All of a block."""
-        sums = None if block.src_weight_sum is None else block.src_weight_sum[: block.n_dst]
-        neighbours, degree = block.src[block.indices], block.src_degree[: block.n_dst]
-        weights = block.weight, block.edge_weight, block.drawn_weight, sums
-        return cls(block.dst, np.diff(block.indptr), degree, block.indptr, neighbours, *weights)
+        weights = block.weight, block.edge_weight, block.drawn_weight, block.dst_weight_sum
+        return cls(block.dst, np.diff(block.indptr), block.dst_degree, block.indptr, block.neighbours, *weights)
 
     @classmethod
     def listed(
@@ -112,9 +110,9 @@ class EdgeNames:
     def __init__(
         self, block: Block, home: np.ndarray, counts: np.ndarray, destinations: np.ndarray, answers: AnswerFormat
     ) -> None:
-        """`home` is int64[n_src]."""
+        """`home` is int64[edges], that of each source."""
         self.block, self.counts, self.destinations, self.answers = block, counts, destinations, answers
-        self._home_of_edge = home[block.indices]
+        self._home_of_edge = home
 
     @cached_property
     def edge_bounds(self) -> np.ndarray:
@@ -168,12 +166,12 @@ class EdgeNames:
         named = np.empty(int(self.edge_bounds[-1]), np.int64)
         if len(named):
             self._found(named)
-        pairs = [block.src[at], np.diff(block.indptr)[at], block.src_degree[at], np.diff(self._pair_indptr)]
+        pairs = [block.dst[at], np.diff(block.indptr)[at], block.dst_degree[at], np.diff(self._pair_indptr)]
         if self.answers.weights:
             assert block.drawn_weight is not None, "weights are carried"
-            assert block.src_weight_sum is not None, "sums come with them"
-            pairs += [block.drawn_weight[at], block.src_weight_sum[at]]
-        edges = [block.src[block.indices[named]]]
+            assert block.dst_weight_sum is not None, "sums come with them"
+            pairs += [block.drawn_weight[at], block.dst_weight_sum[at]]
+        edges = [block.neighbours[named]]
         return pairs, edges + [each[named] for each in (block.weight, block.edge_weight) if each is not None]
 
     def _known(self, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:

@@ -5,8 +5,10 @@ Which neighbours a destination sampled comes from a block, or is drawn again by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,57 +20,42 @@ from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
+from leapmpi.sampling.block import indptr_of
 from leapmpi.system.jit import compiled
 
 
 @compiled
-def _keep_local(indptr, neighbours, first, end, place, kept, rows):
-    """Edges whose source lies in [first, end): int64 indptr and int32 row numbers, and the distinct sources.
+def _cut(indptr, neighbours, first, rows, here_indptr, here, elsewhere):
+    """Part edges by their sources: rows `first` to `first` + `rows`, as numbers counted from `first`, and other ids.
 
-    `place` (int32[end - first], all -1) numbers rows in order of first appearance in `rows`; `kept` receives edges.
+    Returns how many start here. `here` and `elsewhere` have room for all edges, and one entry more.
     """
-    n = len(indptr) - 1
-    kept_indptr = np.zeros(n + 1, np.int64)
-    edges = known = 0
-    for i in range(n):
-        for e in range(indptr[i], indptr[i + 1]):
-            vertex = neighbours[e]
-            if first <= vertex < end:
-                if place[vertex - first] < 0:
-                    place[vertex - first] = known
-                    rows[known] = vertex
-                    known += 1
-                kept[edges] = place[vertex - first]
-                edges += 1
-        kept_indptr[i + 1] = edges
-    return kept_indptr, edges, known
-
-
-@compiled
-def _number_local(vertices, first, place, known, rows, numbers):
-    """Number local `vertices` as `_keep_local` does, after its `known` rows; clears `place`. The new count."""
-    for i in range(len(vertices)):
-        if place[vertices[i] - first] < 0:
-            place[vertices[i] - first] = known
-            rows[known] = vertices[i]
-            known += 1
-        numbers[i] = place[vertices[i] - first]
-    for k in range(known):
-        place[rows[k] - first] = -1
-    return known
-
-
-@compiled
-def _keep_in_place(indptr, neighbours, first, end, kept_indptr, kept):
-    """Edges whose source lies in [first, end), as row numbers counted from `first`; returns the number of them."""
-    edges = 0
+    # Both are written for each edge, and one of them counts: processors could not predict a branch.
+    edges, count = np.int64(0), np.uint64(rows)
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             row = neighbours[e] - first
-            kept[edges] = row
-            edges += 0 <= row < end - first
-        kept_indptr[i + 1] = edges
+            here[edges] = row
+            elsewhere[e - edges] = neighbours[e]
+            # A row below 0 is a large number without its sign.
+            edges += np.int64(np.uint64(row) < count)
+        here_indptr[i + 1] = edges
     return edges
+
+
+@compiled
+def _number(rows, place, known, distinct, numbers):
+    """Number `rows` in order of first appearance, after `known` ones; writes new ones to `distinct`. The new count.
+
+    place: int32, by row its number, -1 without.
+    """
+    for k in range(len(rows)):
+        if place[rows[k]] < 0:
+            place[rows[k]] = known
+            distinct[known] = rows[k]
+            known += 1
+        numbers[k] = place[rows[k]]
+    return known
 
 
 @compiled
@@ -79,6 +66,18 @@ def _count_new(rows, seen, stamp):
         count += seen[rows[k]] != stamp
         seen[rows[k]] = stamp
     return count
+
+
+@dataclass(frozen=True, eq=False)
+class HomeEdges:
+    """The edges of some destinations that start at local rows."""
+
+    indptr: np.ndarray
+    """int64[n + 1]: where those of each destination start."""
+    rows: np.ndarray
+    """int32[edges here]: rows by their numbers in place; in the order of all edges, as the others."""
+    others: np.ndarray
+    """int64[other edges]: ids of sources at home elsewhere."""
 
 
 @dataclass
@@ -114,6 +113,16 @@ class PartialBlockBuilder:
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
 
+    def cut(self, indptr: np.ndarray, neighbours: np.ndarray) -> HomeEdges:
+        """The edges that start here, and the others, of destinations whose `neighbours` are int64[edges].
+
+        indptr: int64[n + 1], where those of each destination start.
+        """
+        here_indptr, here = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
+        elsewhere = np.empty(len(neighbours) + 1, np.int64)
+        edges = _cut(indptr, neighbours, self.first, self.end - self.first, here_indptr, here, elsewhere)
+        return HomeEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
+
     def share(
         self,
         layer: Layer,
@@ -131,33 +140,45 @@ class PartialBlockBuilder:
         weight: float32[edges], the weights of `neighbours` where the sampler weights its edges.
         """
         known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, weight, sampled)
-        return self.share_of(layer, inputs, known)
+        return self.share_of(layer, inputs, [(known, self.cut(indptr, neighbours))])
 
-    def share_of(self, layer: Layer, inputs: FeatureFetcher, known: KnownEdges, with_own: bool = True) -> LocalShare:
-        """What the rows contribute to the destinations of `known`, read in the cheaper way. Reads these rows alone.
+    def share_of(
+        self,
+        layer: Layer,
+        inputs: FeatureFetcher,
+        groups: Sequence[tuple[KnownEdges, HomeEdges]],
+        with_own: bool = True,
+    ) -> LocalShare:
+        """What the rows contribute to the destinations of `groups`, read in the cheaper way. Reads these rows alone.
 
-        with_own: whether the layer reads the rows of destinations among these.
+        groups: destinations with all their edges, and the same `cut`, one group after the other. with_own: whether the
+        layer reads the rows of destinations among these.
         """
-        indptr, neighbours, destinations = known.indptr, known.neighbours, known.destinations
+        known, here = zip(*groups, strict=True)
+        destinations = _joined(known, "destinations")
         local = np.flatnonzero((destinations >= self.first) & (destinations < self.end) & with_own)
-        vertices = None
-        if self.suit_in_place(layer, inputs, len(neighbours), len(destinations)):
-            edges, local_rows, read = self._in_place(indptr, neighbours, destinations[local])
+
+        # The rows of edges and of local destinations, by their numbers in place or among those that are read.
+        numbers, local_rows, vertices = _joined(here, "rows"), destinations[local] - self.first, None
+        if self.suit_in_place(layer, inputs, sum(len(each.neighbours) for each in known), len(destinations)):
+            count, read = self.end - self.first, self._distinct(numbers, local_rows)
             original, degrees = self._original_ids, self._degrees
         else:
-            edges, local_rows, vertices = self._collected(indptr, neighbours, destinations[local])
-            read = len(vertices)
+            rows, (numbers, local_rows) = self._numbered(numbers, local_rows)
+            vertices, count, read = rows + self.first, len(rows), len(rows)
             original = self._on_device(self.topology.original_id[vertices - self._numbered_from])
             degrees = self._on_device(self.topology.degree(vertices - self._numbered_from))
-        weight, kept = known.weight, None
-        if weight is not None or known.edge_weight is not None:
-            # Both ways keep the order of the edges.
+
+        # Both ways keep the order of the edges.
+        weight, kept = _joined(known, "weight"), None
+        if weight is not None or known[0].edge_weight is not None:
+            neighbours = _joined(known, "neighbours")
             kept = (neighbours >= self.first) & (neighbours < self.end)
             weight = None if weight is None else weight[kept]
         block = PartialBlock(
-            edges=edges,
-            sampled=self._on_device(known.sampled),
-            dst_degree=self._on_device(known.degree),
+            edges=self._edges(_joined_indptr(here), numbers, count),
+            sampled=self._on_device(_joined(known, "sampled")),
+            dst_degree=self._on_device(_joined(known, "degree")),
             src_original=original,
             src_degree=degrees,
             local=(self._on_device(local), self._on_device(local_rows)),
@@ -166,17 +187,19 @@ class PartialBlockBuilder:
         )
         return LocalShare(block, vertices, read)
 
-    def _weights(self, known: KnownEdges, kept: np.ndarray, vertices: np.ndarray | None) -> EdgeWeights | None:
+    def _weights(
+        self, known: Sequence[KnownEdges], kept: np.ndarray, vertices: np.ndarray | None
+    ) -> EdgeWeights | None:
         """The weights of the `kept` edges (bool[edges]), sums over all; `vertices` are the rows, None for all in place.
 
         None where the dataset's edges have none.
         """
-        if known.edge_weight is None or known.drawn_weight is None or known.weight_sum is None:
+        if known[0].edge_weight is None:
             return None
         assert self.topology.weight_sum is not None, "weights are held with their sums"
         rows = self._numbers if vertices is None else vertices - self._numbered_from
-        sums = known.drawn_weight, known.weight_sum, self.topology.weight_sum[rows]
-        return EdgeWeights(self._on_device(known.edge_weight[kept]), *map(self._on_device, sums))
+        sums = _joined(known, "drawn_weight"), _joined(known, "weight_sum"), self.topology.weight_sum[rows]
+        return EdgeWeights(self._on_device(_joined(known, "edge_weight")[kept]), *map(self._on_device, sums))
 
     def suit_in_place(self, layer: Layer, inputs: FeatureFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
@@ -192,24 +215,20 @@ class PartialBlockBuilder:
         collected = copied + layer.least_cost(most, destinations, edges)
         return layer.least_cost(rows, destinations, edges) <= collected
 
-    def _collected(
-        self, indptr: np.ndarray, neighbours: np.ndarray, local: np.ndarray
-    ) -> tuple[Edges, np.ndarray, np.ndarray]:
-        """The edges that start here, the rows (int64) of the `local` destinations, and the int64 ids of all rows."""
-        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(local), np.int64)
-        local_rows = np.empty(len(local), np.int64)
-        kept_indptr, edges, known = _keep_local(indptr, neighbours, self.first, self.end, self._place, kept, rows)
-        known = _number_local(local, self.first, self._place, known, rows, local_rows)
-        return self._edges(kept_indptr, kept[:edges].copy(), known), local_rows, rows[:known].copy()
-
-    def _in_place(self, indptr: np.ndarray, neighbours: np.ndarray, local: np.ndarray) -> tuple[Edges, np.ndarray, int]:
-        """As `_collected`, but all rows are sources, numbered as they lie; at last the number of those read."""
-        kept_indptr, kept = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
-        edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
-        kept, local_rows = kept[:edges], local - self.first
+    def _distinct(self, *rows: np.ndarray) -> int:
+        """How many distinct ones there are among all `rows`."""
         self._stamp += 1
-        read = sum(int(_count_new(rows, self._seen, self._stamp)) for rows in (kept, local_rows))
-        return self._edges(kept_indptr, kept, self.end - self.first), local_rows, read
+        return sum(int(_count_new(each, self._seen, self._stamp)) for each in rows)
+
+    def _numbered(self, *rows: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The distinct ones of all `rows`, int64[k] in order of first appearance, and where each stands among them."""
+        distinct, known = np.empty(sum(map(len, rows)), np.int64), 0
+        numbers = [np.empty_like(each) for each in rows]
+        for each, found in zip(rows, numbers, strict=True):
+            known = int(_number(each, self._place, known, distinct, found))
+        distinct = distinct[:known].copy()
+        self._place[distinct] = -1
+        return distinct, numbers
 
     @property
     def _numbers(self) -> slice:
@@ -227,9 +246,8 @@ class PartialBlockBuilder:
 
     def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""
-        rows, numbers = np.empty(len(vertices), np.int64), np.empty(len(vertices), np.int64)
-        known = _number_local(vertices, self.first, self._place, 0, rows, numbers)
-        return rows[:known].copy(), numbers
+        rows, (numbers,) = self._numbered(vertices - self.first)
+        return rows + self.first, numbers
 
     def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
         numbers = torch.from_numpy(indices)
@@ -238,3 +256,14 @@ class PartialBlockBuilder:
 
     def _on_device(self, positions: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(positions).to(self.device)
+
+
+def _joined(groups: Sequence[Any], name: str) -> Any:
+    """The arrays `name` of all groups, one after the other; None where there are none."""
+    arrays = [getattr(each, name) for each in groups]
+    return None if arrays[0] is None else np.concatenate(arrays)
+
+
+def _joined_indptr(groups: Sequence[HomeEdges]) -> np.ndarray:
+    """Where the edges of each destination start, int64, if those of the groups follow each other."""
+    return indptr_of(np.concatenate([np.diff(each.indptr) for each in groups]))

@@ -172,7 +172,7 @@ class PartialStep(KindStep):
             combined.index_add_(0, place, part)
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        return self.layer.finish(*self.layer.from_partial(self.block, combined), None)
+        return self.layer.finish(*self.layer.from_partial(self.block.edges.counts, combined), None)
 
     def learn_own(self, gradient: Tensor) -> None:
         if self._apart:

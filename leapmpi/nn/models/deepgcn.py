@@ -163,10 +163,10 @@ class GENLayer(Layer):
             shares = [shares[0].masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)]
         return torch.cat([*shares, rows.index_select(0, block.local[1])])
 
-    def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
-        own, combined = super().from_partial(block, rows)
+    def from_partial(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+        own, combined = super().from_partial(sampled, rows)
         assert own is not None, "self parts are rows of their own"
-        return None, self.joined(own, self.root(combined, block.edges.counts) if self.kind == "power" else combined)
+        return None, self.joined(own, self.root(combined, sampled) if self.kind == "power" else combined)
 
     def power(self, messages: Tensor) -> Tensor:
         """What a power mean is the mean of."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.topology import Topology
-from leapmpi.system.counter_rng import bounded_wide
+from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
 WeightedDraw = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -31,7 +31,7 @@ def scaled(words, first, end):
     """int64[k]: each of `words` (uint64[k]) as a number in [first[i], end[i])."""
     out = np.empty(len(words), np.int64)
     for i in range(len(words)):
-        out[i] = first[i] + np.int64(bounded_wide(words[i], np.uint64(end[i] - first[i])))
+        out[i] = first[i] + np.int64(bounded(words[i], np.uint64(end[i] - first[i])))
     return out
 
 

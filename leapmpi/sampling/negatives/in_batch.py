@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.sampling.edges.negative_sampler import NegativeSampler
-from leapmpi.system.counter_rng import bounded_wide
+from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
 
@@ -15,7 +15,7 @@ def _pick(words, low, high, destinations):
     for i in range(len(words)):
         # Where the batch has no destination there, any of its destinations.
         first, end = (low[i], high[i]) if high[i] > low[i] else (0, len(destinations))
-        out[i] = destinations[first + np.int64(bounded_wide(words[i], np.uint64(end - first)))]
+        out[i] = destinations[first + np.int64(bounded(words[i], np.uint64(end - first)))]
     return out
 
 

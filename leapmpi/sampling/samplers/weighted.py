@@ -23,7 +23,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr, normalise_rows
 from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
-from leapmpi.system.counter_rng import DrawKey, bounded_wide, fold, key_hash
+from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
 
 SHARDED = NAMED_LISTS
@@ -73,7 +73,7 @@ def _pick(row, left, fanout, hashed, place, out, weight):
     """Write the picks from `row` by the weights `left`, which are changed, and 1 / chance of each, from `place` on."""
     # Systematic sampling in whole numbers: points lie `total` apart on a line of length picks x total.
     picks, total = _take_certain(row, fanout, left)
-    point = np.int64(bounded_wide(hashed, max(1, total)))
+    point = np.int64(bounded(hashed, max(1, total)))
     for j in range(len(row)):
         if left[j] == _NO_WEIGHT:
             out[place], weight[place] = row[j], 1

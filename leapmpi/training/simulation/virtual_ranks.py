@@ -97,6 +97,7 @@ def virtual_ranks(
                 seed=config.train.seed,
                 answers=answers,
                 in_place=config.run.device != "cuda",
+                counts_sources=True,
                 edge_features=edge_fetcher(virtual_rank, dataset, held, device, dtype) if reads else None,
             )
         )

@@ -47,6 +47,7 @@ class Partial(ComputedRowsMode):
     """The matrix of the layer holds what every rank's share of each destination combines to."""
 
     order = 1
+    reads_numbers = False
     description = "projected partial sums of destinations with neighbours elsewhere and their gradients"
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
@@ -97,8 +98,8 @@ class Partial(ComputedRowsMode):
             found = self._requests(block)
             total += len(found.positions) * row + int(self.named.naming_bytes(block, found.pairs).sum())
             if sent:
-                home = home_of(block.src, self.ctx.rank_offsets)
-                owner, destination = np.divmod(self._pairs_with_edges(block, home), block.n_dst)
+                home = home_of(block.dst, self.ctx.rank_offsets)
+                owner, destination = np.divmod(self._pairs_with_edges(block), block.n_dst)
                 total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + sent)
         return total
 
@@ -165,8 +166,10 @@ class Partial(ComputedRowsMode):
         ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
         return ComputedRows(ordered, plan.local_count)
 
-    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        return self.layer.finish(*self.layer.from_partial(block, rows), None)
+    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
+        share: LocalShare = minibatch.exchange_plans[number].source
+        n_dst = minibatch.micro_batches[number].block(self.number).n_dst
+        return self.layer.finish(*self.layer.from_partial(share.block.sampled[:n_dst], rows), None)
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""
@@ -176,26 +179,26 @@ class Partial(ComputedRowsMode):
             return _Requests(pairs, counts, destinations)
 
         # A share from every owner of a neighbour, a self part from the home of the destination.
-        home, owner = home_of(block.src, self.ctx.rank_offsets), np.repeat(np.arange(self.ctx.ranks), counts)
-        with_edges = np.isin(owner * block.n_dst + destinations, self._pairs_with_edges(block, home))
+        home, owner = home_of(block.dst, self.ctx.rank_offsets), np.repeat(np.arange(self.ctx.ranks), counts)
+        with_edges = np.isin(owner * block.n_dst + destinations, self._pairs_with_edges(block))
         is_home = home[destinations] == owner
         places = self._places(destinations, block.n_dst)
         rows = [(with_edges, place) for place in places[:-1]] + [(is_home, places[-1])]
         positions, row_counts = _in_order_of_ranks(owner, rows, self.ctx.ranks)
         return _Requests(pairs, row_counts, positions)
 
-    def _pairs_with_edges(self, block: Block, home: np.ndarray) -> np.ndarray:
+    def _pairs_with_edges(self, block: Block) -> np.ndarray:
         """Distinct pairs of an owner and the number of a destination that has neighbours there: owner x n_dst + number.
 
-        int64, ascending; `home` is int64[n_src].
+        int64, ascending.
         """
         of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
-        return np.unique(home[block.indices] * block.n_dst + of_edge)
+        return np.unique(home_of(block.neighbours, self.ctx.rank_offsets) * block.n_dst + of_edge)
 
     def _with_edges_here(self, block: Block) -> np.ndarray:
         """The destinations of `block` that have a neighbour on this rank: int64 ids."""
         first, end = self.ctx.local_range
-        sources = block.src[block.indices]
+        sources = block.neighbours
         of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
         return block.dst[np.unique(of_edge[(sources >= first) & (sources < end)])]
 

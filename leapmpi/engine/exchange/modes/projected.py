@@ -122,8 +122,8 @@ class Projected(ComputedRowsMode):
         rows = torch.cat([given, own.reshape(-1, layer.source_width)])
         return ComputedRows(rows.index_select(0, self._on_device(sources.order)), plan.local_count)
 
-    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        layer = self.layer
+    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
+        layer, block = self.layer, blocks[-1 - self.number]
         if not layer.own_width:
             return layer.finish(None, layer.from_projected(block, rows, minibatch.dropout), None)
         own = rows[block.n_src :].reshape(block.n_dst, layer.own_width)

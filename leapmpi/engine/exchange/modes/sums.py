@@ -33,6 +33,7 @@ class Sums(FetchedInputsMode):
     """Fetches the sums of all micro-batches' destinations before the weights are needed."""
 
     order = 5
+    reads_numbers = False
     description = "sums of raw rows for destinations with neighbours elsewhere"
 
     @cached_property
@@ -161,7 +162,7 @@ class Sums(FetchedInputsMode):
         """The `own` rows of the destinations of `block` after prefix, in the layer's type."""
         if own is None:
             return None
-        names = torch.from_numpy(block.src_original[: block.n_dst]).to(self.ctx.device)
+        names = torch.from_numpy(block.dst_original).to(self.ctx.device)
         return self.layer.prefix(own.to(self.layer.bias.dtype), names, minibatch.dropout)
 
     def _share(self, block: PartialBlock, rows: Rows) -> Tensor:
