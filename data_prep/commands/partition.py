@@ -15,7 +15,7 @@ from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
-from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
+from leapmpi.dataset.hdf5.names import COMMUNITIES, FEATURE_DTYPES, SOURCE_ORDER
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from data_prep.progress import Progress
     from leapmpi.dataset.graph import Graph
 
-BYTES_PER_VERTEX = 16  # part, new number and ordered original id
+BYTES_PER_VERTEX = 20  # part, place in the order, new number and ordered original id
 _LARGEST_BLOCK = 64 * 2**20
 _BLOCKS_IN_MEMORY = 32
 
@@ -68,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
+    orders = (
+        "order of the vertices within a part: that of the source, or community by community, so that rows that are "
+        "read together lie together"
+    )
+    parser.add_argument("--order", choices=(SOURCE_ORDER, COMMUNITIES), default=SOURCE_ORDER, help=orders)
     dtypes = f"{FEATURE_DTYPE}; by default that of the graph file"
     parser.add_argument("--feature-dtype", choices=tuple(FEATURE_DTYPES), help=dtypes)
     parser.add_argument("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
@@ -83,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, in_fewer_bytes
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
+    from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, require, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
@@ -124,6 +130,10 @@ def run(arguments: argparse.Namespace) -> int:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:
         report = report_on(graph, result.assignment, request.parts, training, progress)
+    communities = None
+    if arguments.order == COMMUNITIES:
+        with steps.step("order") as progress:
+            communities = community_order(graph, replace(request, progress=progress))
     with ExitStack() as temporary:
         small = None
         if changes_dtype(graph, arguments.feature_dtype):
@@ -132,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
                 graph, small = in_fewer_bytes(graph, arguments.feature_dtype, str(arguments.graph), workspace, progress)
         with steps.step("write") as progress:
             progress.start(vertices, "vertices")
-            _write(arguments, graph, result, report, memory, progress)
+            _write(arguments, graph, result, report, communities, memory, progress)
     print(_table(arguments, result, report))
     if small:
         print(f"  {small.note(arguments.feature_dtype)}")
@@ -181,7 +191,13 @@ def _given_parts(arguments: argparse.Namespace) -> np.ndarray | None:
 
 
 def _write(
-    arguments: argparse.Namespace, graph: Graph, result: Partition, report: CutReport, memory: int, progress: Progress
+    arguments: argparse.Namespace,
+    graph: Graph,
+    result: Partition,
+    report: CutReport,
+    communities: np.ndarray | None,
+    memory: int,
+    progress: Progress,
 ) -> None:
     """Write the dataset, with the figures of the partition as its attributes."""
     from leapmpi.dataset.dataset_writer import write_dataset
@@ -200,6 +216,7 @@ def _write(
         overwrite=arguments.overwrite,
         command=getattr(arguments, "command_line", ""),
         columns=arguments.layout == "columns",
+        communities=communities,
         block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
     )

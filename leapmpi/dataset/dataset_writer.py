@@ -60,14 +60,17 @@ def write_dataset(
     overwrite: bool = False,
     command: str = "",
     columns: bool = False,
+    communities: np.ndarray | None = None,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
     """Write `graph`, cut as `assignment` (int[n], part numbers) says, to `folder`, which appears only when complete.
 
     The graph must be valid (validation.py). It is read in blocks of `block_bytes`, so a mapped one may be larger than
-    memory: 16 bytes per vertex are held. figures: attributes of the partition (edge_cut, balance).
-    columns: features are written by columns too, which reads them once more for each part.
+    memory: 16 bytes per vertex are held, and what `communities` takes. figures: attributes of the partition (edge_cut,
+    balance). columns: features are written by columns too, which reads them once more for each part.
+    communities: all vertices (integers[n]), in the order that they shall have within their parts, by which the graph is
+    then read; None: that of the graph.
     progress: called with the number of vertices done.
 
     Raises DataError when a part would be empty or `folder` may not be used; ResourceError when the disk is full.
@@ -76,7 +79,7 @@ def write_dataset(
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
     replace = check_folder(folder, overwrite)
-    order = renumber(graph, assignment, parts)
+    order = renumber(graph, assignment, parts, communities)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
     if columns and graph.features is None:
@@ -94,6 +97,8 @@ def write_dataset(
     }
     if columns:
         common[names.HAS_COLUMNS] = True
+    if communities is not None:
+        common[names.VERTEX_ORDER] = names.COMMUNITIES
 
     # The folder appears under its name when all files are complete.
     remove_abandoned(folder)

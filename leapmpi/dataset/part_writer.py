@@ -18,19 +18,28 @@ from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, row_bytes
 from leapmpi.system.jit import compiled
 
+_ROW_BYTES = 24
+"""A row of a block of lists: its number, where its list begins, and where its part's begins."""
+
 
 @dataclass(frozen=True)
 class Renumbering:
     """The parts and new numbers of the vertices of a graph.
 
     part: int32[n]; new_of: int32|int64[n], the new number of each vertex; offsets: int64[P + 1], part p has the new
-    numbers offsets[p] to offsets[p + 1] (exclusive); edges: int64[P], in-edges of each part.
+    numbers offsets[p] to offsets[p + 1] (exclusive); edges: int64[P], in-edges of each part; vertices: integers[n], all
+    vertices in the order in which parts have them, None for that of the graph.
     """
 
     part: np.ndarray
     new_of: np.ndarray
     offsets: np.ndarray
     edges: np.ndarray
+    vertices: np.ndarray | None = None
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """int64: the rows of the graph at places start ... stop - 1 of the order."""
+        return np.arange(start, stop) if self.vertices is None else self.vertices[start:stop].astype(np.int64)
 
 
 @compiled
@@ -42,16 +51,16 @@ def _count(part, indptr, vertices, edges):
 
 
 @compiled
-def _number(part, next_of, new_of):
-    """Give each vertex the next number of its part; next_of [P] holds the first numbers and is changed."""
-    for v in range(len(part)):
+def _number(vertices, part, next_of, new_of):
+    """Give each of `vertices` the next number of its part; next_of [P] holds the first numbers and is changed."""
+    for v in vertices:
         new_of[v] = next_of[part[v]]
         next_of[part[v]] += 1
 
 
 @compiled
 def _by_part(part, first, starts, rows):
-    """Write the rows of the k parts from `first` on to `rows`, grouped by part, ascending in each.
+    """Write the rows of the k parts from `first` on to `rows`, grouped by part, in their order in each.
 
     Group i is rows[starts[i]:starts[i + 1]], with starts [k + 1] zero before.
     """
@@ -75,7 +84,7 @@ def _lists(indptr, indices, rows, new_of, bounds, out):
     """Write the renumbered in-neighbours of `rows` to `out`, those of rows[i] to out[bounds[i]:bounds[i + 1]]."""
     filled = 0
     for i in range(len(rows)):
-        for e in range(indptr[rows[i]] - indptr[0], indptr[rows[i] + 1] - indptr[0]):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             out[filled] = new_of[indices[e]]
             filled += 1
         bounds[i + 1] = filled
@@ -83,24 +92,29 @@ def _lists(indptr, indices, rows, new_of, bounds, out):
 
 @compiled
 def _entries_of(indptr, rows, out):
-    """Write the places of the entries of `rows` to `out`, row by row, counted from the first one of all."""
+    """Write the places of the entries of `rows` to `out`, row by row."""
     filled = 0
     for row in rows:
-        for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+        for e in range(indptr[row], indptr[row + 1]):
             out[filled] = e
             filled += 1
 
 
-def renumber(graph: Graph, assignment: np.ndarray, parts: int) -> Renumbering:
-    """Number the vertices part by part; within a part they keep their order, which is that of original ids."""
+def renumber(graph: Graph, assignment: np.ndarray, parts: int, vertices: np.ndarray | None = None) -> Renumbering:
+    """Number the vertices part by part; within a part in the order of `vertices` (integers[n], all of them).
+
+    By default they keep that of the graph, which is that of original ids.
+    """
     part = np.ascontiguousarray(assignment, np.int32)
     sizes = np.zeros(parts, np.int64)
     edges = np.zeros(parts, np.int64)
     _count(part, np.asarray(graph.indptr), sizes, edges)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     new_of = np.empty(len(part), names.index_dtype(len(part)))
-    _number(part, offsets[:-1].copy(), new_of)
-    return Renumbering(part, new_of, offsets, edges)
+    found, next_of = Renumbering(part, new_of, offsets, edges, vertices), offsets[:-1].copy()
+    for start, stop in row_ranges(len(part), 8):
+        _number(found.rows(start, stop), part, next_of, new_of)
+    return found
 
 
 class PartWriter:
@@ -164,28 +178,39 @@ class PartWriter:
                 writer.finish()
 
     def _groups(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows start ... stop - 1 of these parts, counted from `start`, and their groups (see `_by_part`)."""
+        """Of the rows at places start ... stop - 1 of the order, those of these parts, by part: see `_by_part`."""
         starts = np.zeros(len(self._writers) + 1, np.int64)
-        rows = np.empty(stop - start, np.int64)
-        _by_part(self._order.part[start:stop], self._first, starts, rows)
-        return rows[: starts[-1]], starts
+        among, rows = np.empty(stop - start, np.int64), self._order.rows(start, stop)
+        _by_part(self._order.part[rows], self._first, starts, among)
+        return rows[among[: starts[-1]]], starts
+
+    def _ranges(self, entry_bytes: int) -> Iterator[tuple[int, int]]:
+        """Ranges of places whose rows, and lists of in-neighbours of so many bytes an entry, make a block."""
+        indptr = self._graph.indptr
+        if self._order.vertices is None:
+            yield from row_groups(indptr, _ROW_BYTES, entry_bytes, self._block_bytes)
+            return
+        for start, stop in row_ranges(self._graph.vertices, _ROW_BYTES, self._block_bytes):
+            rows = self._order.rows(start, stop)
+            ends = np.concatenate([[0], np.cumsum(indptr[rows + 1] - indptr[rows])])
+            for low, high in row_groups(ends, _ROW_BYTES, entry_bytes, self._block_bytes):
+                yield start + low, start + high
 
     def _write_neighbours(self, progress: Callable[[int], object] | None) -> None:
         graph = self._graph
+        indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
 
         # The entries each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
 
         # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
         entry = 2 * (graph.indices.itemsize + graph.edge_data.row_bytes) + (8 if self._edge_data else 0)
-        for start, stop in row_groups(graph.indptr, 24, entry, self._block_bytes):
-            indptr = np.asarray(graph.indptr[start : stop + 1])
-            indices = np.asarray(graph.indices[indptr[0] : indptr[-1]])
+        for start, stop in self._ranges(entry):
             rows, starts = self._groups(start, stop)
             bounds = np.zeros(len(rows) + 1, np.int64)
-            out = np.empty(len(indices), self._order.new_of.dtype)
+            out = np.empty(int((indptr[rows + 1] - indptr[rows]).sum()), self._order.new_of.dtype)
             _lists(indptr, indices, rows, self._order.new_of, bounds, out)
-            arrays = {names.INDICES: out, **self._edge_rows(indptr, rows, int(bounds[-1]))}
+            arrays = {names.INDICES: out, **self._edge_rows(indptr, rows, len(out))}
             for i, (low, high) in self._slices(starts):
                 begin, end = bounds[low], bounds[high]
                 for name, array in arrays.items():
@@ -196,12 +221,12 @@ class PartWriter:
                 progress(stop)
 
     def _edge_rows(self, indptr: np.ndarray, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
-        """What the `count` edges of `rows` of the block `indptr` carry, by the names of the arrays."""
+        """What the `count` edges of `rows` carry, by the names of the arrays."""
         if not self._edge_data:
             return {}
         entries = np.empty(count, np.int64)
         _entries_of(indptr, rows, entries)
-        return {name: array[indptr[0] : indptr[-1]][entries] for name, array in self._edge_data.items()}
+        return {name: array[entries] for name, array in self._edge_data.items()}
 
     def _write_vertex_data(self) -> None:
         size = sum(row_bytes(array) for array in self._vertex_data.values())
@@ -213,7 +238,7 @@ class PartWriter:
         for start, stop in row_ranges(self._graph.vertices, 2 * size + 8, self._block_bytes):
             rows, starts = self._groups(start, stop)
             for name, array in self._vertex_data.items():
-                block = array[start:stop][rows]
+                block = array[rows]
                 for i, (low, high) in self._slices(starts):
                     part, writers = block[low:high], self._writers[i]
                     if isinstance(part, SparseFeatures):

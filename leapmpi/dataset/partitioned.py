@@ -1,7 +1,7 @@
 """Reading a partitioned dataset: a folder with `dataset.h5` and one file per part.
 
 Vertices are renumbered so that a part is one contiguous range: a search in `offsets` finds the part of a vertex.
-Within a part vertices ascend by original id.
+Within a part vertices ascend by original id, unless `vertex_order` says otherwise.
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ class Dataset:
         return feature_dtype(self.part(0).dense_features.dtype) if self.feature_dim and not self.sparse else None
 
     @property
+    def vertex_order(self) -> str:
+        """The order of the vertices within a part: names.SOURCE_ORDER or COMMUNITIES."""
+        return str(self.attributes.get(names.VERTEX_ORDER, names.SOURCE_ORDER))
+
+    @property
     def has_vertex_time(self) -> bool:
         """Whether vertices have times."""
         return bool(self.attributes.get(names.HAS_VERTEX_TIME, False))
@@ -190,6 +195,7 @@ class Dataset:
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
         storage |= {names.FEATURE_DTYPE: found} if (found := self.feature_dtype) else {}
         storage |= {names.LABEL_KIND: self.label_kind} if self.classes else {}
+        storage[names.VERTEX_ORDER] = self.vertex_order
         return {**storage, **self.attributes, "splits": sizes, "part_list": parts}
 
 

@@ -97,6 +97,15 @@ def check_ascending(ids: np.ndarray, where: str, name: str) -> None:
         raise DataError(f"{where}: {name}, row {row} is {ids[row]}, not above {ids[row - 1]} in the row before")
 
 
+def check_distinct(ids: np.ndarray, where: str, name: str) -> None:
+    """Check that `ids` are not negative, and that none stands twice."""
+    ordered = np.sort(ids)
+    if len(ordered) and ordered[0] < 0:
+        raise DataError(f"{where}: {name} has {ordered[0]}, below 0")
+    if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
+        raise DataError(f"{where}: {name} {repeated[0]} stands in two rows")
+
+
 @compiled
 def _first_fault(indptr, indices, original_of, vertices, first):
     """(kind, row, position) of the first fault in the lists of in-neighbours, kind 0 for none."""

@@ -22,7 +22,14 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
-from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_scale, check_vertex_data
+from leapmpi.dataset.validation import (
+    check_ascending,
+    check_bounds,
+    check_distinct,
+    check_outline,
+    check_scale,
+    check_vertex_data,
+)
 from leapmpi.errors import DataError
 
 
@@ -114,7 +121,7 @@ def verify_digests(dataset: Dataset, parts: Iterable[int], features: bool = True
         part = dataset.part(number)
         with reading(part.path):
             _verify_outline(part, dataset)
-            check_ascending(part.original_id, str(part.path), names.ORIGINAL_ID)
+            _check_original_ids(part, dataset)
             check_digest(part.path, names.PART_FORMAT, part.arrays(features=features))
             _verify_splits(part, dataset)
 
@@ -129,6 +136,12 @@ def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
         part = dataset.part(number)
         with reading(part.path):
             _verify_outline(part, dataset)
+
+
+def _check_original_ids(part: Part, dataset: Dataset) -> None:
+    """Check that the original ids of a part ascend; where vertices lie in another order, that none stands twice."""
+    check = check_ascending if dataset.vertex_order == names.SOURCE_ORDER else check_distinct
+    check(part.original_id, str(part.path), names.ORIGINAL_ID)
 
 
 def _verify_outline(part: Part, dataset: Dataset) -> None:
@@ -146,12 +159,12 @@ def _verify_outline(part: Part, dataset: Dataset) -> None:
 
 
 def _original_ids(dataset: Dataset) -> np.ndarray:
-    """The original ids int64[n] of all vertices, checked to ascend in each part."""
+    """The original ids int64[n] of all vertices, checked in each part."""
     ids = np.empty(dataset.vertices, np.int64)
     for number in range(dataset.parts):
         part = dataset.part(number)
         with reading(part.path):
-            check_ascending(part.original_id, str(part.path), names.ORIGINAL_ID)
+            _check_original_ids(part, dataset)
             ids[dataset.offsets[number] : dataset.offsets[number + 1]] = part.original_id
     return ids
 

@@ -108,14 +108,17 @@ class FeatureFetcher:
         return self._local_half.local(ids)
 
     @cached_property
-    def whole(self) -> torch.Tensor | None:
-        """All local rows as one tensor (rows, width), to be read only; nothing is copied.
+    def in_place(self) -> bool:
+        """Whether all local rows can be read where they lie: on the device, in `dtype`."""
+        shard = self.shard
+        if isinstance(shard, DeviceShard):
+            return shard.values.dtype == self.dtype
+        return shard.in_place and self.device.type == "cpu" and f"torch.{shard.dtype}" == str(self.dtype)
 
-        None where they do not lie in one block on the device, or are of another type than `dtype`.
-        """
-        rows = self.shard.whole()
-        fits = rows is not None and rows.dtype == self.dtype and rows.device.type == self.device.type
-        return rows if fits else None
+    @cached_property
+    def whole(self) -> Rows | None:
+        """All local rows (rows, width), to be read only, of which none is copied; None unless they are `in_place`."""
+        return self.shard.whole() if self.in_place else None
 
     @cached_property
     def scatters(self) -> bool:

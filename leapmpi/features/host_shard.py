@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from leapmpi.features.compression import RowEncoding, RowErrors, RowsOfPart
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.row_types import NO_SCALE, RowType, read_rows, row_type
-from leapmpi.nn.rows import ScatteredRows
+from leapmpi.nn.rows import LEAST_WIDTH, Rows, ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
 from leapmpi.system.jit import compiled
 from leapmpi.system.phase_timers import PhaseTimers
@@ -89,14 +90,31 @@ class HostShard:
         self.dtype: np.dtype = parts[0].dtype
         self.nbytes: int = sum(part.nbytes for part in parts)
 
-    def whole(self) -> torch.Tensor | None:
-        """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
-        if len(self.parts) > 1 or self.dtype.byteorder == ">" or self.dtype == np.uint16:
+    @property
+    def in_place(self) -> bool:
+        """Whether `whole` gives the rows."""
+        if len(self.parts) > 1:
+            return self.addressable and self.dtype == np.float32 and self.width >= LEAST_WIDTH
+        return self.dtype.byteorder != ">" and self.dtype != np.uint16
+
+    def whole(self) -> Rows | None:
+        """All rows (rows, width), which share their memory and are to be read only; None where kernels cannot.
+
+        A tensor; of several parts, which may lie anywhere, their addresses.
+        """
+        if not self.in_place:
             return None
+        if len(self.parts) > 1:
+            return self.scattered(self._addresses, self)
         with warnings.catch_warnings():
             # Mapped files are read-only, which torch cannot express.
             warnings.simplefilter("ignore", UserWarning)
             return torch.from_numpy(self.parts[0])
+
+    @cached_property
+    def _addresses(self) -> np.ndarray:
+        """int64[rows]: the address of each row."""
+        return np.concatenate([_addresses(part, np.arange(len(part))) for part in self.parts])
 
     def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
         """The part, its first id, the ids in it and their positions in `ids`, for each part that `ids` touch.
@@ -107,10 +125,11 @@ class HostShard:
             yield self.parts[0], int(self.bounds[0]), ids, np.arange(len(ids))
             return
         part_of = np.searchsorted(self.bounds, ids, side="right") - 1
-        for number, part in enumerate(self.parts):
-            positions = np.flatnonzero(part_of == number)
-            if positions.size:
-                yield part, int(self.bounds[number]), ids[positions], positions
+        order = np.argsort(part_of, kind="stable")
+        ends = np.cumsum(np.bincount(part_of, minlength=len(self.parts)))
+        for number in np.unique(part_of).tolist():
+            positions = order[ends[number - 1] if number else 0 : ends[number]]
+            yield self.parts[number], int(self.bounds[number]), ids[positions], positions
 
     def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
         """target[positions[i]] = the row of vertex ids[i]; ids int64[k], all in this shard."""
@@ -119,8 +138,17 @@ class HostShard:
 
     def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
         """addresses[positions[i]] = the address of the row of vertex ids[i]; ids int64[k], all in this shard."""
-        for part, first, chosen, where in self.split(ids):
-            addresses[positions[where]] = part.ctypes.data + self.row_bytes * (chosen - first)
+        numbers = ids - self.bounds[0]
+        if len(self.parts) == 1:
+            addresses[positions] = _addresses(self.parts[0], numbers)
+        else:
+            addresses[positions] = self._addresses[numbers]
+
+    def scattered(self, addresses: np.ndarray, *sources: object) -> ScatteredRows:
+        """The rows at `addresses` int64[k], of the stored type, in the memory of `sources`."""
+        assert self.kind is not None, "the shard is addressable"
+        scale = NO_SCALE if self.scale is None else self.scale
+        return ScatteredRows(torch.from_numpy(addresses), self.width, sources, self.kind, scale)
 
     def rows(self, ids: np.ndarray, out: np.ndarray) -> np.ndarray:
         """The rows of `ids`, in order, written to `out` (len(ids), width)."""
@@ -217,13 +245,13 @@ class HostRows:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
                 addresses[request.cached_positions] = _addresses(cache.rows, request.cached_slots)
         # What the addresses point to must live as long as they do.
-        return self._scattered(addresses, self.shard, arrived, cache)
+        return self.shard.scattered(addresses, self.shard, arrived, cache)
 
     def local_addresses(self, ids: np.ndarray) -> ScatteredRows:
         """As `local`, but no row is copied. Only where the shard is `addressable`."""
         addresses = np.empty(len(ids), np.int64)
         self.shard.locate(ids, addresses, np.arange(len(ids)))
-        return self._scattered(addresses, self.shard)
+        return self.shard.scattered(addresses, self.shard)
 
     def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
         """Compile the kernels of a fetch by moving one local row."""
@@ -239,16 +267,9 @@ class HostRows:
     def stand_in_addresses(self, count: int, width: int) -> ScatteredRows:
         """`count` rows of `width` zeros of the stored type, by their addresses: to compile and to measure with."""
         rows = np.zeros((count, width), self.shard.dtype)
-        found = self._scattered(_addresses(rows, np.arange(count)), rows)
+        found = self.shard.scattered(_addresses(rows, np.arange(count)), rows)
         scale = np.zeros((2, width if found.kind.scaled else 0), np.float32)
         return replace(found, width=width, scale=scale)
-
-    def _scattered(self, addresses: np.ndarray, *sources: object) -> ScatteredRows:
-        """The rows at `addresses` int64[k], of the stored type, in the memory of `sources`."""
-        kind, scale = self.shard.kind, self.shard.scale
-        assert kind is not None, "the shard is addressable"
-        known = NO_SCALE if scale is None else scale
-        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, sources, kind, known)
 
     def _new_tensor(self, count: int) -> torch.Tensor:
         """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""

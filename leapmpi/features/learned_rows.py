@@ -97,9 +97,10 @@ class LearnedShard(HostShard):
         # Rows, two moments and the best rows so far; the number of steps of each row.
         self.nbytes = 4 * rows.shape[0] * self.row_bytes + 4 * rows.shape[0]
 
-    def whole(self) -> torch.Tensor | None:
-        """None: the rows are not to be read in place."""
-        return None
+    @property
+    def in_place(self) -> bool:
+        """No: the rows change."""
+        return False
 
 
 class LearnedRows:

@@ -86,9 +86,10 @@ class SparseShard(HostShard):
         assert self.counts is not None
         return self.counts
 
-    def whole(self) -> None:
-        """None: sparse rows are not read in place."""
-        return
+    @property
+    def in_place(self) -> bool:
+        """No: sparse rows are copied."""
+        return False
 
     def take(self, ids: np.ndarray) -> SparseFeatures:
         """The rows of `ids` (int64[k], all in this shard), in order."""

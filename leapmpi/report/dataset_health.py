@@ -32,7 +32,7 @@ _LARGEST_DEGREE = 1 << 20
 _OF_PARTITION = (
     *("method", "method_reason", "edge_cut", "edge_cut_share", "replication", "vertex_balance", "training_balance"),
     *("edge_balance", "work_balance", "micrograph_locality", "cut_on_ranks", "report_fanout", "report_batch_size"),
-    *("leap_remote_rows", "pull_remote_rows"),
+    *("leap_remote_rows", "pull_remote_rows", names.VERTEX_ORDER),
 )
 """Attributes that partitioning wrote, where it did."""
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.graph import content_uuid
 from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
@@ -54,6 +56,43 @@ def test_splits_are_ordered_by_original_id(folder, graph):
     for code, name in ((1, "train"), (2, "val"), (3, "test")):
         expected = graph.original_id[graph.split == code]
         np.testing.assert_array_equal(original[getattr(dataset.splits, name)], expected)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_vertices_in_another_order_keep_their_data(tmp_path, graph, parts, block_bytes):
+    graph.edge_data = EdgeData(np.random.default_rng(2).random(graph.edges).astype(np.float32), None, None)
+    order, cut = np.random.default_rng(1).permutation(60), np.arange(60) * 7 % parts
+    dataset = write(tmp_path / "d", graph, cut, parts, communities=order, block_bytes=block_bytes)
+    verify(dataset)
+    assert (dataset.vertex_order, dataset.describe()["vertex_order"]) == ("communities", "communities")
+    assert dataset.attributes["format_version"] == 6
+    topology = load_topology(dataset, True)
+    for p in range(parts):
+        part, rows = dataset.part(p), order[cut[order] == p]
+        np.testing.assert_array_equal(part.original_id, graph.original_id[rows])
+        np.testing.assert_array_equal(part.features, graph.features[rows])
+        for v, new in zip(rows, range(*dataset.offsets[p : p + 2]), strict=True):
+            mine, theirs = slice(*topology.indptr[new : new + 2]), slice(*graph.indptr[v : v + 2])
+            np.testing.assert_array_equal(
+                topology.original_id[topology.indices[mine]], graph.original_id[graph.indices[theirs]]
+            )
+            np.testing.assert_array_equal(topology.edge_weight[mine], graph.edge_data.weight[theirs])
+    np.testing.assert_array_equal(topology.original_id[dataset.splits.train], graph.original_id[graph.split == 1])
+
+
+def test_the_order_of_the_source_needs_no_new_version(folder):
+    dataset = open_dataset(folder)
+    assert (dataset.vertex_order, dataset.attributes["format_version"]) == ("source", 1)
+
+
+def test_sparse_features_in_another_order(tmp_path, graph):
+    row, column = np.nonzero(np.random.default_rng(3).random(graph.features.shape) < 0.3)
+    graph.features = from_entries(row, column, np.ones(len(row), np.float32), graph.features.shape)
+    order = np.arange(60)[::-1]
+    dataset = write(tmp_path / "d", graph, np.zeros(60, np.int32), 1, communities=order)
+    verify(dataset)
+    np.testing.assert_array_equal(dataset.part(0).sparse_features.dense(), graph.features.dense()[order])
 
 
 def test_same_partition_same_uuid(tmp_path, graph):

@@ -12,8 +12,10 @@ from leapmpi.features.shards import row_placement
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.features.shards.row_placement import Sharers, load_shard
+from leapmpi.nn.kernels.gemm import times_transposed
 from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.kernels.row_types import decoded as device_rows
+from leapmpi.nn.rows import dense
 
 pytestmark = pytest.mark.compiles
 
@@ -113,3 +115,30 @@ def test_ranks_that_share_a_device_and_a_host_share_what_is_free(shared, kind, m
     with standing_in() as device:
         assert type(load_shard(shard, device, shared)) is kind
         assert row_placement.room_for_topology(device, shared) == 500 / shared.device
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_rows_are_read_in_place_whatever_the_number_of_parts(sizes):
+    rows = np.random.default_rng(0).standard_normal((40, 19)).astype(np.float32)
+    shard = HostShard(np.split(rows, np.cumsum(sizes)[:-1]), FIRST)
+    found = shard.whole()
+    np.testing.assert_array_equal(dense(found).numpy(), rows)
+    weight = torch.from_numpy(rows[:5])
+    assert torch.equal(times_transposed(found, weight), times_transposed(torch.from_numpy(rows), weight))
+
+    # A row of the middle, read from its address.
+    addresses = np.zeros(3, np.int64)
+    shard.locate(np.array([FIRST + 21, FIRST]), addresses, np.array([2, 0]))
+    np.testing.assert_array_equal(dense(shard.scattered(addresses[[0, 2]], shard)).numpy(), rows[[0, 21]])
+
+
+def test_rows_narrower_than_a_vector_are_read_in_place_only_from_one_part():
+    rows = np.zeros((4, 3), np.float32)
+    assert HostShard([rows], FIRST).whole() is not None
+    assert HostShard([rows[:1], rows[1:]], FIRST).whole() is None
+
+
+def test_each_part_that_ids_touch_gives_them_once_in_their_order():
+    shard = HostShard([np.arange(5), np.arange(5, 9), np.arange(9, 12)], 20)
+    found = [(first, ids.tolist(), where.tolist()) for _, first, ids, where in shard.split(np.array([31, 20, 29, 20]))]
+    assert found == [(20, [20, 20], [1, 3]), (29, [31, 29], [0, 2])]

@@ -13,6 +13,7 @@ from data_prep.assembly.community_graph import CommunityGraph, generate
 from data_prep.assembly.stored_dtype import as_stored
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.vertex_order import community_order
 from data_prep.workspace import Workspace
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
@@ -23,6 +24,8 @@ from leapmpi.dataset.validation import check_features, check_lists, check_outlin
 
 VERTICES, TRAINING, FEATURES, CLASSES, TARGETS = 600, 241, 12, 5, 2
 PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")
+BY_COMMUNITY = "random"
+"""The partition whose parts hold their vertices community by community."""
 LABELS = (
     *("single", "multi", "targets, half-precision features"),
     *("single, edges with data", "single, sparse features"),
@@ -150,8 +153,9 @@ def build(comm: MPI.Comm, base: Path, variants: set[Variant]) -> None:
         cuts[partition, parts] = assign(make_graph(LABELS[0]), partition, parts)
     for each in sorted(variants):
         if each[1:] in cuts and not each.folder(base).exists():
+            graph, request = make_graph(each.labels), PartitionRequest((each.parts,))
             write_dataset(
-                each.folder(base), make_graph(each.labels), cuts[each[1:]], each.parts,
-                method=each.partition, figures={}, seed=1,
+                each.folder(base), graph, cuts[each[1:]], each.parts, method=each.partition, figures={}, seed=1,
+                communities=community_order(graph, request) if each.partition == BY_COMMUNITY else None,
             )  # fmt: skip
     comm.barrier()

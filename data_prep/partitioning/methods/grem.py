@@ -10,7 +10,6 @@ Edge directions do not count. The same seed gives the same parts, whatever the n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,13 +19,13 @@ from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
+from data_prep.partitioning.multilevel.memory import HELD, budget_for
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
 from data_prep.partitioning.request import PartitionRequest, balanced_vertices, part_capacity
 from leapmpi.dataset.graph import Graph
-from leapmpi.errors import ResourceError
 
 WEIGHTS = True
 """Parts can be balanced by any weight of vertices."""
@@ -37,21 +36,6 @@ _CLUSTERS_PER_PART = 128
 _SAMPLED_ENTRIES = 1 << 23
 _SAMPLED_ROWS = 256
 """Parts are numbered by about so many entries of the graph, taken from runs of so many rows."""
-
-
-_INTERPRETER = 200 << 20
-"""Measured for this method; less than what workspace.py counts for all commands."""
-_BYTES_PER_VERTEX = 32
-"""Cluster or part, sizes and training vertices of clusters, training vertices, who waits, and copies on the way."""
-_BYTES_PER_PAIR = 160
-"""A pair of clusters: in the table that adds pairs up, in rows both ways, and in METIS."""
-_BYTES_PER_HELD = 40
-"""An entry of a small graph: as read, in rows, and in the graphs contracted from it."""
-_MOST_PAIRS, _FEWEST_PAIRS = 1 << 20, 1 << 14
-_MOST_HELD = HELD = 1 << 22
-"""Graphs with more entries stay on disk, whatever the memory."""
-_LEAST_CHUNK = 1 << 16
-_MOST_VERTICES = 2**31 - 1
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -68,7 +52,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     caps = part_capacity(training, request)
     if not training.any():
         training = training[:0]
-    budget = _budget_for(n, graph.edges, graph.indices.itemsize, request)
+    budget = budget_for(graph, request, "method grem", "use method hash or contiguous")
     weights = VertexWeights(np.empty(0, np.int32), training)
     stream = undirected_stream(graph, budget.chunk, weights, request.progress)
 
@@ -89,39 +73,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
         assert sizes.max() <= caps.size, (sizes, caps)
         assert trainings.max() <= caps.training, (trainings, caps)
     return MethodResult(assignment, Adjacency(stream.indptr, stream.neighbours, _sampled_rows(stream)))
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """Entries of a chunk, edges of a contracted graph, and entries of a graph or a part of it held as a whole."""
-
-    chunk: int
-    pairs: int
-    held: int
-
-
-def _budget_for(vertices: int, entries: int, id_bytes: int, request: PartitionRequest) -> _Budget:
-    """What `request` allows for an undirected graph.
-
-    Raises ResourceError when the vertices alone do not fit, with what would.
-    """
-    if vertices > _MOST_VERTICES:
-        raise ResourceError(f"method grem numbers up to 2**31 vertices, the graph has {vertices:,}; use method hash")
-    chunk = max(_LEAST_CHUNK, int(request.chunk * entries))
-    if request.memory is None:
-        return _Budget(chunk, _MOST_PAIRS, _MOST_HELD)
-    # Reading and the work on a contracted graph do not take their memory at the same time, but the chunk stays.
-    free = request.memory - _INTERPRETER - _BYTES_PER_VERTEX * vertices
-    least = _FEWEST_PAIRS * _BYTES_PER_PAIR
-    chunk = max(_LEAST_CHUNK, min(chunk, (free - least) // (2 * id_bytes)))
-    free -= chunk * id_bytes
-    if free < least:
-        needed = request.memory - free + least
-        raise ResourceError(
-            f"method grem needs {needed / 2**30:.2f} GiB for {vertices:,} vertices, --max-mem allows "
-            f"{request.memory / 2**30:.2f} GiB; allow more, or use method hash or contiguous"
-        )
-    return _Budget(chunk, min(_MOST_PAIRS, free // _BYTES_PER_PAIR), min(_MOST_HELD, free // _BYTES_PER_HELD))
 
 
 def _sampled_rows(stream: AdjacencyStream) -> Iterator[Chunk]:

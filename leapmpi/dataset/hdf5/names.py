@@ -7,7 +7,7 @@ DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """The newest version that can be read. A file is written as the oldest version that can hold it."""
 OLDEST_VERSION = 1
 
@@ -37,6 +37,9 @@ FEATURE_SCALE = "feature_scale"
 FEATURE_DTYPE = "feature_dtype"
 COLUMNS = "columns"
 HAS_COLUMNS = "has_columns"
+VERTEX_ORDER = "vertex_order"
+SOURCE_ORDER, COMMUNITIES = "source", "communities"
+"""Orders of the vertices of a part: as in the source, or community by community."""
 FEATURE_STORAGE = "feature_storage"
 FEATURE_ENTRIES = "feature_entries"
 LABELS = "labels"

@@ -142,6 +142,8 @@ def write_array(
 
 def _oldest_version(attributes: Attributes) -> int:
     """The oldest version whose readers understand a file with these root attributes."""
+    if names.VERTEX_ORDER in attributes:
+        return 6
     if names.FEATURE_DTYPE in attributes:
         return 5
     fourth = (names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK, names.HAS_SPLIT_TIME, *names.NEGATIVE_COUNTS)

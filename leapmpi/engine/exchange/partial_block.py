@@ -99,7 +99,7 @@ class LocalShare:
         """The rows; with `scattered` none is copied where that can be."""
         if self.vertices is not None:
             return inputs.local(self.vertices, scattered)
-        assert inputs.whole is not None, "rows are read in place only where they lie in one block"
+        assert inputs.whole is not None, "`suit_in_place` has seen to it"
         return inputs.whole
 
 
@@ -206,7 +206,7 @@ class PartialBlockBuilder:
 
         `edges` and `destinations` are those of the whole layer, not only of these rows.
         """
-        if inputs.whole is None or not layer.plain_prefix:
+        if not inputs.in_place or not layer.plain_prefix:
             return False
         rows = self.end - self.first
         most = min(edges + destinations, rows)

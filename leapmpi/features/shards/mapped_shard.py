@@ -106,8 +106,10 @@ class MappedShard(HostShard):
     def __len__(self) -> int:
         return int(self.bounds[-1] - self.bounds[0])
 
-    def whole(self) -> None:
-        """None: rows are in memory and in files."""
+    @property
+    def in_place(self) -> bool:
+        """No: rows are in memory and in files."""
+        return False
 
     def keep(self, ids: np.ndarray) -> None:
         """Bring the rows of `ids` (int64[k], ascending, distinct, at most `capacity`) into memory."""
@@ -141,6 +143,11 @@ class MappedShard(HostShard):
             _ask_for(part.ctypes.data + self.row_bytes * np.sort(chosen - first), self.row_bytes, _SOON)
         for part, first, chosen, positions in found:
             yield part, first, chosen, away[positions]
+
+    def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
+        """As that of HostShard; rows in files are asked for."""
+        for part, first, chosen, where in self.split(ids):
+            addresses[positions[where]] = part.ctypes.data + self.row_bytes * (chosen - first)
 
     def take_counts(self) -> tuple[int, int]:
         """Rows read in memory, and in files, since the last call."""

@@ -121,6 +121,7 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "the same by number of ranks", ", ".join(f"{n}: {shown(float(part), SHARE)}" for n, _, part in pairs)
     for name, what in (
         ("method", "partitioned by"),
+        ("vertex_order", "order of vertices in a part"),
         ("vertex_balance", "largest part over mean, vertices"),
         ("training_balance", "largest part over mean, training vertices"),
         ("edge_balance", "largest part over mean, edges"),

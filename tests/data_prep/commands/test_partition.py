@@ -43,6 +43,23 @@ def test_partition_then_check(capsys, tmp_path, graph_file, method, parts):
     assert dataset.graph_uuid in out
 
 
+@pytest.mark.parametrize("method", ["metis", "hash"])
+def test_vertices_by_community(capsys, tmp_path, graph_file, method):
+    words = ["partition", graph_file, tmp_path / "data", "--parts", 4, "--method", method, "--order", "communities"]
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert "\n  order " in out
+    assert run(capsys, "check", tmp_path / "data")[0] == 0
+    assert "communities" in next(
+        line for line in run(capsys, "info", tmp_path / "data")[1].splitlines() if "vertex_order" in line
+    )
+    # The cut is that of the other order.
+    run(capsys, *words[:-2], "--overwrite")
+    assert "source" in next(
+        line for line in run(capsys, "info", tmp_path / "data")[1].splitlines() if "vertex_order" in line
+    )
+
+
 @pytest.mark.parametrize("method", ["grem", "ldg", "fennel", "reldg", "bgl"])
 def test_passes_over_the_edges_are_told(capsys, tmp_path, graph_file, monkeypatch, method):
     monkeypatch.setattr(progress_line, "IN_LOG", 1e-9)
