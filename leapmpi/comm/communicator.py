@@ -128,16 +128,19 @@ class Communicator(Transport):
 
         return result
 
-    def broadcast(self, array: np.ndarray | None, kind: str, counted: bool = True) -> np.ndarray:
+    def broadcast(
+        self, array: np.ndarray | None, kind: str, *, expected: int | None = None, counted: bool = True
+    ) -> np.ndarray:
         """Rank 0's one-dimensional int64 array on every rank; others pass None. Collective.
 
-        The first packet carries the length, and has room for an array as long as the one before of its kind and
-        channel, up to 1 MiB: arrays of equal lengths take one message each. Unless `counted` here, bytes are counted
-        by the caller. Raises ValueError for another kind of array.
+        The first packet carries the length, and has room for `expected` numbers, up to 1 MiB, or as many as the array
+        before had of its kind and channel: one that is no longer takes one message. All ranks expect the same. Unless
+        `counted` here, bytes are counted by the caller. Raises ValueError for another kind of array.
         """
         # Rank 0 fills the first packet: the length and as many numbers as fit.
         channel = channels.current()
-        room = min(max(self._broadcast_lengths.get((channel, kind), 0), _LEAST_ROOM), _MOST_ROOM)
+        likely = self._broadcast_lengths.get((channel, kind), 0) if expected is None else expected
+        room = min(max(likely, _LEAST_ROOM), _MOST_ROOM)
         packet = np.empty(1 + room, np.int64)
         if self.rank == 0:
             assert array is not None, "rank 0 has the array"
@@ -189,9 +192,7 @@ class Communicator(Transport):
             raise CommunicationError("sent and received rows differ in type or width")
         if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
             raise CommunicationError("counts do not add up to the rows given")
-        channel = channels.current()
-        if self._exchanging[channel]:
-            raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
+        channel = self._idle_channel()
 
         # Device arrays may pass through host memory on both sides.
         buffers = self.staging
@@ -243,7 +244,7 @@ class Communicator(Transport):
             self.exchange(encoded, counts, received, theirs, "ids")
         else:
             width, code = encoded.itemsize, mpi_buffers.type_code(encoded)
-            packets = self._packets[channels.current()]
+            packets = self._packets[self._idle_channel()]
             arrived, sizes = packets.exchange(mpi_buffers.as_bytes(encoded, "ids"), counts * width, code)
             received, theirs = arrived.view(encoded.dtype), sizes // width
             self.byte_counters.add_to_each("control", counts.itemsize)
@@ -305,6 +306,13 @@ class Communicator(Transport):
         repeated = self.staging.scratch("sums", flat, self.size, total.shape[0])
         repeated[:] = cast("torch.Tensor", total)  # numpy's where `repeated` is
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
+
+    def _idle_channel(self) -> int:
+        """The calling thread's channel. Raises CommunicationError while an exchange is under way in it."""
+        channel = channels.current()
+        if self._exchanging[channel]:
+            raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
+        return channel
 
     def _swap(
         self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str

@@ -28,7 +28,7 @@ class ScheduleBroadcast:
         self._communicator = communicator
         self._held: dict[tuple[int, int], Schedule] = {}
         self._expected: list[Coming] = []
-        self._together = 1
+        self._together, self._longest = 1, 0
 
     def expect(self, coming: Sequence[Coming]) -> None:
         """From now on these iterations are asked for, in this order; what was expected before is not. Local."""
@@ -45,7 +45,10 @@ class ScheduleBroadcast:
             buffers = None
             if batch is not None:
                 buffers = _as_many_as_fit(make, together)
-            for each in _apart(self._communicator.broadcast(buffers, "schedule", counted=False)):
+            # Schedules of batches of one size are equally long.
+            room = 1 + len(together) * (1 + self._longest)
+            for each in _apart(self._communicator.broadcast(buffers, "schedule", expected=room, counted=False)):
+                self._longest = max(self._longest, each.nbytes // 8)
                 self._held[each.epoch, each.iteration] = each
                 if known:
                     self._expected.pop(0)

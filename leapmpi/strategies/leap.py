@@ -136,7 +136,7 @@ class Leap(Placement):
     @property
     def plans_ahead(self) -> bool:
         """Where no tuner changes the time steps."""
-        return not (self.time_steps_are_open and self.config.tune)
+        return type(self).decide is Leap.decide and not (self.time_steps_are_open and self.config.tune)
 
     def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:
         """Take the tuner's choice, or that of the replayed run."""

@@ -62,7 +62,7 @@ class PhaseTimers:
 
     @epoch.setter
     def epoch(self, epoch: int | None) -> None:
-        self._mine.epoch = epoch
+        self._at(epoch, self.iteration)
 
     @property
     def iteration(self) -> int | None:
@@ -71,7 +71,7 @@ class PhaseTimers:
 
     @iteration.setter
     def iteration(self, iteration: int | None) -> None:
-        self._mine.iteration = iteration
+        self._at(self.epoch, iteration)
 
     @property
     def since(self) -> float:
@@ -106,6 +106,13 @@ class PhaseTimers:
     @property
     def _mine(self) -> _Clock:
         return self._clocks[channels.current()]
+
+    def _at(self, epoch: int | None, iteration: int | None) -> None:
+        """From now on be at this place; the stretch of time up to now was at the one before."""
+        clock = self._mine
+        if (clock.epoch, clock.iteration) != (epoch, iteration):
+            self._switch(clock.phase)
+            clock.epoch, clock.iteration = epoch, iteration
 
     def _switch(self, phase: str) -> str:
         """Enter `phase`; returns the phase that was left."""

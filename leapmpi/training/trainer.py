@@ -284,6 +284,7 @@ class Trainer:
                 if watcher:
                     watcher.iteration_ended(ahead.paused)
                 shown.reach(iteration + 1)
+        self.engine.expect(())
         self.ctx.phases.iteration = None
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:

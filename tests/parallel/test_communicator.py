@@ -151,8 +151,10 @@ def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(communicat
     np.testing.assert_array_equal(received, np.concatenate(expected))
 
 
+@pytest.mark.parametrize("few", [0, 16], ids=["many ranks", "few ranks"])
 @pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
-def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span):
+def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span, few, monkeypatch):
+    monkeypatch.setattr("leapmpi.comm.communicator._FEW", few)
     bounds = np.arange(communicator.size + 1, dtype=np.int64) * span
     width = 4 if span <= 1 << 32 else 8
 
@@ -320,6 +322,8 @@ def test_one_exchange_at_a_time_is_under_way_in_a_channel(communicator):
     finish = communicator.start_exchange(*arrays, "features")
     with pytest.raises(CommunicationError, match="had ended"):
         communicator.start_exchange(*arrays, "features")
+    with pytest.raises(CommunicationError, match="had ended"):
+        communicator.exchange_ids(counts, counts, IdCodec.any_id(np.arange(communicator.size + 1)))
     finish()
     communicator.exchange(*arrays, "features")
 

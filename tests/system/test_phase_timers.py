@@ -56,3 +56,21 @@ def test_a_failure_is_named_by_where_it_happened():
     with pytest.raises(RuntimeError), phases("compute"), phases("gather"):
         raise RuntimeError
     assert phases.where() == "phase gather, epoch 1, iteration 12"
+
+
+def test_a_phase_within_itself_belongs_to_the_iteration_in_which_it_was_spent(clock):
+    phases, found = PhaseTimers(), []
+    phases.span = lambda channel, phase, epoch, iteration, begin, end: found.append(
+        (phase, epoch, iteration, end - begin)
+    )
+    phases.epoch = 2
+    with phases("compute"):
+        for iteration in range(2):
+            phases.iteration = iteration
+            with phases("reduce"):
+                clock(1)
+            with phases("compute"):
+                clock(5)
+    phases.iteration = None
+    seconds = [span for span in found if span[3]]
+    assert seconds == [("reduce", 2, 0, 1), ("compute", 2, 0, 5), ("reduce", 2, 1, 1), ("compute", 2, 1, 5)]

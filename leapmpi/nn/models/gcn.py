@@ -45,6 +45,7 @@ class GCNLayer(SumLayer):
 
     shares_sums = True
     sums_ahead = True
+    plain_sums = True
     edge_data = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:

@@ -36,6 +36,7 @@ class SAGELayer(SumLayer):
 
     shares_sums = True
     sums_ahead = True
+    plain_sums = True
     reads_names = False
     edge_data: tuple[str, ...] = ("weight", "edge_weight")
 

@@ -45,6 +45,12 @@ class SumLayer(Layer):
     partial_form: PartialForm | None = SUM
     neighbour: Projection
 
+    plain_sums = False
+    """Whether all parts are those of this class and of Layer, but for `edge_sums`, and a self part by `own_projection`.
+
+    The layer is then one step of autograd. Not inherited: a sub-class may change a part.
+    """
+
     @property
     def own_projection(self) -> Projection | None:
         """What makes the self part of destinations, where that is not one of the rows that are summed."""
@@ -54,12 +60,12 @@ class SumLayer(Layer):
         return self.neighbour(x)
 
     def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
-        # As one step of autograd, where the parts are those of this class, and no other model reads the sums.
-        as_here = type(self).finish is Layer.finish and type(self).activation is Layer.activation
-        whole = as_here and self.offers_sums and self.residual is None and block.sums is None
-        found = self.edge_sums(block, rows.dtype) if whole else None
-        if found is None or not isinstance(rows, Tensor):
+        plain = vars(type(self)).get("plain_sums", False) and self.residual is None
+        # Sums that other models read are kept by `aggregate`.
+        if not plain or block.sums is not None or not isinstance(rows, Tensor):
             return super().from_rows(block, rows, x, key)
+        found = self.edge_sums(block, rows.dtype)
+        assert found is not None, "layers of plain sums say of what"
         own = None if self.own_projection is None else self.own_projection.weight
         first = self.projects_first(block, rows)
         return autograd_step(rows, self.neighbour.weight, own, self.bias, *found, first, not self.last)

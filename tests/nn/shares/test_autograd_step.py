@@ -47,6 +47,7 @@ def test_one_step_gives_the_bits_of_the_parts(name, last, first, dtype, model_co
     monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: first)
     edges, rows = block(), torch.randn(30, layer.in_dim, dtype=dtype)
     gradient = torch.randn(5, layer.out_dim, dtype=dtype)
+    assert type(layer(edges, rows).grad_fn).__name__ == "_AutogradStepBackward"
     found = learned(layer, edges, rows, gradient)
 
     monkeypatch.setattr(SumLayer, "from_rows", Layer.from_rows)
@@ -69,12 +70,36 @@ def test_rows_that_learn_nothing_get_no_gradient(model_config):
     assert all(each.grad is not None for each in layer.parameters())
 
 
-def test_a_layer_whose_parts_were_changed_is_made_of_its_parts(model_config):
-    class Negative(sage.SAGELayer):
-        def activation(self, h):
-            return -h.relu()
+class Doubled(sage.SAGELayer):
+    """Keeps the contract of sums ahead with other parts."""
 
-    layer = Negative(model_config("sage"), 2, 24, 6, False)
+    sums_ahead = True
+
+    def self_part(self, x_dst):
+        return 2 * self.own(x_dst)
+
+
+class Negative(sage.SAGELayer):
+    sums_ahead = True
+
+    def activation(self, h):
+        return -h.relu()
+
+
+class Projected(sage.SAGELayer):
+    sums_ahead = True
+
+    def project(self, x):
+        return 3 * self.neighbour(x)
+
+
+@pytest.mark.parametrize("changed", [Doubled, Negative, Projected])
+def test_a_layer_whose_parts_were_changed_is_made_of_its_parts(changed, model_config):
+    layer = changed(model_config("sage"), 2, 24, 6, False)
     for parameter in layer.parameters():
-        parameter.data = torch.ones_like(parameter)
-    assert (layer(block(), torch.ones(30, 24)) < 0).all()
+        parameter.data = torch.rand_like(parameter)
+    edges, rows = block(), torch.rand(30, 24)
+    assert torch.equal(layer(edges, rows), Layer.from_rows(layer, edges, rows, rows, None))
+    plain = sage.SAGELayer(model_config("sage"), 2, 24, 6, False)
+    plain.load_state_dict(layer.state_dict())
+    assert not torch.equal(layer(edges, rows), plain(edges, rows))
