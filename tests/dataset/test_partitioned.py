@@ -1,5 +1,6 @@
 """Partitioned datasets: contents, order, identity, and what is refused on writing."""
 
+import h5py
 import numpy as np
 import pytest
 
@@ -79,6 +80,15 @@ def test_vertices_in_another_order_keep_their_data(tmp_path, graph, parts, block
             )
             np.testing.assert_array_equal(topology.edge_weight[mine], graph.edge_data.weight[theirs])
     np.testing.assert_array_equal(topology.original_id[dataset.splits.train], graph.original_id[graph.split == 1])
+
+
+def test_a_vertex_that_stands_twice_is_found_in_any_order(tmp_path, graph):
+    dataset = write(tmp_path / "d", graph, np.zeros(60, np.int32), 1, communities=np.arange(60)[::-1])
+    twice = int(dataset.part(0).original_id[3])
+    with h5py.File(dataset.part_path(0), "r+") as file:
+        file["original_id"][7] = twice
+    with pytest.raises(DataError, match=rf"part-00000.h5: original_id {twice} stands in two rows"):
+        verify(open_dataset(tmp_path / "d"))
 
 
 def test_the_order_of_the_source_needs_no_new_version(folder):
