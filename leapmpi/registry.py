@@ -59,6 +59,11 @@ def _modules_in(folders: tuple[tuple[str, int], ...]) -> dict[str, str]:
     return {module.name.replace("_", "-"): module.name for module in pkgutil.iter_modules(paths)}
 
 
+def plugins_installed() -> bool:
+    """Whether any distribution adds members to a kind of leapmpi."""
+    return any(group.partition(".")[0] in ("leapmpi", "data_prep") for group in _entry_points(tuple(sys.path)).groups)
+
+
 @functools.cache
 def _entry_points(path: tuple[str, ...]) -> Any:
     """Those of all distributions on `path`, which is sys.path; reading them takes a few milliseconds each time."""

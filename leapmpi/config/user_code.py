@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from leapmpi.config.program_imports import complete_torch
 from leapmpi.errors import ConfigError, nearest, one_line
 
 
@@ -22,6 +23,7 @@ def load_named(named: str, flag: str) -> Any:
 
     Files that stand beside it can be imported by it.
     """
+    complete_torch()
     place, _, name = named.rpartition(":")
     module = _from_file(place, named, flag) if place.endswith(".py") else _imported(place, named, flag)
     if not hasattr(module, name):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import gc
 import hashlib
 import os
 import pickle
@@ -90,6 +91,10 @@ class KernelCache(_Cache):
         # One thread of a process compiles at a time; kernels that a kernel calls are compiled meanwhile.
         with global_compiler_lock, ExitStack() as locks:
             before, self._locks = self._locks, locks
+            # A compiler makes many objects that last until it is done: collecting garbage meanwhile finds little.
+            if gc.isenabled():
+                gc.disable()
+                locks.callback(gc.enable)
             try:
                 return type(self._kernel).compile(self._kernel, signature)
             finally:

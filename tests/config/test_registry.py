@@ -4,7 +4,7 @@ import pytest
 
 from leapmpi.config.setting import Setting, setting
 from leapmpi.errors import ConfigError
-from leapmpi.registry import Registry
+from leapmpi.registry import Registry, plugins_installed
 
 PACKAGE = "leapmpi.plan.merging"
 
@@ -27,6 +27,7 @@ def test_modules_of_the_package_are_members():
 
 
 def test_plug_ins_join_by_entry_points(plugin):
+    assert plugins_installed()
     registry = Registry("merge rule", PACKAGE)
     assert registry.names() == ["balanced", "paper", "random", "theirs"]
     assert registry.load("theirs").merge == "theirs"

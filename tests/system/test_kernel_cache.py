@@ -1,6 +1,7 @@
 """Compiled kernels on disk: what names them, and who compiles them."""
 
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -58,6 +59,22 @@ def test_a_new_version_never_reads_an_old_kernel(tmp_path, before, after, result
     kernel = module(SOURCE.replace(before, after), tmp_path)["sum_of_products"]
     assert kernel((1, 2)) == result
     assert compiled_here(kernel) == 1
+
+
+def test_no_garbage_is_collected_while_a_kernel_compiles_even_if_that_fails(tmp_path, monkeypatch):
+    kernel, seen = module(SOURCE, tmp_path)["sum_of_products"], []
+    compile_it = type(kernel).compile
+
+    def compile_and_see(self, signature):
+        seen.append(gc.isenabled())
+        return compile_it(self, signature)
+
+    monkeypatch.setattr(type(kernel), "compile", compile_and_see)
+    kernel((1, 2))
+    with pytest.raises(numba.TypingError):
+        kernel(None)
+    assert set(seen) == {False}
+    assert gc.isenabled()
 
 
 def test_other_options_are_another_kernel(tmp_path):

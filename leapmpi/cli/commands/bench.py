@@ -8,8 +8,8 @@ import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
+from leapmpi.config.program_imports import program_imports
 from leapmpi.errors import ConfigError
-from leapmpi.system.allocator import without_collection
 
 HELP = "time several strategies in one job, on the same batches"
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.comm.world import job_rank
     from leapmpi.runs.tables.bench_table import table
 
-    with without_collection():
+    with program_imports():
         from leapmpi.tools.bench_job import bench
 
     rows = bench(config, arguments.strategies, prices=prices(arguments.prices) if arguments.prices else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from leapmpi.system.allocator import without_collection
+from leapmpi.config.program_imports import program_imports
 
 HELP = "show what a job would run with, and what is wrong with it"
 
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.writelines([f"removed {each}\n" for each in clean()] or ["nothing to remove\n"])
         return 0
 
-    with without_collection():
+    with program_imports():
         from leapmpi.tools.doctor.examination import doctor
 
     return doctor(arguments.json, arguments.data, arguments.run, arguments.measure)

@@ -8,6 +8,7 @@ from typing import Any
 
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import weights_of_run
+from leapmpi.config.program_imports import program_imports
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
 from leapmpi.config.setting import names_code
@@ -15,7 +16,6 @@ from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import Run, load_run
 from leapmpi.runs.tables.class_table import class_table
 from leapmpi.runs.tables.text import scores_text
-from leapmpi.system.allocator import without_collection
 
 HELP = "score the weights of a run again"
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Score the weights on all ranks and print on rank 0. Collective."""
     from leapmpi.comm.world import job_rank
 
-    with without_collection():
+    with program_imports():
         from leapmpi.training.run_evaluation import evaluate
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))

@@ -8,7 +8,7 @@ import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
-from leapmpi.system.allocator import without_collection
+from leapmpi.config.program_imports import program_imports
 
 HELP = "predict rows, bytes, memory and time on any number of ranks"
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Beside a finished run, or for numbers of ranks.
     from leapmpi.runs.tables import forecast_table
 
-    with without_collection():
+    with program_imports():
         from leapmpi.tools import forecast
 
     if arguments.compare:

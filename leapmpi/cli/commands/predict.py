@@ -10,6 +10,7 @@ from typing import Any
 from leapmpi.cli.commands.evaluate import chosen_runs, model_number, with_code
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import weights_of_run
+from leapmpi.config.program_imports import program_imports
 from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
@@ -67,9 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict on all ranks and tell on rank 0. Collective."""
-    from leapmpi.comm.world import job_rank
-    from leapmpi.training.prediction.prediction_request import PredictionRequest
-    from leapmpi.training.prediction.run_prediction import predict
+    with program_imports():
+        from leapmpi.comm.world import job_rank
+        from leapmpi.training.prediction.prediction_request import PredictionRequest
+        from leapmpi.training.prediction.run_prediction import predict
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
     if len(runs) > 1:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leapmpi.config.program_imports import program_imports
 from leapmpi.errors import DataError, LeapmpiError
-from leapmpi.system.allocator import without_collection
 
 if TYPE_CHECKING:
     from leapmpi.report.run_data import RunData
@@ -80,7 +80,7 @@ def _of_dataset(
         if each.ended.get("graph_uuid", dataset.graph_uuid) != dataset.graph_uuid:
             raise DataError(f"{data} holds another graph than {each.run.path} was trained on; give its own with --data")
     found, forecasts = health(dataset), {}
-    with without_collection():
+    with program_imports():
         from leapmpi.tools import forecast
     for each in runs:
         try:

@@ -9,11 +9,11 @@ from typing import TextIO
 
 from leapmpi.config.flags import add_settings, config_from, given
 from leapmpi.config.parser import CommandParser
+from leapmpi.config.program_imports import program_imports
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import Sweep, read_sweep
 from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
 from leapmpi.runs.run import Run
-from leapmpi.system.allocator import without_collection
 
 HELP = "train all runs of a sweep file, or one of them"
 
@@ -69,7 +69,7 @@ def _list(configs: dict[int, Config]) -> int:
 
 def _train(index: int, config: Config) -> int:
     """Train one run and return its exit code. Raises errors that end the sweep."""
-    with without_collection():
+    with program_imports():
         from leapmpi.training.run_training import train
 
     folder = Path(config.run.folder)

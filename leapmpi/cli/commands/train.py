@@ -6,8 +6,8 @@ import argparse
 
 from leapmpi.config.flags import add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
+from leapmpi.config.program_imports import program_imports
 from leapmpi.runs.settings_of_run import settings_of_run
-from leapmpi.system.allocator import without_collection
 
 HELP = "train a model on a partitioned dataset"
 
@@ -27,7 +27,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train. Collective."""
     config = config_from(arguments, settings_of_run(arguments))
-    with without_collection():
+    with program_imports():
         from leapmpi.training.run_training import train
 
     train(config)
