@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.sampling.block import LateBlock
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 class DeviceBlock(LateBlock):
-    """A Block with `src` on the host, and the other arrays on the device, in `tensors`."""
+    """A Block with `src` on the host, and the other arrays on the device, in `tensors`.
+
+    A copy with other arrays (dataclasses.replace) is the host's alone.
+    """
 
     tensors: BlockTensors
+
+    def __init__(self, *arrays: Any, **fields: Any) -> None:
+        super().__init__(*arrays, **fields | {"tensors": None})
 
     @classmethod
     def of(cls, src: np.ndarray, tensors: BlockTensors) -> DeviceBlock:
         """The block of `tensors`, whose sources are `src` int64[n_src]."""
-        weight = None if tensors.weight is None else tensors.weight.cpu().numpy()
-        late = {name: lambda array=array: array(tensors).cpu().numpy() for name, array in _ARRAYS.items()}
-        return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, weight=weight, tensors=tensors)
+        edges, weights = tensors.edges, tensors.weights
+        there = {
+            "indptr": edges.indptr,
+            "src_original": tensors.known_original,
+            "src_degree": tensors.known_degree,
+            "weight": tensors.weight,
+            "edge_numbers": tensors.edge_numbers,
+        }
+        if weights is not None:
+            there |= {"edge_weight": weights.edges, "drawn_weight": weights.drawn, "src_weight_sum": weights.src_sum}
+        late = {name: partial(_on_host, each) for name, each in there.items() if each is not None}
+        late["indices"] = lambda: _on_host(edges.indices.int())
+        return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, tensors=tensors)
 
     @property
     def edges(self) -> int:
@@ -32,14 +47,5 @@ class DeviceBlock(LateBlock):
         return len(self.tensors.edges.indices if copied is None else copied)
 
 
-def _indices(tensors: BlockTensors) -> Tensor:
-    return tensors.edges.indices.int()
-
-
-_ARRAYS = {
-    "indptr": lambda tensors: tensors.edges.indptr,
-    "indices": _indices,
-    "src_original": lambda tensors: tensors.known_original,
-    "src_degree": lambda tensors: tensors.known_degree,
-}
-"""By field of Block, the tensor on the device that has its values."""
+def _on_host(array: Tensor) -> np.ndarray:
+    return array.cpu().numpy()

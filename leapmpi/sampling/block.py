@@ -84,24 +84,40 @@ class Block:
         return None if self.src_weight_sum is None else self.src_weight_sum[: self.n_dst]
 
 
+class _Late:
+    """A field of a LateBlock: made when it is first read, None where nothing makes it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, block: LateBlock | None, owner: type) -> Any:
+        if block is None:
+            return self
+        make = vars(block)["late"].get(self._name)
+        array = vars(block)[self._name] = None if make is None else make()
+        return array
+
+
 class LateBlock(Block):
     """A Block of which some arrays are made when they are first read."""
 
+    src: Any = _Late()
+    indptr: Any = _Late()
+    indices: Any = _Late()
+    src_original: Any = _Late()
+    src_degree: Any = _Late()
+    weight: Any = _Late()
+    edge_numbers: Any = _Late()
+    edge_weight: Any = _Late()
+    drawn_weight: Any = _Late()
+    src_weight_sum: Any = _Late()
+
     @classmethod
     def made_of(cls, late: Mapping[str, Callable[[], np.ndarray]], **present: Any) -> Self:
-        """The block with the fields `present`; `late` has what makes the others, by name."""
+        """The block with the fields `present`; `late` has what makes others, by name."""
         block = object.__new__(cls)
         vars(block).update(present, late=late)
         return block
-
-    def __getattr__(self, name: str) -> Any:
-        """An array that has not been read yet."""
-        # What Python looks for by itself is not here, nor is a field while the object is being made.
-        late = vars(self).get("late", {})
-        if name not in late:
-            raise AttributeError(name)
-        array = vars(self)[name] = late[name]()
-        return array
 
 
 class DrawnBlock(LateBlock):
