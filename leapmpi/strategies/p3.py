@@ -120,10 +120,12 @@ class ColumnSums(ComputedRowsMode):
                     traffic.add_rows(reader, "local", distinct)
 
     def plan_bytes(self, block: Block) -> int:
-        """The blocks of all ranks, which read rows in place or from a list, and where the answers belong."""
-        ranks = self.ctx.ranks
-        in_place = self.builder.suit_in_place(self.layer, self.columns, ranks * block.edges, ranks * block.n_dst)
-        return ranks * (block.indices.nbytes + NUMBER * (6 * block.n_dst + 3 * block.n_src * (not in_place)))
+        """The blocks of all ranks, with a list of rows not read in place, and where answers belong."""
+        ranks, columns, rows = self.ctx.ranks, self.ctx.columns, 3 * block.n_src
+        # A forecast has no columns, and counts the list.
+        if columns and self.builder.suit_in_place(self.layer, columns, ranks * block.edges, ranks * block.n_dst):
+            rows = 0
+        return ranks * (block.indices.nbytes + NUMBER * (6 * block.n_dst + rows))
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
         """Columns of the rows of all ranks, and the edges of all ranks' blocks."""
