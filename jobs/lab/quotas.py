@@ -17,6 +17,9 @@ PERIOD = 20_000
 LEAST = 0.05
 """The kernel grants no less than a millisecond of a period."""
 
+WEIGHTS = {1: ("cpu.shares", 2**18), 2: ("cpu.weight", 10_000)}
+"""By version, the largest weight against what else runs on the machine, which would take from a quota otherwise."""
+
 MOUNTS = Path("/proc/mounts")
 PATIENCE = 5.0
 """Seconds in which the last process of a group must be gone."""
@@ -36,13 +39,15 @@ def parse(text: str, hosts: int) -> list[float]:
 
 
 def limit(cores: Sequence[float]) -> None:
-    """Make a control group for each host, in which its commands will use no more than its `cores`. Raises LabError."""
+    """Make a control group for each host, in which its commands get its `cores`, and no more. Raises LabError."""
     root, version = hierarchy()
     for host, share in enumerate(cores):
         group = root / f"{HOST}{host}"
         quota = round(share * PERIOD)
         try:
             group.mkdir(exist_ok=True)
+            name, weight = WEIGHTS[version]
+            (group / name).write_text(str(weight))
             if version == 2:
                 (group / "cpu.max").write_text(f"{quota} {PERIOD}")
             else:

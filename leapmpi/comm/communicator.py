@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from leapmpi.comm.mpi_buffers import Array
 
+_LANES = 8
+"""Ranks from which `receive` gets rows at once: their windows together are no more than a switch can queue."""
+
 _LEAST_ROOM, _MOST_ROOM = 1 << 10, 1 << 17
 """Numbers (int64) for which the first message of a broadcast has room."""
 
@@ -212,7 +215,7 @@ class Communicator(Transport):
         """Begin to send rows of several arrays of the host, one array after the other; the result waits for the end.
 
         Each piece is an array of rows in order of destination rank, and int64[size]: the rows for each rank. A rank
-        receives them by as many `exchange`s, in which it sends nothing. Until the end no array may be touched.
+        gets them by as many calls of `receive`. Until the end no array may be touched.
         """
         messages = []
         for array, counts in pieces:
@@ -221,7 +224,20 @@ class Communicator(Transport):
             for to in np.flatnonzero(counts).tolist():
                 messages += self._sends(out[ends[to] * width : ends[to + 1] * width], to, mpi_buffers.type_code(array))
             self.byte_counters.add_to_ranks(kind, ends[-1] * width, counts * width)
-        return self._start([], messages)
+        return self._start(messages)
+
+    def receive(self, rows: Array, counts: np.ndarray) -> None:
+        """Fill `rows` of the host, in order of source rank, with a piece of what others send by `start_sends`.
+
+        counts: int64[size], the rows of each rank. They arrive side by side: a slow rank keeps no other from sending.
+        """
+        into, width = mpi_buffers.as_bytes(rows, "received rows"), math.prod(rows.shape[1:]) * rows.itemsize
+        ends, code = list(accumulate(counts.tolist(), initial=0)), mpi_buffers.type_code(rows)
+        lanes: list[list[Message]] = [[] for _ in range(_LANES)]
+        for place, origin in enumerate(np.flatnonzero(counts).tolist()):
+            part = into[ends[origin] * width : ends[origin + 1] * width]
+            lanes[place % _LANES] += self._receives(part, origin, code)
+        self._start(*lanes)()
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""

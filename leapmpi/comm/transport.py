@@ -108,9 +108,9 @@ class Transport:
             return UnderWay(messages).wait
         return self.progress_thread.carry(messages).wait
 
-    def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
+    def _start(self, *directions: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and raises CommunicationError for wrong ones."""
-        wait = self._size_checked(partial(self._begin, MessageQueue(receives, sends)))
+        wait = self._size_checked(partial(self._begin, MessageQueue(*directions)))
         return partial(self._size_checked, wait)
 
     def _size_checked(self, call: Callable[[], Result]) -> Result:

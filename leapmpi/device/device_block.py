@@ -37,7 +37,7 @@ class DeviceBlock(LateBlock):
         if weights is not None:
             there |= {"edge_weight": weights.edges, "drawn_weight": weights.drawn, "src_weight_sum": weights.src_sum}
         late = {name: partial(_on_host, each) for name, each in there.items() if each is not None}
-        late["indices"] = lambda: _on_host(edges.indices.int())
+        late["indices"] = partial(_narrow, edges.indices)
         return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, tensors=tensors)
 
     @property
@@ -49,3 +49,8 @@ class DeviceBlock(LateBlock):
 
 def _on_host(array: Tensor) -> np.ndarray:
     return array.cpu().numpy()
+
+
+def _narrow(indices: Tensor) -> np.ndarray:
+    """Indices are 64 bits wide on the device, and 32 here."""
+    return _on_host(indices.int())

@@ -15,6 +15,7 @@ _BY_RANK = record(
     {"ranks": count, "each": count},
     {
         "phases": entries(items(number)),
+        "core_seconds": items(number),
         "rows": entries(items(number)),
         "sent": items(items(number)),
         "memory": items(number),

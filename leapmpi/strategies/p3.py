@@ -22,7 +22,7 @@ from leapmpi.dataset.partitioned import Dataset, column_bounds
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.exchange.base import ExchangeMode
-from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.computed_rows import NUMBER, ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
@@ -119,6 +119,14 @@ class ColumnSums(ComputedRowsMode):
                 for reader in range(traffic.ranks):
                     traffic.add_rows(reader, "local", distinct)
 
+    def plan_bytes(self, block: Block) -> int:
+        """The blocks of all ranks, with a list of rows not read in place, and where answers belong."""
+        ranks, columns, rows = self.ctx.ranks, self.ctx.columns, 3 * block.n_src
+        # A forecast has no columns, and counts the list.
+        if columns and self.builder.suit_in_place(self.layer, columns, ranks * block.edges, ranks * block.n_dst):
+            rows = 0
+        return ranks * (block.indices.nbytes + NUMBER * (6 * block.n_dst + rows))
+
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
         """Columns of the rows of all ranks, and the edges of all ranks' blocks."""
         blocks = [each.block(self.number) for batch in minibatches for each in batch.micro_batches]
@@ -178,6 +186,10 @@ class ColumnRows(ColumnSums):
     def answer_rows(self, pushed: np.ndarray) -> int:
         """One row per source."""
         return len(pushed)
+
+    def plan_bytes(self, block: Block) -> int:
+        """The sources of all ranks, distinct ones and their numbers, and where the answers belong."""
+        return self.ctx.ranks * NUMBER * 3 * block.n_src
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
         """Columns of the rows of all ranks, and the edges of this rank's blocks."""

@@ -105,12 +105,19 @@ def groups():
     return [each for depth in ("*", "*/*") for each in Path("/sys/fs/cgroup").glob(f"{depth}/leapmpi-{NAME}-*")]
 
 
+def files_of_groups(name):
+    """The files of that name in these groups, where they have one."""
+    return [group / name for group in groups() if (group / name).exists()]
+
+
 def test_hosts_have_the_cores_that_they_were_given(no_hosts):
     made = lab("hosts", "up", 2, "1gbit", "--cores", "0.1,0.5")
     if made.returncode and "leave out --cores" in made.stderr:
         assert namespaces() == [], "a machine without quotas has no hosts then"
         pytest.skip(made.stderr.strip())
     assert made.returncode == 0, made.stderr
+    weights = {each.read_text().strip() for name in ("shares", "weight") for each in files_of_groups(f"cpu.{name}")}
+    assert weights in ({"262144"}, {"10000"}), "the largest: what else runs on the machine must not take from them"
     used = [float(output("exec", host, sys.executable, "-c", BUSY)) for host in (0, 1)]
     assert used[0] < 0.2, "a tenth of a core for 0.6 seconds, and what a start may borrow"
     assert used[0] < used[1] < 0.45

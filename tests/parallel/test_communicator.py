@@ -151,6 +151,46 @@ def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(communicat
     np.testing.assert_array_equal(received, np.concatenate(expected))
 
 
+@pytest.mark.parametrize("width", [None, 3])
+def test_pieces_that_are_sent_arrive_one_after_the_other(communicator, width):
+    rank, size = communicator.rank, communicator.size
+
+    def piece(origin, rows):
+        return np.full((rows,) if width is None else (rows, width), origin * 1.5 + rows)
+
+    # Every rank but the first sends it three pieces: nothing, as many rows as its number, and many bytes.
+    rows = [np.zeros(size, np.int64), np.arange(size), np.where(np.arange(size), WINDOW // 4, 0)]
+    pieces = [(piece(rank, each[rank]), np.where(np.arange(size), 0, each[rank])) for each in rows]
+    finish = communicator.start_sends(pieces if rank else [], "shares")
+    if rank == 0:
+        for each in rows:
+            expected = np.concatenate([piece(origin, each[origin]) for origin in range(size)])
+            found = np.zeros_like(expected)
+            communicator.receive(found, each)
+            np.testing.assert_array_equal(found, expected)
+    finish()
+    sent = sum(int(each[rank]) for each in rows) * 8 * (width or 1)
+    assert counted(communicator) == expected_bytes(communicator, shares=sent)
+
+
+def test_a_rank_that_sends_late_keeps_no_other_from_sending(communicator):
+    """It sends when all others have sent everything, which is more than may be under way."""
+    rank, size = communicator.rank, communicator.size
+    late = size - 1
+    mine, counts = np.full(WINDOW, rank, np.float32), np.where(np.arange(size), WINDOW, 0)
+    if rank == 0:
+        found = np.empty(int(counts.sum()), np.float32)
+        communicator.receive(found, counts)
+        np.testing.assert_array_equal(found, np.repeat(np.arange(1, size, dtype=np.float32), WINDOW))
+        return
+    if rank == late:
+        for origin in range(1, late):
+            communicator.comm.recv(source=origin)
+    communicator.start_sends([(mine, np.where(np.arange(size) == 0, WINDOW, 0))], "shares")()
+    if rank != late:
+        communicator.comm.send(None, late)
+
+
 @pytest.mark.parametrize("few", [0, 16], ids=["many ranks", "few ranks"])
 @pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
 def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span, few, monkeypatch):

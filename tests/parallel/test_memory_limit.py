@@ -1,10 +1,18 @@
 """What iterations may take, on any number of ranks: kept, or refused in the same words."""
 
+from dataclasses import is_dataclass
+
+import numpy as np
 import pytest
+import torch
 
 import leapmpi
 from leapmpi.config.schema import Config
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ResourceError
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 DATA = datasets.Variant("single", "metis", 4)
@@ -41,3 +49,38 @@ def test_a_limit_that_all_fits_changes_nothing(world, base):
     run = train(world, base, "fits", **{"strategy.memory_limit": "1G"})
     decided = [record["value"] for record in run.metrics() if record.get("about") == "time_steps"]
     assert decided[:1] == ([] if world.size == 1 else [1])
+
+
+@pytest.mark.parametrize(("strategy", "remote", "model"), [
+    ("leap", "partial", "gcn"), ("leap", "partial", "sage"), ("leap", "partial", "film"), ("leap", "projected", "gat"),
+    ("leap", "projected", "gatv2"), ("p3", "auto", "gcn"), ("p3", "auto", "gat"),
+])  # fmt: skip
+def test_what_is_prepared_of_computed_rows_takes_what_is_predicted(strategy, remote, model, world, base):
+    values = {"data": str(DATA.folder(base)), "strategy.remote": remote, "model.name": model, "model.hidden": 8,
+              "model.heads": 2, "sampling.fanout": "4,3", "strategy.name": strategy}  # fmt: skip
+    config = Config.from_values(values)
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    loaded = placement_class(strategy).place(world, loaded)
+    engine = Engine(loaded.ctx, config.strategy)
+    batch = loaded.dataset.splits.train[:96] if world.rank == 0 else None
+    minibatch = engine.plan(batch, 0, 0)
+    predicted = engine.mode.held_bytes(minibatch)
+    engine.request(minibatch)
+    # What all plans share is made once.
+    builder = getattr(engine.mode, "builder", None)
+    shared = {each.data_ptr() for each in (builder._original_ids, builder._degrees)} if builder else set()
+    held = array_bytes(minibatch.exchange_plans, shared)
+    all_predicted, all_held = loaded.ctx.communicator.all_gather_rows(np.array([predicted, held])).sum(axis=0)
+    assert 0.8 * all_held < all_predicted < 1.5 * all_held, (all_predicted, all_held)
+
+
+def array_bytes(value, known):
+    """Bytes of the arrays that `value` reaches, but for those at the addresses `known`, to which they are added."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+        counted = address in known
+        known.add(address)
+        return 0 if counted else value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(array_bytes(each, known) for each in value)
+    return array_bytes(list(vars(value).values()), known) if is_dataclass(value) else 0

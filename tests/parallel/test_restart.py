@@ -103,6 +103,7 @@ def check_by_rank(record, size):
     assert not np.diag(sent).any()
     assert sent.sum() == sum(record["bytes"].values())
     assert sum(map(sum, found["rows"].values())) == sum(record["rows"].values())
+    assert sum(found["core_seconds"]) == pytest.approx(record["core_seconds"], abs=1e-5)
     for phase, seconds in found["phases"].items():
         assert np.mean(seconds) == pytest.approx(record["phases"][phase]["mean"], abs=1e-6)
 

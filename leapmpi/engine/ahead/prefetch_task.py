@@ -10,6 +10,7 @@ import numpy as np
 
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.system.phase_timers import PhaseTimers
 
 Counts = tuple[dict[str, int], dict[str, int]]
 """Bytes and rows that something has moved, by kind, as `ByteCounters.take` gives them."""
@@ -23,10 +24,14 @@ class PrefetchTask:
     epoch: int
     iteration: int
 
+    def mark(self, phases: PhaseTimers) -> None:
+        """From now on what the calling thread does is for this mini-batch."""
+        phases.epoch, phases.iteration = self.epoch, self.iteration
+
 
 def requested(engine: Engine, task: PrefetchTask) -> MiniBatch:
     """The mini-batch of `task`, planned, sampled and requested. Collective."""
-    engine.ctx.phases.epoch, engine.ctx.phases.iteration = task.epoch, task.iteration
+    task.mark(engine.ctx.phases)
     minibatch = engine.plan(task.batch, task.epoch, task.iteration)
     engine.request(minibatch)
     return minibatch

@@ -144,9 +144,6 @@ class ThreadPrefetcher:
             self.ctx.phases.adopt_ahead()
             raise self._error
 
-    def _set_position(self, task: PrefetchTask) -> None:
-        self.ctx.phases.epoch, self.ctx.phases.iteration = task.epoch, task.iteration
-
     # -- on the thread that runs ahead -----------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -182,7 +179,7 @@ class ThreadPrefetcher:
                     if under_way:
                         with suppress(Exception):
                             self._hand_over(under_way, stream)
-                    self._set_position(task)
+                    task.mark(self.ctx.phases)
                     raise
                 if under_way:
                     self._wait(under_way)
@@ -203,14 +200,14 @@ class ThreadPrefetcher:
 
         counts: what its request has moved.
         """
-        self._set_position(task)
+        task.mark(self.ctx.phases)
         with self.ctx.phases("exchange"):
             minibatch.begin()
         return _Prepared(task, minibatch, [counts, self.ctx.communicator.byte_counters.take()])
 
     def _wait(self, prepared: _Prepared) -> None:
         """Wait until the rows are here."""
-        self._set_position(prepared.task)
+        prepared.task.mark(self.ctx.phases)
         with self.ctx.phases("exchange"):
             prepared.minibatch.wait()
         prepared.counts.append(self.ctx.communicator.byte_counters.take())

@@ -69,12 +69,12 @@ class Shipping:
 
         # Sizes, then what they are the sizes of.
         sizes = np.empty((len(shares), _SIZES), np.int64)
-        self._receive(sizes, self._by_rank(origin, np.ones(len(shares), np.int64)))
+        self.communicator.receive(sizes, self._by_rank(origin, np.ones(len(shares), np.int64)))
         begin = time.perf_counter()
         data = np.empty(int(sizes[:, 0].sum()), np.uint8)
-        self._receive(data, self._by_rank(origin, sizes[:, 0]))
+        self.communicator.receive(data, self._by_rank(origin, sizes[:, 0]))
         matrix = self._memory(int(sizes[:, 1].sum()))
-        self._receive(matrix, self._by_rank(origin, sizes[:, 1]))
+        self.communicator.receive(matrix, self._by_rank(origin, sizes[:, 1]))
         self.seconds = time.perf_counter() - begin
 
         cut = np.split(data, np.cumsum(sizes[:-1, 0]))
@@ -91,6 +91,3 @@ class Shipping:
         found = self._nobody.copy()
         np.add.at(found, np.array(ranks), counts)
         return found
-
-    def _receive(self, array: np.ndarray | Tensor, counts: np.ndarray) -> None:
-        self.communicator.exchange(array[:0], self._nobody, array, counts, "shares")

@@ -19,6 +19,10 @@ from leapmpi.nn.rows import Rows
 from leapmpi.nn.shares.combination import Combination, SumCombination
 from leapmpi.nn.shares.partial_form import PartialStep
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.sampling.block import Block
+
+NUMBER = 8
+"""Bytes of an id, a position or a count in a plan."""
 
 
 @dataclass
@@ -131,6 +135,14 @@ class ComputedRowsMode(ExchangeMode):
     def combination(self) -> type[Combination]:
         """How local and remote rows are combined."""
         return SumCombination
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """The plans: no row is there before the step."""
+        return sum(self.plan_bytes(each.block(self.number)) for each in minibatch.micro_batches)
+
+    @abstractmethod
+    def plan_bytes(self, block: Block) -> int:
+        """Bytes, about, of the plan for `block`, if others request here as much as this rank requests there. Local."""
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """Local rows, if copied, and computed rows with their gradients, for this rank and as much for others."""

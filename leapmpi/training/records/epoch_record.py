@@ -128,7 +128,11 @@ class EpochMeter:
             "bytes": {kind: counts[kind] for kind in KINDS},
             "rows": {place: counts[place] for place in ROWS},
             "ahead": work_ahead(self._phases, self._communicator),
-            **({"by_rank": by_rank(progress, spent, self._sent_to, self._communicator)} if ranks > 1 else {}),
+            **(
+                {"by_rank": by_rank(progress, spent, processors, self._sent_to, self._communicator)}
+                if ranks > 1
+                else {}
+            ),
         }
         return losses, figures, counts
 
@@ -157,13 +161,18 @@ def mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
 
 
 def by_rank(
-    progress: EpochProgress, spent: np.ndarray, sent_to: np.ndarray | None, communicator: Communicator
+    progress: EpochProgress,
+    spent: np.ndarray,
+    processors: np.ndarray,
+    sent_to: np.ndarray | None,
+    communicator: Communicator,
 ) -> dict[str, Any]:
     """Figures of an epoch by rank, or by groups of ranks where there are more than MOST_RANKS. Collective.
 
-    spent: float64[ranks, phases] seconds; sent_to: int64[ranks] bytes that this rank sent to each, or None. Returns
-    `ranks` and how many of them `each` entry stands for, then lists by entry: `phases` (seconds, means), `sent` (bytes
-    to each entry, sums), `rows` by place (sums), `memory` (bytes, peak so far, the most).
+    spent: float64[ranks, phases] seconds; processors: float64[ranks, 1] seconds of the processor; sent_to: int64[ranks]
+    bytes that this rank sent to each, or None. Returns `ranks` and how many of them `each` entry stands for, then lists
+    by entry: `phases` and `core_seconds` (means), `sent` (bytes to each entry, sums), `rows` by place (sums), `memory`
+    (bytes, peak so far, the most).
     """
     size = communicator.size
     each = -(-size // MOST_RANKS)
@@ -181,6 +190,7 @@ def by_rank(
             for phase, column in zip(PHASES, seconds.T, strict=True)
             if column.any()
         },
+        "core_seconds": (np.add.reduceat(processors[:, 0], firsts) / members).round(6).tolist(),
         "rows": {place: column.tolist() for place, column in zip(ROWS, rows.T, strict=True) if column.any()},
         "memory": np.maximum.reduceat(gathered[:, 0], firsts).tolist(),
     }

@@ -16,7 +16,13 @@ import numpy as np
 from torch import Tensor
 
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.computed_rows import ComputedApart, ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.computed_rows import (
+    NUMBER,
+    ComputedApart,
+    ComputedRows,
+    ComputedRowsMode,
+    ExchangePlan,
+)
 from leapmpi.engine.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
@@ -102,6 +108,21 @@ class Partial(ComputedRowsMode):
                 owner, destination = np.divmod(self._pairs_with_edges(block), block.n_dst)
                 total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + sent)
         return total
+
+    def plan_bytes(self, block: Block) -> int:
+        """A partial block of its own destinations and those that others name, with a list of rows not read in place."""
+        found, edges, inputs = self._requests(block), block.indices.nbytes, self.ctx.inputs(self.number)
+        named = block.n_dst + len(found.pairs.destinations)
+        numbers = 3 * named + 2 * block.n_dst + len(found.positions)
+        if not self.builder.suit_in_place(self.layer, inputs, block.edges, named):
+            numbers += 3 * block.n_src
+        if self.form.separate_self:
+            # Where rows belong, and their order.
+            numbers += 2 * (self.form.share_rows + 1) * block.n_dst + len(found.positions)
+        if self.layer.sent_width:
+            # What destinations send, and the exchange that brings it.
+            numbers += 4 * named
+        return edges + NUMBER * numbers
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""

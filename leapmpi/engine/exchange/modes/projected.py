@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.computed_rows import NUMBER, ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
 
 
 @dataclass
@@ -55,6 +56,14 @@ class Projected(ComputedRowsMode):
         block, layer = micro_batch.block(self.number), self.layer
         asked = [(block.src, layer.source_width if layer.own_width else layer.projected_width)]
         return [*asked, (block.dst, layer.own_width)] if layer.own_width else asked
+
+    def plan_bytes(self, block: Block) -> int:
+        """Ids of sources, and of destinations that need rows of their own; where rows belong, and their order."""
+        layer, ids, rows = self.layer, block.n_src, block.n_src
+        if not layer.own_width:
+            return NUMBER * (ids + rows)
+        rows += block.n_dst * layer.own_width // layer.source_width
+        return NUMBER * (ids + block.n_dst + 2 * rows)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Of each micro-batch, ids of remote sources, their projected rows and the gradients; destinations alike."""
