@@ -13,7 +13,7 @@ from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.blocks import Workers, workers
 from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
-from data_prep.partitioning.multilevel.memory import budget_for
+from data_prep.partitioning.multilevel.stream_budget import budget_for
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
 from data_prep.partitioning.request import PartitionRequest

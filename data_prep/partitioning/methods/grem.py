@@ -19,8 +19,8 @@ from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
-from data_prep.partitioning.multilevel.memory import HELD, budget_for
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
+from data_prep.partitioning.multilevel.stream_budget import HELD, budget_for
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
