@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +21,10 @@ _NOWHERE = torch.iinfo(torch.int32).max
 
 
 class Destinations(NamedTuple):
-    """Those of a hop, int64[n] each: vertices, where their lists start, original ids, in-degrees."""
+    """Those of a hop, int64[n] each: vertices, where their lists start, original ids, lengths of their lists.
+
+    Lists are those of the topology, as long as in-degrees are, or shorter copies without edges that are left out.
+    """
 
     vertices: Tensor
     start: Tensor
@@ -31,13 +37,31 @@ class Destinations(NamedTuple):
 
 
 class DeviceTopology:
-    """indptr int64[n + 1], indices (as stored) and original_id int64[n] of a whole topology on `device`."""
+    """indptr int64[n + 1], indices (as stored) and original_id int64[n] of a whole topology on `device`.
+
+    A place is that of an entry of a list: its number in the topology, or, from the number of edges on, a place in
+    `kept` (int64), which holds the numbers of entries of shorter copies.
+    """
 
     def __init__(self, topology: Topology, device: torch.device) -> None:
         self.device = device
         self.indptr, self.indices, self.original_id = (
-            _on(array, device) for array in (topology.indptr, topology.indices, topology.original_id)
+            placed(array, device) for array in (topology.indptr, topology.indices, topology.original_id)
         )
+        self._kept: Tensor | None = None
+
+    def with_copies(self, kept: Tensor) -> DeviceTopology:
+        """The same memory, with shorter copies of some lists after those of all."""
+        found = copy(self)
+        found._kept = kept if len(kept) else None
+        return found
+
+    def numbers(self, places: Tensor) -> Tensor:
+        """int64[k]: the numbers in the topology of the edges at `places` (int64[k])."""
+        if self._kept is None:
+            return places
+        whole = len(self.indices)
+        return torch.where(places < whole, places, self._kept[(places - whole).clamp(min=0)])
 
     @staticmethod
     def needed_bytes(topology: Topology) -> int:
@@ -46,7 +70,7 @@ class DeviceTopology:
         return sum(array.nbytes for array in arrays) + 4 * topology.vertices
 
 
-def _on(array: np.ndarray, device: torch.device) -> Tensor:
+def placed(array: np.ndarray, device: torch.device) -> Tensor:
     """A copy of `array`, which may be mapped and read-only, on `device`."""
     out = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
     step = max(1, _COPIED_BYTES // array.itemsize)
@@ -90,12 +114,18 @@ class DeviceFrontier:
         self.reached = Destinations(*map(torch.cat, zip(self.reached, found, strict=True)))
         return self._place[ids]
 
-    def clear(self) -> None:
-        """Forget all vertices."""
+    @contextmanager
+    def cleared(self) -> Iterator[None]:
+        """When the body ends, all vertices are forgotten, whatever has happened."""
+        try:
+            yield
+        except BaseException:
+            # It is not known which vertices have got places.
+            self._place.fill_(_NOWHERE)
+            self._clear()
+            raise
+        self._clear()
+
+    def _clear(self) -> None:
         self._place[self.reached.vertices] = _NOWHERE
         self.reached = self.reached.part(slice(0, 0))
-
-    def forget_all(self) -> None:
-        """The same where it is not known which vertices have got places."""
-        self._place.fill_(_NOWHERE)
-        self.clear()

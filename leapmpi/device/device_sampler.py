@@ -1,217 +1,188 @@
 """Samplers that draw on a device: the draws of a sampler of the CPU, to the bit, as Blocks that lie there.
 
-The CPU's sampler stays at hand: it draws what is asked vertex by vertex (`neighbours`, `hop`), and for all keys from
-which edges were left out.
+The CPU's sampler stays at hand: it draws what is asked vertex by vertex (`neighbours`, `hop`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.device import draws
 from leapmpi.device.device_block import DeviceBlock
-from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology
-from leapmpi.device.hashing import signed
-from leapmpi.device.weighted_draws import DeviceDrawn, Walks, by_source_weight, by_walks
+from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
+from leapmpi.device.device_left_out import DeviceLeftOut
+from leapmpi.device.draw_form import DrawForm
+from leapmpi.device.lists import DeviceDrawn, sums_in_order
+from leapmpi.device.local_forms import (
+    Labor0Form,
+    NodeWiseForm,
+    RandomWalkForm,
+    TemporalForm,
+    WeightedForm,
+    WithReplacementForm,
+)
+from leapmpi.device.table_forms import CountedSubgraphForm, FastGCNForm, LaborIForm, LadiesForm, SubgraphForm
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.kernels.triton_choice import serves
-from leapmpi.nn.tensors import BlockTensors, Edges
+from leapmpi.nn.tensors import BlockTensors, Edges, EdgeWeights
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.hop_sampler import ALL, HopSampler
+from leapmpi.sampling.edge_lookup import EdgeDataSampler
+from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.inclusion import CountedInclusion
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.sampling.sampler import Drawn, Sampler, Setup
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.samplers.cluster_gcn import ClusterGCN
+from leapmpi.sampling.samplers.fast_gcn import FastGCN
+from leapmpi.sampling.samplers.graph_saint import GraphSaint
 from leapmpi.sampling.samplers.labor_0 import Labor0
+from leapmpi.sampling.samplers.labor_i import LaborI
+from leapmpi.sampling.samplers.ladies import Ladies
 from leapmpi.sampling.samplers.random_walk import RandomWalk
+from leapmpi.sampling.samplers.temporal import Temporal
 from leapmpi.sampling.samplers.weighted import Weighted
 from leapmpi.sampling.samplers.with_replacement import WithReplacement
-from leapmpi.sampling.source_numbers import law_of
-from leapmpi.system.counter_rng import DrawKey, fold, key_hash
+from leapmpi.sampling.wrapping_sampler import WrappingSampler
+from leapmpi.system.counter_rng import DrawKey
 
-_TRIED = 2000
-"""Lists on which Triton's kernel is tried."""
-
-DeviceDraw = Callable[[DrawKey, int, Destinations], DeviceDrawn]
-
-
-def _at_positions(
-    kernel: Callable[[DrawKey, int, Destinations], draws.Positions], topology: DeviceTopology
-) -> DeviceDraw:
-    """The draw whose neighbours stand where `kernel` says, without weights."""
-
-    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
-        indptr, positions = kernel(key, hop, to)
-        return DeviceDrawn(indptr, draws.sources_at(topology, to, indptr, positions))
-
-    return draw
-
-
-def _by_position(kernel: Callable[..., draws.Positions], sampler: HopSampler, topology: DeviceTopology) -> DeviceDraw:
-    def positions(key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
-        return kernel(_hashed(key, hop), to, sampler.fanouts[hop])
-
-    return _at_positions(positions, topology)
-
-
-def _node_wise(sampler: NodeWiseSampler, topology: DeviceTopology) -> DeviceDraw:
-    """By Triton's kernel where it serves, else in torch operations."""
-    by_torch = _by_position(draws.node_wise, sampler, topology)
-    if not serves("draws", topology.device, partial(_tried, topology)):
-        return by_torch
-    from leapmpi.device import draws_triton
-
-    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
-        fanout = sampler.fanouts[hop]
-        if not 0 < fanout <= draws_triton.MOST_DRAWN:
-            return by_torch(key, hop, to)
-        return DeviceDrawn(*draws_triton.node_wise(_hashed(key, hop), topology, to, fanout))
-
-    return draw
-
-
-def _tried(topology: DeviceTopology) -> bool:
-    """Whether Triton draws of the first lists of `topology` what torch draws."""
-    from leapmpi.device import draws_triton
-
-    first = DeviceFrontier(topology)
-    first.add(torch.arange(min(_TRIED, len(topology.original_id)), device=topology.device))
-    to = first.reached
-    for fanout in (1, 5, 10, draws_triton.MOST_DRAWN):
-        hashed = signed(fold(key_hash(DrawKey(0, 0, 0, 0)), fanout))
-        indptr, sources = draws_triton.node_wise(hashed, topology, to, fanout)
-        expected, positions = draws.node_wise(hashed, to, fanout)
-        if not torch.equal(indptr, expected):
-            return False
-        if not torch.equal(sources, draws.sources_at(topology, to, indptr, positions)):
-            return False
-    return True
-
-
-def _labor_0(sampler: Labor0, topology: DeviceTopology) -> DeviceDraw:
-    options = sampler.options
-
-    def positions(key: DrawKey, hop: int, to: Destinations) -> draws.Positions:
-        fanout, law = sampler.fanouts[hop], law_of(key, hop, options.same_in_layers, options.kept_batches)
-        fixed = options.fixed_size or fanout == ALL
-        kernel = draws.smallest_numbers if fixed else draws.numbers_below
-        return kernel(law, topology, to, fanout)
-
-    return _at_positions(positions, topology)
-
-
-def _weighted(sampler: Weighted, topology: DeviceTopology) -> DeviceDraw:
-    assert sampler.source_weight is not None, "edges have no weights"
-    weights = torch.from_numpy(sampler.source_weight).to(topology.device)
-
-    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
-        fanout = sampler.fanouts[hop]
-        return by_source_weight(_hashed(key, hop), topology, weights, to, fanout, sampler.row_normalise)
-
-    return draw
-
-
-def _random_walk(sampler: RandomWalk, topology: DeviceTopology) -> DeviceDraw:
-    walks = Walks(sampler.options.walks, sampler.options.steps, signed(sampler.stop))
-
-    def draw(key: DrawKey, hop: int, to: Destinations) -> DeviceDrawn:
-        return by_walks(_hashed(key, hop), topology, walks, to, sampler.fanouts[hop])
-
-    return draw
-
-
-def _hashed(key: DrawKey, hop: int) -> int:
-    return signed(fold(key_hash(key), hop))
-
-
-_DRAWS: dict[type, Callable[[Any, DeviceTopology], DeviceDraw]] = {
-    NodeWiseSampler: _node_wise,
-    WithReplacement: partial(_by_position, draws.with_replacement),
-    Labor0: _labor_0,
-    Weighted: _weighted,
-    RandomWalk: _random_walk,
+_FORMS: dict[type, type[DrawForm]] = {
+    NodeWiseSampler: NodeWiseForm,
+    WithReplacement: WithReplacementForm,
+    Labor0: Labor0Form,
+    Weighted: WeightedForm,
+    RandomWalk: RandomWalkForm,
+    Temporal: TemporalForm,
+    Ladies: LadiesForm,
+    LaborI: LaborIForm,
+    FastGCN: FastGCNForm,
+    ClusterGCN: SubgraphForm,
+    GraphSaint: CountedSubgraphForm,
 }
-"""How destinations of a hop draw on the device what a sampler draws, by its type."""
+"""By the type of a sampler, its form on a device."""
+
+
+def form_of(sampler: Sampler) -> type[DrawForm] | None:
+    """The form of `sampler` on a device; None: the host draws."""
+    drawing = sampler.drawing
+    if sampler.sharded or (isinstance(drawing, GraphSaint) and not isinstance(drawing.inclusion, CountedInclusion)):
+        return None
+    form = _FORMS.get(type(drawing))
+    # Where edges carry something, only edges of the topology can be drawn.
+    return None if form is None or (sampler is not drawing and not form.names_edges) else form
 
 
 class _Hop(NamedTuple):
-    """What was drawn at a hop: numbers of destinations and sources, and arrays on the device as in a block."""
+    """What was drawn at a hop: numbers of destinations and sources, positions of sources, and what was drawn."""
 
     hop: int
     n_dst: int
     n_src: int
-    indptr: Tensor
     indices: Tensor
-    weight: Tensor | None
+    drawn: DeviceDrawn
 
 
-class DeviceSampler(HopSampler):
-    """Draws on the device of `topology` what `inner`, which has a form there, draws on the CPU."""
+class DeviceSampler(WrappingSampler):
+    """Draws on the device of `topology` what `inner`, which has a form there, draws on the CPU.
 
-    def __init__(self, inner: HopSampler, topology: DeviceTopology) -> None:
-        super().__init__(Setup(inner.topology, inner.fanouts, np.empty(0, np.int64), 0, inner.threads))
-        self.inner, self.on_device = inner, topology
-        self.family, self.weighted, self.leaves_edges_out = inner.family, inner.weighted, inner.leaves_edges_out
-        self._draw = _DRAWS[type(inner)](inner, topology)
+    Where the blocks of `inner` carry what edges carry (EdgeDataSampler), these do.
+    """
+
+    def __init__(self, inner: Sampler, topology: DeviceTopology) -> None:
+        super().__init__(inner)
+        form, drawing = form_of(inner), inner.drawing
+        assert form is not None, "the caller has asked"
+        assert isinstance(drawing, HopSampler), "all samplers that have a form go hop by hop"
+        self._drawing, self._form, self._topology = drawing, form(drawing, topology), topology
         self._reached = DeviceFrontier(topology)
+        self._without: DeviceLeftOut | None = None
+        self._carries = inner is not drawing
+        carried = inner.topology.edge_weight, inner.topology.weight_sum
+        self._edge_weight, self._weight_sum = (
+            None if each is None or not self._carries else placed(each, topology.device) for each in carried
+        )
 
-    @property
-    def drawing(self) -> Sampler:
-        return self.inner
+    @staticmethod
+    def needed_bytes(inner: Sampler) -> int:
+        """Bytes that drawing on a device takes there."""
+        form, topology, drawing = form_of(inner), inner.topology, inner.drawing
+        assert form is not None, "the caller has asked"
+        assert isinstance(drawing, HopSampler), "all samplers that have a form go hop by hop"
+        carried = () if inner is drawing else (topology.edge_weight, topology.weight_sum)
+        of_edges = sum(each.nbytes for each in carried if each is not None)
+        return DeviceTopology.needed_bytes(topology) + form.needed_bytes(drawing) + of_edges
 
-    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        return self.inner.draw(key, hop, vertices, original, degree)
+    def forget(self) -> None:
+        super().forget()
+        self._form.forget()
 
-    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
-        super().leave_out(key, edges)
-        self.inner.leave_out(key, edges)
+    def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
+        return self.inner.hop(key, hop, destinations, batch)
 
     def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         return self.sample(key, roots, batch)
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        if self._left_out is not None:
-            return self.inner.sample(key, roots, batch)
-        reached, hops = self._reached, []
-        try:
-            reached.add(torch.from_numpy(self.checked_roots(roots)).to(self.on_device.device))
+        roots = self.checked_roots(roots)
+        self._form.begin(key, roots if batch is None else batch)
+        without, reached, hops = self._left_out(key), self._reached, []
+        with reached.cleared():
+            reached.add(placed(roots, self._topology.device))
             if reached.count < len(roots):
                 raise ValueError("roots must be distinct")
             for hop in range(len(self.fanouts)):
                 n_dst = reached.count
-                drawn = self._draw(key, hop, reached.reached)
+                drawn = self._drawn(key, hop, reached.reached, without)
                 indices = reached.add(drawn.sources)
-                hops.append(_Hop(hop, n_dst, reached.count, drawn.indptr, indices, drawn.weight))
+                hops.append(_Hop(hop, n_dst, reached.count, indices, drawn))
             found = reached.reached
-        except BaseException:
-            reached.forget_all()
-            raise
-        reached.clear()
         src = found.vertices.cpu().numpy()
-        return [_block(each, src, found) for each in hops]
+        return [self._block(each, src, found) for each in hops]
 
+    def _left_out(self, key: DrawKey) -> DeviceLeftOut | None:
+        """The edges that draws with `key` leave out, on the device; kept for all samples of an iteration."""
+        left_out = self._drawing.left_out(key)
+        if left_out is None:
+            self._without = None
+        elif self._without is None or self._without.of is not left_out:
+            self._without = DeviceLeftOut(left_out, self._topology)
+        return self._without
 
-def _block(drawn: _Hop, src: np.ndarray, reached: Destinations) -> Block:
-    """The block of a hop, of whose arrays but `src` the host gets copies when it reads them."""
-    hop, n_dst, n_src, indptr, indices, weight = drawn
-    numbers = indices if on_host(indices.device) else indices.long()
-    names = reached.original[:n_src], reached.degree[:n_src]
-    return DeviceBlock.of(src[:n_src], BlockTensors(hop, n_dst, Edges(indptr, numbers, n_src), *names, weight))
+    def _drawn(self, key: DrawKey, hop: int, to: Destinations, without: DeviceLeftOut | None) -> DeviceDrawn:
+        if without is None:
+            return self._form.draw(key, hop, self._topology, to)
+        lists, longer = without.lists(to)
+        drawn = self._form.draw(key, hop, without.topology, lists)
+        if drawn.weight is None or longer is None:
+            return drawn
+        # Weights estimate sums over as many in-neighbours as the whole topology has.
+        of_edges = longer.repeat_interleave(drawn.indptr.diff())
+        return drawn._replace(weight=(drawn.weight * of_edges).float())
+
+    def _block(self, found: _Hop, src: np.ndarray, reached: Destinations) -> Block:
+        """The block of a hop, of whose arrays but `src` the host gets copies when it reads them."""
+        hop, n_dst, n_src, indices, drawn = found
+        numbers = indices if on_host(indices.device) else indices.long()
+        names = reached.original[:n_src], reached.degree[:n_src]
+        tensors = BlockTensors(
+            *(hop, n_dst, Edges(drawn.indptr, numbers, n_src), *names, drawn.weight),
+            weights=self._weights(drawn, reached.vertices[:n_src], n_dst),
+            edge_numbers=drawn.numbers if self._carries else None,
+        )
+        return DeviceBlock.of(src[:n_src], tensors)
+
+    def _weights(self, drawn: DeviceDrawn, sources: Tensor, n_dst: int) -> EdgeWeights | None:
+        """The weights of the dataset's edges of a block with these `sources` (int64[n_src]), where they are carried."""
+        if self._edge_weight is None or self._weight_sum is None:
+            return None
+        weight, sums = self._edge_weight[drawn.numbers], self._weight_sum[sources]
+        return EdgeWeights(weight, sums_in_order(drawn.indptr, weight), sums[:n_dst], sums)
 
 
 def on_device(sampler: Sampler, device: torch.device, room: float) -> Sampler:
-    """`sampler`, or one that draws the same on `device`, where it has a form there and its topology fits `room`."""
-    if on_host(device) or sampler.sharded or not isinstance(sampler, HopSampler):
+    """`sampler`, or one that draws the same on `device`, where it has a form there and fits `room` bytes."""
+    if on_host(device) or not isinstance(sampler, HopSampler | EdgeDataSampler) or form_of(sampler) is None:
         return sampler
-    if type(sampler) not in _DRAWS or sampler.topology.edge_weight is not None:
-        return sampler
-    needed = DeviceTopology.needed_bytes(sampler.topology)
-    if isinstance(sampler, Weighted):
-        needed += 8 * sampler.topology.vertices
-    if needed > room:
+    if DeviceSampler.needed_bytes(sampler) > room:
         return sampler
     return DeviceSampler(sampler, DeviceTopology(sampler.topology, device))

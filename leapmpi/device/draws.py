@@ -1,32 +1,29 @@
 """What destinations draw, in torch operations: positions in their lists, those of the CPU's kernels to the bit.
 
-Each function takes the word of key and hop and the destinations. It returns indptr int64[n + 1] and positions
-int64[edges], which ascend within a destination. No table of more than MOST_AT_ONCE numbers is made.
+Where positions are returned, they come with indptr int64[n + 1], are int64[edges] and ascend within a destination.
+`hashed` is the word of key and hop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
+from leapmpi.device import lists
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
 from leapmpi.device.hashing import bounded, fold, in_order, multiple_of_share, signed
+from leapmpi.device.lists import Chosen, Lists, all_of_short_lists, numbers_within, starts
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.source_numbers import Law
 
 Positions = tuple[Tensor, Tensor]
-
-MOST_AT_ONCE = 1 << 25
-"""Numbers (int64) of the largest table; a draw holds some ten of these."""
 
 
 def node_wise(hashed: int, to: Destinations, fanout: int) -> Positions:
     """Distinct positions, as node_wise.py draws them (Floyd's algorithm)."""
     indptr, positions, some = all_of_short_lists(to, fanout)
     draw = torch.arange(max(0, fanout), device=to.degree.device)
-    for part in some.split(max(1, MOST_AT_ONCE // max(1, fanout))) if len(some) else ():
+    for part in some.split(max(1, lists.MOST_AT_ONCE // max(1, fanout))) if len(some) else ():
         words = fold(fold(hashed, to.original[part]).unsqueeze(1), draw)
         first = (to.degree[part] - fanout).unsqueeze(1)
         chosen = bounded(words, first + draw + 1)
@@ -66,96 +63,32 @@ def with_replacement(hashed: int, to: Destinations, fanout: int) -> Positions:
     drawing = torch.nonzero(degree > 0).flatten()
     draw = torch.arange(fanout, device=degree.device)
     positions = torch.empty(len(drawing), fanout, dtype=torch.int64, device=degree.device)
-    rows = max(1, MOST_AT_ONCE // max(1, fanout))
+    rows = max(1, lists.MOST_AT_ONCE // max(1, fanout))
     for part, found in zip(drawing.split(rows), positions.split(rows), strict=True):
         words = fold(fold(hashed, to.original[part]).unsqueeze(1), draw)
         found.copy_(bounded(words, degree[part].unsqueeze(1)).sort(dim=1).values)
     return starts((degree > 0) * fanout), positions.flatten()
 
 
-def smallest_numbers(law: Law, topology: DeviceTopology, to: Destinations, fanout: int) -> Positions:
-    """The positions of the sources with the smallest numbers, as labor_0.py draws them with `fixed-size`."""
-    indptr, positions, some = all_of_short_lists(to, fanout)
-    draw = torch.arange(max(0, fanout), device=to.degree.device)
-    for part in parts_of_lists(to.degree[some]):
-        rows = some[part]
-        of_part = to.part(rows)
-        lists = starts(of_part.degree)
-        within, row = numbers_within(lists), rows_of(lists)
-        number = in_order(_source_numbers(law, topology, of_part, within, row))
-
-        # By number within each row; the first ones, by position.
-        order = torch.argsort(number, stable=True)
-        order = order[torch.argsort(row[order], stable=True)]
-        chosen = within[order[(lists[:-1].unsqueeze(1) + draw).flatten()]].view(len(rows), fanout)
-        place = indptr[rows].unsqueeze(1) + draw
-        positions[place.flatten()] = chosen.sort(dim=1).values.flatten()
-    return indptr, positions
+def smallest_numbers(law: Law, topology: DeviceTopology, found: Lists, fanout: int) -> Chosen:
+    """The sources with the smallest numbers, as labor_0.py draws them with `fixed-size`."""
+    if fanout == ALL:
+        return Chosen(found.to.degree, found.numbers)
+    return found.taken(found.smallest(in_order(source_numbers(law, topology, found)), fanout))
 
 
-def numbers_below(law: Law, topology: DeviceTopology, to: Destinations, fanout: int) -> Positions:
-    """The positions of the sources whose number is below fan-out / degree, as labor_0.py draws them without."""
-    counts, positions = [to.degree[:0]], [to.degree[:0]]
-    for part in parts_of_lists(to.degree):
-        of_part = to.part(part)
-        degree, lists = of_part.degree, starts(of_part.degree)
-        within, row = numbers_within(lists), rows_of(lists)
-        number = in_order(_source_numbers(law, topology, of_part, within, row))
-        limit = in_order(multiple_of_share(degree.clamp(min=1), degree.clamp(max=fanout)))
-        taken = (degree <= fanout)[row] | (number < limit[row])
-        counts.append(torch.bincount(row[taken], minlength=len(degree)))
-        positions.append(within[taken])
-    return starts(torch.cat(counts)), torch.cat(positions)
+def numbers_below(law: Law, topology: DeviceTopology, found: Lists, fanout: int) -> Chosen:
+    """The sources whose number is below fan-out / degree, as labor_0.py draws them without."""
+    degree = found.to.degree
+    number = in_order(source_numbers(law, topology, found))
+    limit = in_order(multiple_of_share(degree.clamp(min=1), degree.clamp(max=fanout)))
+    return found.taken((degree <= fanout)[found.row] | (number < limit[found.row]))
 
 
-def _source_numbers(law: Law, topology: DeviceTopology, to: Destinations, within: Tensor, row: Tensor) -> Tensor:
-    """int64[edges]: the numbers (source_numbers.py) of the sources at positions `within` of the lists of rows `row`."""
-    source = topology.indices[to.start[row] + within].long()
-    name = fold(signed(law.hashed), topology.original_id[source])
+def source_numbers(law: Law, topology: DeviceTopology, found: Lists) -> Tensor:
+    """int64[entries]: the numbers (source_numbers.py) of the sources of all entries of lists."""
+    name = fold(signed(law.hashed), topology.original_id[topology.indices[found.numbers].long()])
     if law.kept == 1:
         return name
     turn = bounded(fold(name, torch.zeros_like(name)), law.kept)
     return fold(name, 1 + (law.iteration + turn) // law.kept)
-
-
-def all_of_short_lists(to: Destinations, fanout: int) -> tuple[Tensor, Tensor, Tensor]:
-    """indptr and positions as if every destination drew its first neighbours; and who has more than it may draw."""
-    if fanout == ALL:
-        indptr = starts(to.degree)
-        return indptr, numbers_within(indptr), to.degree[:0]
-    indptr = starts(to.degree.clamp(max=fanout))
-    return indptr, numbers_within(indptr), torch.nonzero(to.degree > fanout).flatten()
-
-
-def sources_at(topology: DeviceTopology, to: Destinations, indptr: Tensor, positions: Tensor) -> Tensor:
-    """int32 or int64[edges], as stored: the in-neighbours of destinations at `positions` of their lists."""
-    start = to.start.repeat_interleave(indptr.diff(), output_size=len(positions))
-    return topology.indices[start + positions]
-
-
-def parts_of_lists(counts: Tensor) -> Iterator[slice]:
-    """Slices of lists with int64[n] entries: of at most MOST_AT_ONCE entries, or of one longer list."""
-    ends, first, done = counts.cumsum(0), 0, 0
-    while first < len(counts):
-        end = max(first + 1, int(torch.searchsorted(ends, done + MOST_AT_ONCE, right=True)))
-        yield slice(first, end)
-        first, done = end, int(ends[end - 1])
-
-
-def starts(counts: Tensor) -> Tensor:
-    """int64[n + 1]: where each of so many entries starts."""
-    indptr = torch.zeros(len(counts) + 1, dtype=torch.int64, device=counts.device)
-    torch.cumsum(counts, 0, out=indptr[1:])
-    return indptr
-
-
-def rows_of(indptr: Tensor) -> Tensor:
-    """int64[edges]: the destination of each edge."""
-    return torch.arange(len(indptr) - 1, device=indptr.device).repeat_interleave(indptr.diff())
-
-
-def numbers_within(indptr: Tensor) -> Tensor:
-    """int64[edges]: the number of each edge within its destination."""
-    edges = int(indptr[-1])
-    first = indptr[:-1].repeat_interleave(indptr.diff(), output_size=edges)
-    return torch.arange(edges, device=indptr.device) - first

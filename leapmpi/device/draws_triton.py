@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws import starts
+from leapmpi.device.device_frontier import Destinations
+from leapmpi.device.lists import starts
 
 MOST_DRAWN = 64
 """The largest fan-out that the kernel serves: a table of so many columns is in registers."""
@@ -36,7 +36,7 @@ def _column(table, number, draw):
 
 @triton.jit(do_not_specialize=["hashed", "rows"])
 def _draw(
-    hashed, original, start, degree, indptr, indices, out, rows,
+    hashed, original, start, degree, indptr, out, rows,
     FANOUT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
@@ -64,18 +64,17 @@ def _draw(
         place += ((_column(chosen, number, draw) < chosen) & (number < count)).to(tl.int64)
     valid = (draw < count) & (row < rows)
     begin = tl.load(start + row, mask=row < rows, other=0)
-    source = tl.load(indices + begin + chosen, mask=valid, other=0)
-    tl.store(out + tl.load(indptr + row, mask=row < rows, other=0) + place, source, mask=valid)
+    tl.store(out + tl.load(indptr + row, mask=row < rows, other=0) + place, begin + chosen, mask=valid)
 
 
-def node_wise(hashed: int, topology: DeviceTopology, to: Destinations, fanout: int) -> tuple[Tensor, Tensor]:
-    """Where the edges of each destination start (int64[n + 1]), and their sources; 0 < fan-out <= MOST_DRAWN."""
+def node_wise(hashed: int, to: Destinations, fanout: int) -> tuple[Tensor, Tensor]:
+    """Where the edges of each destination start (int64[n + 1]), and their places; 0 < fan-out <= MOST_DRAWN."""
     indptr = starts(to.degree.clamp(max=fanout))
-    out = topology.indices.new_empty(int(indptr[-1]))
+    out = to.start.new_empty(int(indptr[-1]))
     if len(out):
         width = triton.next_power_of_2(fanout)
         block = max(1, _TABLE // width)
-        operands = to.original, to.start, to.degree, indptr, topology.indices, out, len(to.degree)
+        operands = to.original, to.start, to.degree, indptr, out, len(to.degree)
         with torch.cuda.device_of(out):
             _draw[(triton.cdiv(len(to.degree), block),)](hashed, *operands, FANOUT=fanout, WIDTH=width, BLOCK=block)
     return indptr, out

@@ -1,160 +1,79 @@
-"""What destinations draw with weights, in torch operations: neighbours and weights of the CPU's kernels, to the bit.
+"""What destinations draw by weights, in torch operations: neighbours and weights of weighted.py, to the bit.
 
-Sums of whole numbers are exact in any order; sums of weights are added up in the kernels' order, column by column.
+Sums of whole numbers are exact in any order; sums of weights are added up in the kernels' order.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws import (
-    MOST_AT_ONCE,
-    all_of_short_lists,
-    numbers_within,
-    parts_of_lists,
-    rows_of,
-    sources_at,
-    starts,
-)
-from leapmpi.device.hashing import bounded, bounded_wide, fold, in_order
+from leapmpi.device.hashing import bounded_wide, fold
+from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, from_lists, normalised
 from leapmpi.sampling.hop_sampler import ALL
+from leapmpi.sampling.samplers.weighted import LEAST, STEPS
+
+Rule = Callable[[Lists], Tensor]
+"""Gives the weights of all entries of lists, int64, 0 for those that are never drawn."""
 
 
-class Walks(NamedTuple):
-    """How a destination walks: how often, how far, and `stop`, int64 bits below which a word ends a walk."""
-
-    number: int
-    steps: int
-    stop: int
-
-
-class DeviceDrawn(NamedTuple):
-    """Where the edges of each destination start (int64[n + 1]), their sources, and float32 weights, None without."""
-
-    indptr: Tensor
-    sources: Tensor
-    weight: Tensor | None = None
-
-
-def by_source_weight(
-    hashed: int, topology: DeviceTopology, weights: Tensor, to: Destinations, fanout: int, row_normalise: bool
+def by_weight(
+    hashed: int, topology: DeviceTopology, rule: Rule, to: Destinations, fanout: int, row_normalise: bool
 ) -> DeviceDrawn:
-    """What weighted.py draws by the `weights` of sources (int64[vertices])."""
-    indptr, positions, some = all_of_short_lists(to, fanout)
-    weight = torch.ones(len(positions), dtype=torch.float32, device=positions.device)
-    for part in parts_of_lists(to.degree[some]):
-        rows = some[part]
-        chosen, found = _systematic(hashed, topology, weights, to.part(rows), fanout)
-        if row_normalise:
-            total = torch.zeros(len(rows), dtype=torch.float64, device=positions.device)
-            for j in range(fanout):
-                total += found[:, j]
-            found = (found.double() * (to.degree[rows] / total).unsqueeze(1)).float()
-        place = (indptr[rows].unsqueeze(1) + torch.arange(max(0, fanout), device=positions.device)).flatten()
-        positions[place], weight[place] = chosen.flatten(), found.flatten()
-    return DeviceDrawn(indptr, sources_at(topology, to, indptr, positions), weight)
+    """What weighted.py draws by the weights of `rule`."""
+    drawn = from_lists(topology, to, lambda found: _systematic(hashed, found, rule(found), fanout))
+    if row_normalise and drawn.weight is not None:
+        return drawn._replace(weight=normalised(drawn.indptr, drawn.weight, to.degree))
+    return drawn
 
 
-def _systematic(
-    hashed: int, topology: DeviceTopology, weights: Tensor, to: Destinations, fanout: int
-) -> tuple[Tensor, Tensor]:
-    """Positions and 1 / chance, [k, fanout] each, of what destinations of more than `fanout` in-neighbours draw."""
-    lists = starts(to.degree)
-    within, row = numbers_within(lists), rows_of(lists)
-    left = weights[topology.indices[to.start[row] + within].long()]
-    picks, total, left = _take_certain(left, row, len(to.degree), fanout)
+def _systematic(hashed: int, found: Lists, weights: Tensor, fanout: int) -> Chosen:
+    """What destinations pick of their lists, and 1 / chance of each."""
+    row = found.row
+    positive = found.sums((weights > 0).long())
+    short = positive <= fanout if fanout != ALL else torch.ones_like(positive, dtype=torch.bool)
+    certain, picks, total = _certain(found, weights, fanout, short)
+    left = weights.masked_fill(certain, 0)
 
     # Points lie `total` apart; a neighbour is hit where its end lies in another interval than its beginning.
     length = picks[row] * left
     ends = length.cumsum(0)
-    before_row = torch.cat((ends.new_zeros(1), ends))[lists[:-1]]
-    point = bounded_wide(fold(hashed, to.original), total.clamp(min=1))
+    before_row = torch.cat((ends.new_zeros(1), ends))[found.indptr[:-1]]
+    point = bounded_wide(fold(hashed, found.to.original), total.clamp(min=1))
     ends = ends - before_row[row] + point[row]
     apart = total.clamp(min=1)[row]
     hit = (left > 0) & (ends.div(apart, rounding_mode="floor") > (ends - length).div(apart, rounding_mode="floor"))
-    chosen = (left == 0) | hit
-    weight = torch.where(left == 0, 1.0, total[row].double() / length.clamp(min=1).double()).float()
-    return within[chosen].view(-1, fanout), weight[chosen].view(-1, fanout)
+    weight = torch.where(certain, 1.0, total[row].double() / length.clamp(min=1).double()).float()
+    return found.taken(certain | hit, weight)
 
 
-def _take_certain(left: Tensor, row: Tensor, rows: int, fanout: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Zero the entries of `left` whose chance would exceed 1; by row how many picks and what weights remain."""
+def _certain(found: Lists, weights: Tensor, fanout: int, short: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which entries are picked for certain; by row how many more picks there are, and the weights of the others.
 
-    def by_row(values: Tensor) -> Tensor:
-        return torch.zeros(rows, dtype=torch.int64, device=left.device).index_add_(0, row, values)
-
-    picks, total = torch.full((rows,), fanout, dtype=torch.int64, device=left.device), by_row(left)
-    goes_on = torch.ones(rows, dtype=torch.bool, device=left.device)
+    short: bool[n], rows of which all is picked that can be.
+    """
+    row = found.row
+    certain = (weights > 0) & short[row]
+    left = weights.masked_fill(certain, 0)
+    picks, total = (~short).long() * max(0, fanout), found.sums(left)
+    goes_on = ~short
     while goes_on.any():
-        certain = (left > 0) & goes_on[row] & (picks[row] * left >= total[row])
-        taken = by_row(certain.long())
-        total = total - by_row(left * certain)
-        left = left.masked_fill(certain, 0)
+        more = (left > 0) & goes_on[row] & (picks[row] * left >= total[row])
+        taken = found.sums(more.long())
+        total = total - found.sums(left * more)
+        left, certain = left.masked_fill(more, 0), certain | more
         picks = picks - taken
-        goes_on &= (taken > 0) & (picks > 0) & (total > 0)
-    return picks, total, left
+        goes_on = goes_on & (taken > 0) & (picks > 0) & (total > 0)
+    return certain, picks, total
 
 
-def by_walks(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations, fanout: int) -> DeviceDrawn:
-    """What random_walk.py draws: the vertices that walks visit most often."""
-    most = walks.number * walks.steps if fanout == ALL else min(fanout, walks.number * walks.steps)
-    step = max(1, MOST_AT_ONCE // (walks.number * walks.steps))
-    parts = [to.part(slice(first, first + step)) for first in range(0, max(1, len(to.degree)), step)]
-    found = [_walked(hashed, topology, walks, part, most) for part in parts]
-    counts, sources, weight = (torch.cat(each) for each in zip(*found, strict=True))
-    return DeviceDrawn(starts(counts), sources, weight)
-
-
-def _walked(
-    hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations, most: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """By destination how many vertices it draws; these, by original id; and their weights."""
-    row, vertex = _visits(hashed, topology, walks, to)
-
-    # Visits to the same vertex lie side by side, in the order of original ids.
-    name = topology.original_id[vertex]
-    order = name.argsort(stable=True)
-    order = order[row[order].argsort(stable=True)]
-    row, vertex, name = row[order], vertex[order], name[order]
-    first = torch.ones(len(row), dtype=torch.bool, device=row.device)
-    first[1:] = (row[1:] != row[:-1]) | (name[1:] != name[:-1])
-    begins = torch.nonzero(first).flatten()
-    visits = torch.cat((begins, begins.new_tensor([len(row)]))).diff()
-    row, vertex = row[begins], vertex[begins]
-
-    # The most visited ones of each destination, of equal counts those of smaller names.
-    count = len(to.degree)
-    order = (-visits).argsort(stable=True)
-    order = order[row[order].argsort(stable=True)]
-    lists = starts(torch.bincount(row, minlength=count))
-    kept = torch.empty_like(row, dtype=torch.bool)
-    kept[order] = numbers_within(lists) < most
-    row, vertex, visits = row[kept], vertex[kept], visits[kept]
-    total = torch.zeros(count, dtype=torch.int64, device=row.device).index_add_(0, row, visits)
-    share = to.degree.double() / total.clamp(min=1).double()
-    return torch.bincount(row, minlength=count), vertex, (visits.double() * share[row]).float()
-
-
-def _visits(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations) -> tuple[Tensor, Tensor]:
-    """Every visit of a walk to a vertex other than its start: the destination's number, and the vertex."""
-    number = torch.arange(walks.number, device=to.vertices.device)
-    words = fold(fold(hashed, to.original).unsqueeze(1), number)
-    start = to.vertices.unsqueeze(1)
-    here, walking = start.expand_as(words).clone(), torch.ones_like(words, dtype=torch.bool)
-    none = start.new_empty(0)
-    rows, vertices = [none], [none]
-    for step in range(walks.steps if len(topology.indices) else 0):
-        begin = topology.indptr[here]
-        degree = topology.indptr[here + 1] - begin
-        walking &= degree > 0
-        position = bounded(fold(words, number.new_tensor(2 * step)), degree.clamp(min=1))
-        here = torch.where(walking, topology.indices[torch.where(walking, begin + position, 0)].long(), here)
-        row, walk = torch.nonzero(walking & (here != start), as_tuple=True)
-        rows.append(row)
-        vertices.append(here[row, walk])
-        walking &= in_order(fold(words, number.new_tensor(2 * step + 1))) >= in_order(number.new_tensor(walks.stop))
-    return torch.cat(rows), torch.cat(vertices)
+def steps_of_edges(edge_weight: Tensor, found: Lists) -> Tensor:
+    """int64[entries]: the weights of edges as weighted.py makes them whole, relative to the largest of the row."""
+    weight = edge_weight[found.numbers].double()
+    largest = torch.zeros(len(found.to.degree), dtype=torch.float64, device=weight.device)
+    largest.scatter_reduce_(0, found.row, weight, "amax")
+    steps = (weight / largest[found.row].clamp(min=LEAST) * STEPS).long()
+    return torch.where(weight > 0, steps.clamp(min=1), 0)

@@ -106,6 +106,8 @@ class BlockTensors:
     """The weights of the dataset's edges, where they are used."""
     edge_features: Tensor | None = None
     """float[edges, Fe]: the features of the dataset's edges, where a layer reads them."""
+    edge_numbers: Tensor | None = None
+    """int64[edges]: positions of the edges in the topology, where a device drew them and what edges carry is used."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
 
@@ -181,11 +183,7 @@ class BlockTensors:
 
 def drawn_there(block: Block, device: torch.device) -> bool:
     """Whether `block`, just as it was drawn, lies on `device` already."""
-    found = block.tensors
-    if found is None or (block.weight is None) != (found.weight is None) or block.edge_weight is not None:
-        return False
-    same = (found.n_dst, found.n_src, len(found.edges.indices)) == (block.n_dst, block.n_src, block.edges)
-    return same and found.edges.indptr.device == device
+    return block.tensors is not None and block.tensors.edges.indptr.device == device
 
 
 def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:

@@ -31,6 +31,11 @@ def _add_squares(vertices, unit, loops, topology_indptr, topology_indices, norms
                 norms[topology_indices[e]] += square
 
 
+def norm_unit(rows: int) -> int:
+    """What a row of one entry adds to its norm, where so many `rows` are added up: their sum stays below 2**62."""
+    return 1 << min(40, 61 - max(1, rows).bit_length())
+
+
 def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False, rows: int = 0) -> np.ndarray:
     """Squared norms over the rows `vertices` (int64[k], distinct) only: int64[n], all in the same unit.
 
@@ -38,8 +43,7 @@ def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False, 
     topologies have `rows` vertices together; 0: as many as this one.
     """
     norms = np.zeros(topology.vertices, np.int64)
-    unit = 1 << min(40, 61 - max(1, rows or topology.vertices).bit_length())
-    _add_squares(vertices, unit, int(loops), topology.indptr, topology.indices, norms)
+    _add_squares(vertices, norm_unit(rows or topology.vertices), int(loops), topology.indptr, topology.indices, norms)
     return norms
 
 
@@ -54,19 +58,22 @@ def _drawn_positions(hashed, size, up_to):
 
 
 class ByNorm:
-    """Independent draws of vertices of the whole graph, with chances proportional to their squared column norms."""
+    """Independent draws of vertices of the whole graph, with chances proportional to their squared column norms.
+
+    norms: int64[n]; order: int64[n], the vertices by original id, so that their numbering does not matter; up_to:
+    int64[n], the norms in that order, cumulated.
+    """
 
     def __init__(self, topology: Topology) -> None:
-        # By original id, so that the numbering of the vertices does not matter.
-        self._order = np.argsort(topology.original_id, kind="stable")
+        self.order = np.argsort(topology.original_id, kind="stable")
         self.norms = column_norms(topology, np.arange(topology.vertices), loops=True)
-        self._up_to = np.cumsum(self.norms[self._order])
+        self.up_to = np.cumsum(self.norms[self.order])
 
     @property
     def total(self) -> int:
         """The sum of all norms."""
-        return int(self._up_to[-1]) if len(self._up_to) else 0
+        return int(self.up_to[-1]) if len(self.up_to) else 0
 
     def draw(self, hashed: np.uint64, size: int) -> np.ndarray:
         """`size` vertices, int64, repeats possible; none where there is no vertex."""
-        return self._order[_drawn_positions(hashed, size if self.total else 0, self._up_to)]
+        return self.order[_drawn_positions(hashed, size if self.total else 0, self.up_to)]

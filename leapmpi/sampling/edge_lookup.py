@@ -6,7 +6,6 @@ would without them; `with_edge_data` lets any sampler's blocks carry them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +18,9 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.sampler import Drawn, Sampler
-from leapmpi.system.counter_rng import ORDER, DrawKey
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.wrapping_sampler import WrappingSampler
+from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
 
@@ -108,41 +108,14 @@ def with_weights(block: Block, topology: Topology, numbers: bool = False) -> Blo
     )
 
 
-class EdgeDataSampler(Sampler):
+class EdgeDataSampler(WrappingSampler):
     """Draws as `inner` does; its blocks carry what edges carry."""
 
-    def __init__(self, inner: Sampler) -> None:
-        self._inner = inner
-        self.topology, self.fanouts, self.threads = inner.topology, inner.fanouts, inner.threads
-        self.family, self.weighted, self.supplies_roots = inner.family, inner.weighted, inner.supplies_roots
-        self.leaves_edges_out = inner.leaves_edges_out
-
-    @property
-    def drawing(self) -> Sampler:
-        return self._inner
-
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        return [with_weights(block, self.topology, numbers=True) for block in self._inner.sample(key, roots, batch)]
+        return [with_weights(block, self.topology, numbers=True) for block in self.inner.sample(key, roots, batch)]
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
-        return with_weights(self._inner.hop(key, hop, destinations, batch), self.topology, numbers=True)
-
-    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        return self._inner.neighbours(key, hop, vertices, batch)
-
-    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
-        self._inner.leave_out(key, edges)
-
-    def iterations(self, train: np.ndarray, batch_size: int) -> int:
-        return self._inner.iterations(train, batch_size)
-
-    def batches(
-        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
-    ) -> Sequence[np.ndarray]:
-        return self._inner.batches(train, seed, epoch, batch_size, stream)
-
-    def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float | np.ndarray:
-        return self._inner.root_weights(key, roots, batch_size)
+        return with_weights(self.inner.hop(key, hop, destinations, batch), self.topology, numbers=True)
 
 
 def with_edge_data(sampler: Sampler, numbers: bool = False) -> Sampler:

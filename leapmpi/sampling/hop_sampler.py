@@ -67,11 +67,20 @@ class HopSampler(Sampler):
         """As `leave_out`, but each edge in the given direction alone."""
         self._left_out = LeftOut(self.topology, key, edges)
 
+    def left_out(self, key: DrawKey) -> LeftOut | None:
+        """What draws with `key` leave out; None: nothing.
+
+        Raises ValueError for a key of training, whose targets nobody has named, where those of another were.
+        """
+        found = self._left_out
+        return found if found is not None and found.holds_for(key) else None
+
     def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """What `draw` gives, without the edges that are left out."""
-        if self._left_out is None:
+        left_out = self.left_out(key)
+        if left_out is None:
             return self.draw(key, hop, vertices, original, degree)
-        return self._left_out.draw(self, key, hop, vertices, original, degree)
+        return left_out.draw(self, key, hop, vertices, original, degree)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Prepare the draws of the iteration of `key`, whose roots over all ranks are `batch` (int64[B])."""

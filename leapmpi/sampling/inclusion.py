@@ -39,19 +39,22 @@ def _weigh_by_counts(vertices, table, topology_indptr, topology_indices, vertex_
 
 
 class CountedInclusion:
-    """Chances as shares of the subgraphs counted so far. Holds 4 bytes per edge of the graph."""
+    """Chances as shares of the subgraphs counted so far. Holds 4 bytes per edge of the graph.
+
+    vertex_count: int32[n], edge_count: int32[m]: how many subgraphs have held each.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self._graph = topology.indptr, topology.indices
         self._subgraphs = 0
-        self._vertex_count = np.zeros(topology.vertices, np.int32)
-        self._edge_count = np.zeros(topology.edges, np.int32)
+        self.vertex_count = np.zeros(topology.vertices, np.int32)
+        self.edge_count = np.zeros(topology.edges, np.int32)
 
     def count(self, vertices: np.ndarray) -> None:
         """Add a subgraph of `vertices` (int64[k], repeats allowed)."""
-        table, members = np.zeros(len(self._vertex_count), np.int8), np.unique(vertices)
+        table, members = np.zeros(len(self.vertex_count), np.int8), np.unique(vertices)
         table[members] = 1
-        _add_counts(members, table, *self._graph, self._vertex_count, self._edge_count)
+        _add_counts(members, table, *self._graph, self.vertex_count, self.edge_count)
         self._subgraphs += 1
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
@@ -59,11 +62,11 @@ class CountedInclusion:
 
         vertices: int64[k], members of the subgraph; table: float64[n], above 0 for its members; indptr: int64[k + 1].
         """
-        _weigh_by_counts(vertices, table, *self._graph, self._vertex_count, self._edge_count, indptr, weight)
+        _weigh_by_counts(vertices, table, *self._graph, self.vertex_count, self.edge_count, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
         """P(v) of each of `vertices` (int64[k]): float64[k], above 0."""
-        return np.maximum(1, self._vertex_count[vertices]) / max(1, self._subgraphs)
+        return np.maximum(1, self.vertex_count[vertices]) / max(1, self._subgraphs)
 
 
 @compiled

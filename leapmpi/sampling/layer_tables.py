@@ -51,6 +51,10 @@ class TableSampler(HopSampler):
         self._tables = [np.empty(0)] * len(self.fanouts)
         self._made_for: tuple[DrawKey, bytes] | None = None
 
+    def occasion(self, key: DrawKey, batch: np.ndarray) -> tuple[DrawKey, bytes]:
+        """What tables are made for: two iterations that have the same one have the same tables."""
+        return key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""
+
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         """Write the tables of the iteration of `key` to `_tables`. Pure, but for that."""
 
@@ -59,7 +63,7 @@ class TableSampler(HopSampler):
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Make the tables of the iteration, unless they were made already."""
-        made_for = key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""
+        made_for = self.occasion(key, batch)
         if self._made_for != made_for:
             self._made_for = None
             self.make_tables(key, batch)

@@ -10,101 +10,157 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.device import draws, weighted_draws
+from leapmpi.device import lists
 from leapmpi.device.device_frontier import DeviceTopology
-from leapmpi.device.device_sampler import DeviceSampler, on_device
-from leapmpi.device.hashing import bounded, bounded_wide, fold, in_order, multiple_of_share, signed
+from leapmpi.device.device_sampler import DeviceSampler, form_of, on_device
 from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.tensors import drawn_there, to_tensors
+from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.sampler import Setup
-from leapmpi.sampling.samplers import labor_0, node_wise, random_walk, weighted, with_replacement
-from leapmpi.system import counter_rng
-from leapmpi.system.counter_rng import TRAIN, DrawKey
-from tests.support import twin
+from leapmpi.sampling.samplers import node_wise
+from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
+from tests.support import kinds, twin
+from tests.support.same_blocks import same_blocks
 
 pytestmark = pytest.mark.compiles
 
 CPU = torch.device("cpu")
-KINDS = {
-    "node-wise": lambda setup: node_wise.build(setup, None),
-    "with-replacement": lambda setup: with_replacement.build(setup, None),
-    "labor-0": lambda setup: labor_0.build(setup, labor_0.Options()),
-    "labor-0, as many on average": lambda setup: labor_0.build(setup, labor_0.Options(fixed_size=False)),
-    "weighted": lambda setup: weighted.build(setup, weighted.Options()),
-    "weighted, by degree": lambda setup: weighted.build(setup, weighted.Options("degree", row_normalise=False)),
-    "weighted, alike": lambda setup: weighted.build(setup, weighted.Options("uniform")),
-    "random-walk": lambda setup: random_walk.build(setup, random_walk.Options()),
-    "random-walk, far": lambda setup: random_walk.build(setup, random_walk.Options(walks=7, steps=5, stop=0.1)),
-    "labor-0, kept": lambda setup: labor_0.build(setup, labor_0.Options(kept_batches=3, same_in_layers=True)),
+OPTIONS = kinds.KINDS | {
+    "weighted, alike": ("weights=uniform",),
+    "weighted, edges": ("weights=edge",),
+    "random-walk, far": ("walks=7", "steps=5", "stop=0.1"),
+    "labor-i, kept": ("rounds=1", "kept-batches=3", "same-in-layers=yes"),
+    "temporal, fractions": (),
+    "temporal, all": ("draw=latest",),
 }
-words = st.integers(0, 2**64 - 1)
+HOST = "graph-saint, edges", "graph-saint, vertices"
+"""Whose chances are computed, by functions that a device may round otherwise."""
+LEAVING_OUT = "node-wise", "with-replacement", "labor-0", "weighted", "temporal"
+
+fanouts_of_hops = st.lists(st.sampled_from([-1, 1, 2, 3, 10, 33, 1000]), min_size=1, max_size=3).map(tuple)
 
 
-def unsigned(tensor):
-    return [int(each) % 2**64 for each in tensor]
+@pytest.fixture(autouse=True)
+def _options(monkeypatch):
+    monkeypatch.setattr(kinds, "KINDS", OPTIONS)
 
 
-@settings(deadline=None, max_examples=100)
-@given(words, st.lists(st.integers(0, 2**63 - 1), min_size=1, unique=True), st.integers(1, 2**32))
-def test_words_are_those_of_the_kernels(base, names, n):
-    found = fold(signed(base), torch.tensor(names))
-    expected = [int(counter_rng.fold(np.uint64(base), name)) for name in names]
-    assert unsigned(found) == expected
-    assert bounded(found, n).tolist() == [(each * n) >> 64 for each in expected]
-    assert bounded_wide(found, torch.tensor(n * 2**29 + 7)).tolist() == [
-        (each * (n * 2**29 + 7)) >> 64 for each in expected
-    ]
-    assert in_order(found).argsort().tolist() == np.argsort(np.array(expected, np.uint64)).tolist()
+def graph(vertices: int, edges: int, seed: int, carried: bool = False) -> Topology:
+    """A graph with hubs, whose vertices are not numbered by original ids; `carried`: with weights of edges.
+
+    Weights are so far apart that the order in which they are added up shows; some are 0.
+    """
+    rng = np.random.default_rng(seed)
+    topology = twin.renumbered(twin.random_topology(vertices, edges, seed, hubs=4.0), rng.permutation(vertices))
+    if not carried:
+        return topology
+    weight = (10.0 ** rng.uniform(-15, 15, topology.edges) * (rng.random(topology.edges) < 0.9)).astype(np.float32)
+    sums = [sum(map(float, each)) for each in np.split(weight, topology.indptr[1:-1])]
+    return dataclasses.replace(topology, edge_weight=weight, weight_sum=np.array(sums, np.float64))
 
 
-@given(st.integers(1, 2**40), st.integers(0, 2**40))
-def test_shares_of_all_words(parts, count):
-    count = min(count, parts)
-    (found,) = unsigned(multiple_of_share(torch.tensor([parts]), torch.tensor([count])))
-    assert found == (2**64 - 1) // parts * count
+def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool = False):
+    """A sampler of `kind`, and what draws on the stand-in for a device what it draws."""
+    if kind.startswith("temporal"):
+        topology = kinds.with_times(topology)
+        shift = 0.5 if kind == "temporal, fractions" else 0
+        topology = dataclasses.replace(topology, edge_time=topology.edge_time + shift)
+    sampler = kinds.make(kind, topology, fanouts)
+    found = with_edge_data(sampler, numbers)
+    return found, DeviceSampler(found, DeviceTopology(topology, CPU))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=30, derandomize=True)
-@given(
-    st.integers(1, 60), st.integers(0, 900), st.integers(0, 2**32 - 1),
-    st.lists(st.sampled_from([-1, 1, 2, 3, 10, 33, 1000]), min_size=1, max_size=3).map(tuple),
-)  # fmt: skip
+def on_devices(carried: bool = False) -> list[str]:
+    """The kinds that draw on a device."""
+    without = HOST if carried else (*HOST, "weighted, edges")
+    return [kind for kind in OPTIONS if kind not in without and not (carried and kind.startswith("random-walk"))]
+
+
+@pytest.mark.parametrize("kind", on_devices())
+@settings(deadline=None, max_examples=25, derandomize=True)
+@given(st.integers(12, 60), st.integers(0, 900), st.integers(0, 2**32 - 1), fanouts_of_hops)
 def test_blocks_are_those_of_the_cpu(kind, vertices, edges, seed, fanouts):
-    topology = twin.random_topology(vertices, edges, seed, hubs=4.0)
-    setup = Setup(topology, fanouts, np.empty(0, np.int64), 0)
-    sampler = KINDS[kind](setup)
-    drawing = DeviceSampler(sampler, DeviceTopology(topology, CPU))
-    roots = np.random.default_rng(seed).permutation(vertices)[: vertices // 3 + 1]
+    if kind.startswith(("fast-gcn,", "fast-gcn", "ladies")):
+        fanouts = fanouts[:1] * 2  # so many layers have the sizes
+    sampler, drawing = both(kind, graph(vertices, edges, seed), fanouts)
+    order = np.random.default_rng(seed).permutation(vertices)
+    roots, batch = order[: vertices // 3 + 1], order[: vertices // 2 + 1]
     for iteration in (0, 1):
         key = DrawKey(TRAIN, seed, 1, iteration)
-        same_blocks(drawing.sample(key, roots), sampler.sample(key, roots))
+        same_blocks(drawing.sample(key, roots, batch), sampler.sample(key, roots, batch))
 
 
-def same_blocks(found, expected):
+@pytest.mark.parametrize("kind", on_devices(carried=True))
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(st.integers(12, 60), st.integers(0, 900), st.integers(0, 2**32 - 1), st.booleans())
+def test_blocks_carry_what_edges_carry(kind, vertices, edges, seed, weights):
+    weights |= kind == "weighted, edges"
+    sampler, drawing = both(kind, graph(vertices, edges, seed, weights), (7, 5), numbers=True)
+    roots, key = np.random.default_rng(seed).permutation(vertices)[: vertices // 3 + 1], DrawKey(TRAIN, seed, 1, 0)
+    found, expected = drawing.sample(key, roots), sampler.sample(key, roots)
+    same_blocks(found, expected)
     for block, plain in zip(found, expected, strict=True):
-        assert (block.hop, block.n_dst) == (plain.hop, plain.n_dst)
-        for name in ("src", "indptr", "indices", "src_original", "src_degree"):
-            mine, theirs = getattr(block, name), getattr(plain, name)
-            assert mine.dtype == theirs.dtype
-            np.testing.assert_array_equal(mine, theirs)
-        assert (block.weight is None) == (plain.weight is None)
-        if plain.weight is not None:
-            assert block.weight.dtype == plain.weight.dtype
-            np.testing.assert_array_equal(block.weight, plain.weight)
-            assert drawn_there(block, CPU)
+        assert plain.edge_numbers is not None
+        mine, theirs = (to_tensors(each).weights for each in (block, dataclasses.replace(block)))
+        assert (mine is not None) == weights
+        if weights:
+            assert all(torch.equal(a, b) for a, b in zip(vars(mine).values(), vars(theirs).values(), strict=True))
+    same_blocks([drawing.hop(key, 1, roots)], [sampler.hop(key, 1, roots)])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in OPTIONS if kind.startswith(LEAVING_OUT)])
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(st.integers(12, 60), st.integers(1, 900), st.integers(0, 2**32 - 1), st.sampled_from([0, 0.1, 0.6, 1]))
+def test_edges_are_left_out_as_on_the_cpu(kind, vertices, edges, seed, share):
+    rng = np.random.default_rng(seed)
+    topology = graph(vertices, edges, seed, carried=kind == "weighted, edges" or bool(seed % 2))
+    sampler, drawing = both(kind, topology, (4, -1, 3))
+    destination = np.repeat(np.arange(vertices), np.diff(topology.indptr))
+    targets = np.stack([topology.indices, destination], axis=1)[rng.random(topology.edges) < share]
+    roots = rng.permutation(vertices)[: vertices // 3 + 1]
+    for iteration in (0, 1):
+        key = DrawKey(TRAIN, seed, 1, iteration)
+        drawing.leave_out(key, targets)
+        same_blocks(drawing.sample(key, roots), sampler.sample(key, roots))
+    other = DrawKey(PRESAMPLE, seed, 1, 5)
+    same_blocks(drawing.sample(other, roots), sampler.sample(other, roots))
+    with pytest.raises(ValueError, match="were left out"):
+        drawing.sample(key._replace(iteration=9), roots)
+
+
+def test_the_other_samplers_draw_on_the_host(monkeypatch):
+    topology = graph(40, 300, 1)
+    kept = [kind for kind in kinds.KINDS if kind != "weighted, edges"]
+    assert tuple(each for each in kept if form_of(kinds.make(each, topology, (3, 2))) is None) == HOST
+    # Walks may end at vertices that are no in-neighbours: their edges carry nothing.
+    assert form_of(with_edge_data(kinds.make("random-walk", topology, (3, 2)), numbers=True)) is None
+
+
+@pytest.mark.parametrize("kind", on_devices(carried=True))
+def test_what_is_asked_of_a_sampler_is_answered_as_on_the_cpu(kind):
+    topology = graph(60, 500, 3, carried=True)
+    sampler, drawing = both(kind, topology, (3, 2))
+    train, key = np.arange(0, 60, 2), DrawKey(TRAIN, 7, 0, 1)
+    assert drawing.drawing is sampler.drawing
+    assert drawing.iterations(train, 8) == sampler.iterations(train, 8)
+    batches, expected = (each.batches(train, 7, 0, 8) for each in (drawing, sampler))
+    for mine, theirs in zip(batches, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(drawing.root_weights(key, train[:5], 8), sampler.root_weights(key, train[:5], 8))
+    drawing.sample(key, train[:5])
+    drawing.forget()
+    same_blocks(drawing.sample(key, train[:5]), sampler.sample(key, train[:5]))
+    found, plain = (each.neighbours(key, 1, train[:9]) for each in (drawing, sampler))
+    np.testing.assert_array_equal(found.neighbours, plain.neighbours)
+
+
+@pytest.mark.parametrize("kind", on_devices(carried=True))
 def test_tables_of_bounded_size_change_no_bit(kind, monkeypatch):
-    for module in (draws, weighted_draws):
-        monkeypatch.setattr(module, "MOST_AT_ONCE", 40)
-    topology = twin.random_topology(60, 900, 5, hubs=4.0)
-    sampler = KINDS[kind](Setup(topology, (3, 4), np.empty(0, np.int64), 0))
-    drawing = DeviceSampler(sampler, DeviceTopology(topology, CPU))
+    monkeypatch.setattr(lists, "MOST_AT_ONCE", 40)
+    sampler, drawing = both(kind, graph(60, 900, 5, carried=True), (3, 4))
     key = DrawKey(TRAIN, 3, 1, 0)
     for roots in (np.arange(20), np.empty(0, np.int64)):
-        same_blocks(drawing.sample(key, roots), sampler.sample(key, roots))
+        same_blocks(drawing.sample(key, roots, np.arange(30)), sampler.sample(key, roots, np.arange(30)))
 
 
 def test_a_draw_that_fails_leaves_no_trace(monkeypatch):

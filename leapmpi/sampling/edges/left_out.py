@@ -63,7 +63,12 @@ def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, we
 
 
 class LeftOut:
-    """Edges that all draws with `key` leave out: `edges` int64[k, 2], sources and destinations."""
+    """Edges that all draws with `key` leave out: `edges` int64[k, 2], sources and destinations.
+
+    vertices: int64[v], the destinations that lose an edge, ascending; topology: their lists without it, vertex by
+    vertex; numbers: int64, which edges of the whole topology these lists hold; scale: float64[v], by how much longer
+    each list was.
+    """
 
     def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
         self.key = key
@@ -77,11 +82,20 @@ class LeftOut:
         numbers = np.empty(int(degree.sum()), np.int64)
         sources = np.ascontiguousarray(by_destination[:, 1])
         count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, numbers)
-        numbers = numbers[:count]
+        self.numbers = numbers = numbers[:count]
         weight, time = (None if each is None else each[numbers] for each in (topology.edge_weight, topology.edge_time))
         indices, original = topology.indices[numbers], topology.original_id
         self.topology = Topology(indptr, indices, original, edge_weight=weight, edge_time=time)
-        self._scale = degree / np.maximum(1, np.diff(indptr))
+        self.scale = degree / np.maximum(1, np.diff(indptr))
+
+    def holds_for(self, key: DrawKey) -> bool:
+        """Whether draws with `key` leave the edges out.
+
+        Raises ValueError for draws of training with another key, whose targets nobody has named.
+        """
+        if key != self.key and key.stream == TRAIN:
+            raise ValueError(f"edges were left out for {self.key}, not for {key}")
+        return key == self.key
 
     def draw(
         self,
@@ -92,14 +106,7 @@ class LeftOut:
         original: np.ndarray,
         degree: np.ndarray,
     ) -> Drawn:
-        """What `vertices` draw by `sampler.draw` without these edges; arguments are as there.
-
-        Raises ValueError for a draw of training with another key, whose targets nobody has named.
-        """
-        if key != self.key:
-            if key.stream == TRAIN:
-                raise ValueError(f"edges were left out for {self.key}, not for {key}")
-            return sampler.draw(key, hop, vertices, original, degree)
+        """What `vertices` draw by `sampler.draw` without these edges, with their key; arguments are as there."""
         number = np.searchsorted(self.vertices, vertices)
         number[number == len(self.vertices)] = 0
         touched = self.vertices[number] == vertices if len(self.vertices) else np.zeros(len(vertices), bool)
@@ -128,7 +135,7 @@ class LeftOut:
         weights = [none if each.weight is None else each.weight for each in (others, found)]
         if found.weight is not None:
             # Weights estimate sums over as many in-neighbours as the whole topology has.
-            weights[1] = (found.weight * np.repeat(self._scale[mine], np.diff(found.indptr))).astype(np.float32)
+            weights[1] = (found.weight * np.repeat(self.scale[mine], np.diff(found.indptr))).astype(np.float32)
         neighbours = np.empty(indptr[-1], others.neighbours.dtype)
         weight = none if others.weight is None else np.empty(indptr[-1], np.float32)
         _merge(

@@ -34,14 +34,14 @@ class FastGCN(TableSampler):
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options.row_normalise)
         self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
-        self._importance = ByNorm(setup.topology)
+        self.importance = ByNorm(setup.topology)
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         for hop, size in enumerate(self.sizes):
             self._tables[hop] = self._table(np.uint64(fold(key_hash(key), hop)), size)
 
     def _table(self, hashed: np.uint64, size: int) -> np.ndarray:
-        drawn, importance = self._importance.draw(hashed, size), self._importance
+        drawn, importance = self.importance.draw(hashed, size), self.importance
         times = np.bincount(drawn, minlength=self.topology.vertices)
         return times * (importance.total / size) / np.maximum(1, importance.norms)
 

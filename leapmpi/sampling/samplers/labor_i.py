@@ -26,6 +26,9 @@ SHARDED = NAMED_LISTS
 
 _S11 = np.uint64(11)
 
+MOST_ROUNDS, CLOSE = 100, 1 + 1e-6
+"""Iterations at most for a destination's c, and the largest ratio of what is reached to what is wanted."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -42,11 +45,11 @@ def _scale(neighbours, importance, target):
     for t in neighbours:
         total += 1.0 / importance[t]
     scale = total / target
-    for _ in range(100):
+    for _ in range(MOST_ROUNDS):
         total = 0.0
         for t in neighbours:
             total += 1.0 / min(1.0, scale * importance[t])
-        if total <= target * (1 + 1e-6):
+        if total <= target * CLOSE:
             break
         scale *= total / target
     return scale

@@ -185,7 +185,8 @@ class Temporal(HopSampler):
         """The latest time of an edge, numbers[1]; none without edges. Of a sharded topology those of all ranks."""
         self._of_edges: dict[int, tuple[DrawKey, Any]] = {}
         """By stream, the last key whose roots are edges, and the time of the earliest."""
-        self._interval = self.interval(self.root_time[:1], strict=False)
+        self.seen = self.interval(self.root_time[:1], strict=False)
+        """The first and the last time of edges that the roots of the iteration that has begun may see."""
 
     def cut(
         self, order: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
@@ -216,9 +217,9 @@ class Temporal(HopSampler):
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         known, bound = self._of_edges.get(key.stream, (None, None))
         if known == key:
-            self._interval = self.interval(np.array([bound]), self.options.same_time != "yes")
+            self.seen = self.interval(np.array([bound]), self.options.same_time != "yes")
         else:
-            self._interval = self.interval(self.root_time[batch], self.options.same_time == "no")
+            self.seen = self.interval(self.root_time[batch], self.options.same_time == "no")
 
     def interval(self, times: np.ndarray, strict: bool) -> tuple[Any, Any]:
         """The first and the last time of edges that roots of `times` may see, in the type of edges' times.
@@ -242,7 +243,7 @@ class Temporal(HopSampler):
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         topology, counts = self.topology, np.empty(len(vertices), np.int64)
-        interval = topology.edge_time, *self._interval
+        interval = topology.edge_time, *self.seen
         self.share_work(degree, lambda first, end: _count(first, end, vertices, topology.indptr, *interval, counts))
 
         indptr = capped_indptr(counts, self.fanouts[hop])
@@ -291,11 +292,11 @@ class ScoringSampler(Temporal):
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         known, bound = self._of_edges.get(key.stream, (None, None))
         if known == key:
-            self._interval = self.interval(np.array([bound]), self.options.same_time != "yes")
+            self.seen = self.interval(np.array([bound]), self.options.same_time != "yes")
         elif groups := self.groups.get(key.stream):
-            self._interval = self.interval(self.root_time[groups[key.iteration]], self.options.same_time == "no")
+            self.seen = self.interval(self.root_time[groups[key.iteration]], self.options.same_time == "no")
         else:
-            self._interval = self.interval(self.newest, strict=False)
+            self.seen = self.interval(self.newest, strict=False)
 
 
 def _root_times(setup: Setup, given: str) -> np.ndarray:

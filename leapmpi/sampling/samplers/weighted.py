@@ -31,7 +31,8 @@ _UNIT = 1 << 20
 _NO_WEIGHT, _NEVER = 0, -1
 """Marks in-neighbours that are taken for certain, and those that are never drawn."""
 
-_STEPS, _LEAST = 1 << 24, 1e-300
+STEPS, LEAST = 1 << 24, 1e-300
+"""Weights of edges are in so many steps of the largest of their row, or of the least that it may be."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _draw_by_edge(
         for j in range(len(row)):
             largest = max(largest, edge_weight[start + j])
         for j in range(len(row)):
-            steps = np.int64(edge_weight[start + j] / max(largest, _LEAST) * _STEPS)
+            steps = np.int64(edge_weight[start + j] / max(largest, LEAST) * STEPS)
             left[j] = (steps if steps > 1 else 1) if edge_weight[start + j] > 0 else _NEVER
         _pick(row, left, indptr[i + 1] - indptr[i], fold(hashed, original[i]), indptr[i], out, weight)
 
@@ -138,11 +139,12 @@ class Weighted(HopSampler):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
-        self.row_normalise = options.row_normalise and options.weights != "edge"
+        self.by_edge = options.weights == "edge"
+        self.row_normalise = options.row_normalise and not self.by_edge
         self._positive: np.ndarray | None = None
         self.source_weight: np.ndarray | None = None
         """int64[vertices]: what each weighs as a source; None where edges have weights."""
-        if options.weights == "edge":
+        if self.by_edge:
             self._whole, self._positive = setup.topology, self._of_edges(setup.topology)
             return
         degree = setup.topology.degrees
