@@ -15,7 +15,7 @@ from leapmpi.device.device_block import DeviceBlock
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
 from leapmpi.device.device_left_out import DeviceLeftOut
 from leapmpi.device.draw_form import DrawForm
-from leapmpi.device.lists import DeviceDrawn, sums_in_order
+from leapmpi.device.draws.lists import DeviceDrawn, sums_in_order
 from leapmpi.device.local_forms import (
     Labor0Form,
     NodeWiseForm,
@@ -32,7 +32,7 @@ from leapmpi.sampling.edge_lookup import EdgeDataSampler
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.inclusion import CountedInclusion
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sampler import Sampler, WrappingSampler
 from leapmpi.sampling.samplers.cluster_gcn import ClusterGCN
 from leapmpi.sampling.samplers.fast_gcn import FastGCN
 from leapmpi.sampling.samplers.graph_saint import GraphSaint
@@ -43,7 +43,6 @@ from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.samplers.temporal import Temporal
 from leapmpi.sampling.samplers.weighted import Weighted
 from leapmpi.sampling.samplers.with_replacement import WithReplacement
-from leapmpi.sampling.wrapping_sampler import WrappingSampler
 from leapmpi.system.counter_rng import DrawKey
 
 _FORMS: dict[type, type[DrawForm]] = {

@@ -6,14 +6,14 @@ from functools import partial
 
 import torch
 
-from leapmpi.device import draws
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
 from leapmpi.device.draw_form import DrawForm, hashed
+from leapmpi.device.draws import uniform_draws
+from leapmpi.device.draws.lists import DeviceDrawn, Lists, drawn_at, drawn_from, from_lists
+from leapmpi.device.draws.timed_draws import by_time
+from leapmpi.device.draws.walk_draws import Walks, by_walks
+from leapmpi.device.draws.weighted_draws import by_weight, steps_of_edges
 from leapmpi.device.hashing import signed
-from leapmpi.device.lists import DeviceDrawn, Lists, drawn_at, drawn_from, from_lists
-from leapmpi.device.timed_draws import by_time
-from leapmpi.device.walk_draws import Walks, by_walks
-from leapmpi.device.weighted_draws import by_weight, steps_of_edges
 from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -37,7 +37,7 @@ class NodeWiseForm(DrawForm[NodeWiseSampler]):
         self._most = 0
         """The largest fan-out that Triton's kernel serves."""
         if serves("draws", topology.device, partial(_tried, topology)):
-            from leapmpi.device import draws_triton
+            from leapmpi.device.draws import draws_triton
 
             self._most, self._by_triton = draws_triton.MOST_DRAWN, draws_triton.node_wise
 
@@ -45,19 +45,19 @@ class NodeWiseForm(DrawForm[NodeWiseSampler]):
         word, fanout = hashed(key, hop), self.sampler.fanouts[hop]
         if 0 < fanout <= self._most:
             return drawn_from(topology, *self._by_triton(word, to, fanout))
-        return drawn_at(topology, to, *draws.node_wise(word, to, fanout))
+        return drawn_at(topology, to, *uniform_draws.node_wise(word, to, fanout))
 
 
 def _tried(topology: DeviceTopology) -> bool:
     """Whether Triton draws of the first lists of `topology` what torch draws."""
-    from leapmpi.device import draws_triton
+    from leapmpi.device.draws import draws_triton
 
     first = DeviceFrontier(topology)
     first.add(torch.arange(min(_TRIED, len(topology.original_id)), device=topology.device))
     to, word = first.reached, hashed(DrawKey(0, 0, 0, 0), 0)
     for fanout in (1, 5, 10, draws_triton.MOST_DRAWN):
         indptr, places = draws_triton.node_wise(word, to, fanout)
-        expected, positions = draws.node_wise(word, to, fanout)
+        expected, positions = uniform_draws.node_wise(word, to, fanout)
         if not torch.equal(indptr, expected):
             return False
         if not torch.equal(places, positions + to.start.repeat_interleave(expected.diff())):
@@ -67,7 +67,7 @@ def _tried(topology: DeviceTopology) -> bool:
 
 class WithReplacementForm(DrawForm[WithReplacement]):
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        return drawn_at(topology, to, *draws.with_replacement(hashed(key, hop), to, self.sampler.fanouts[hop]))
+        return drawn_at(topology, to, *uniform_draws.with_replacement(hashed(key, hop), to, self.sampler.fanouts[hop]))
 
 
 class Labor0Form(DrawForm[Labor0]):
@@ -75,7 +75,7 @@ class Labor0Form(DrawForm[Labor0]):
         options, fanout = self.sampler.options, self.sampler.fanouts[hop]
         law = law_of(key, hop, options.same_in_layers, options.kept_batches)
         fixed = options.fixed_size or fanout == ALL
-        kernel = draws.smallest_numbers if fixed else draws.numbers_below
+        kernel = uniform_draws.smallest_numbers if fixed else uniform_draws.numbers_below
         return from_lists(topology, to, lambda found: kernel(law, topology, found, fanout))
 
 

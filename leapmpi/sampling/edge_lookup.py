@@ -18,8 +18,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.sampler import Sampler
-from leapmpi.sampling.wrapping_sampler import WrappingSampler
+from leapmpi.sampling.sampler import Sampler, WrappingSampler
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws import node_wise
-from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, from_lists, smallest_of_rows, starts
+from leapmpi.device.draws.lists import Chosen, DeviceDrawn, Lists, from_lists, smallest_of_rows, starts
+from leapmpi.device.draws.uniform_draws import node_wise
 from leapmpi.sampling.hop_sampler import ALL
 
 
