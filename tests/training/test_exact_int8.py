@@ -11,6 +11,9 @@ from leapmpi import Config, train
 from leapmpi.dataset.dataset_writer import write_dataset
 from tests.support.graphs import random_graph
 
+# Where no kernel is in the cache it compiles those of both types: 17 s of the processor, minutes on a busy machine.
+pytestmark = [pytest.mark.compiles, pytest.mark.timeout(900)]
+
 
 @pytest.mark.parametrize("device", ["cpu", "stand-in"])
 def test_bags_of_words_in_int8_train_to_the_bits_of_float32(device, tmp_path):
