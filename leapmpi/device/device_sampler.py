@@ -118,9 +118,6 @@ class DeviceSampler(WrappingSampler):
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         return self.inner.hop(key, hop, destinations, batch)
 
-    def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        return self.sample(key, roots, batch)
-
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         roots = self.checked_roots(roots)
         self._form.begin(key, roots if batch is None else batch)
