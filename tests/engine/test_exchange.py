@@ -39,7 +39,7 @@ def layer_of(aggregate, in_dim=600, out_dim=128):
 def test_few_edges_into_many_rows_do_not_have_all_rows_projected(aggregate):
     topology = Topology(np.zeros(ROWS + 1, np.int64), np.empty(0, np.int32), np.arange(ROWS))
     builder = PartialBlockBuilder(topology, 0, ROWS, torch.device("cpu"))
-    inputs = SimpleNamespace(whole=True, scatters=False)
+    inputs = SimpleNamespace(in_place=True, scatters=False)
     layer = layer_of(aggregate)
     in_place = builder.suit_in_place(layer, inputs, edges=1000, destinations=100)
     # Where sums come before products, rows that no edge names cost nothing.

@@ -142,18 +142,24 @@ def test_by_time_no_edge_is_scored_by_later_ones(folders, held, monkeypatch):
             bounds[key] = evaluator.times[split][chosen].min()
     assert len(bounds) > 4
     times, seen = by_ends(topology, topology.edge_time), []
-    sampled = type(evaluator.ctx.sampler.drawing).sample
+    kind = type(evaluator.ctx.sampler.drawing)
 
-    def watched(sampler, key, roots, batch=None):
-        blocks = sampled(sampler, key, roots, batch)
-        for block in blocks:
-            destinations = np.repeat(block.dst, np.diff(block.indptr))
-            drawn = [times[ends] for ends in zip(block.src[block.indices].tolist(), destinations.tolist(), strict=True)]
-            assert all(time < bounds[key] for time in drawn)
-            seen.append(len(drawn))
-        return blocks
+    def watched(sampled):
+        def watching(sampler, key, roots, batch=None):
+            blocks = sampled(sampler, key, roots, batch)
+            for block in blocks:
+                destinations = np.repeat(block.dst, np.diff(block.indptr))
+                ends = zip(block.neighbours.tolist(), destinations.tolist(), strict=True)
+                drawn = [times[each] for each in ends]
+                assert all(time < bounds[key] for time in drawn)
+                seen.append(len(drawn))
+            return blocks
 
-    monkeypatch.setattr(type(evaluator.ctx.sampler.drawing), "sample", watched)
+        return watching
+
+    # Whether or not sources get numbers.
+    for name in ("sample", "sample_unnumbered"):
+        monkeypatch.setattr(kind, name, watched(getattr(kind, name)))
     assert evaluator.scores()["val"] is not None
     assert sum(seen)
 
