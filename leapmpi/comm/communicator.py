@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from leapmpi.comm.mpi_buffers import Array
 
+Exchange = tuple["Array", np.ndarray, "Array", np.ndarray, str]
+"""What `Communicator.exchange` takes: sent rows and how many go to each rank, received rows likewise, and the kind."""
+
 _LANES = 8
 """Ranks from which `receive` gets rows at once: their windows together are no more than a switch can queue."""
 
@@ -189,25 +192,38 @@ class Communicator(Transport):
 
         Until then neither array may be touched, nor another exchange begun in this channel.
         """
-        mpi_buffers.check(send, "sent rows")
-        mpi_buffers.check(receive, "received rows")
-        if mpi_buffers.type_code(send) != mpi_buffers.type_code(receive) or send.shape[1:] != receive.shape[1:]:
-            raise CommunicationError("sent and received rows differ in type or width")
-        if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
-            raise CommunicationError("counts do not add up to the rows given")
-        channel = self._idle_channel()
+        return self.start_exchanges([(send, send_counts, receive, receive_counts, kind)])
 
-        # Device arrays may pass through host memory on both sides.
-        buffers = self.staging
-        outbound = buffers.outgoing("send", send)
-        inbound = buffers.incoming("receive", receive)
-        finish = self._swap(outbound, send_counts, inbound, receive_counts, kind)
+    def start_exchanges(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
+        """As `start_exchange`, of several that travel one after the other: all are under way from now on. Collective.
+
+        A rank that waits for their end needs nothing more of the others, whatever these do first.
+        """
+        channel, buffers = self._idle_channel(), self.staging
+        receives, sends, arriving = [], [], []
+        for number, (send, send_counts, receive, receive_counts, kind) in enumerate(exchanges):
+            mpi_buffers.check(send, "sent rows")
+            mpi_buffers.check(receive, "received rows")
+            if mpi_buffers.type_code(send) != mpi_buffers.type_code(receive) or send.shape[1:] != receive.shape[1:]:
+                raise CommunicationError("sent and received rows differ in type or width")
+            if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
+                raise CommunicationError("counts do not add up to the rows given")
+
+            # Device arrays may pass through host memory on both sides.
+            outbound = buffers.outgoing(f"send {number}", send)
+            inbound = buffers.incoming(f"receive {number}", receive)
+            arriving.append((inbound, receive))
+            messages = self._swap(outbound, send_counts, inbound, receive_counts, kind)
+            receives += messages[0]
+            sends += messages[1]
+        finish = self._start(receives, sends)
         self._exchanging[channel] = True
 
         def end() -> None:
             self._exchanging[channel] = False
             finish()
-            buffers.deliver(inbound, receive)
+            for inbound, receive in arriving:
+                buffers.deliver(inbound, receive)
 
         return end
 
@@ -342,7 +358,8 @@ class Communicator(Transport):
 
     def _swap(
         self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
-    ) -> Callable[[], None]:
+    ) -> tuple[list[Message], list[Message]]:
+        """The receives and sends of one exchange, whose bytes are counted; local rows are copied."""
         out, into = mpi_buffers.as_bytes(send, "sent rows"), mpi_buffers.as_bytes(receive, "received rows")
         width = math.prod(send.shape[1:]) * send.itemsize
         starts, ends = (list(accumulate(counts.tolist(), initial=0)) for counts in (send_counts, receive_counts))
@@ -361,4 +378,4 @@ class Communicator(Transport):
         if starts[rank + 1] > starts[rank]:
             # Both arrays are numpy's or both are torch's.
             receive[ends[rank] : ends[rank + 1]] = cast("torch.Tensor", send[starts[rank] : starts[rank + 1]])
-        return self._start(receives, sends)
+        return receives, sends

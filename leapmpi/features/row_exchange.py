@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.communicator import Communicator, Exchange
 from leapmpi.plan.homes import home_of
 
 
@@ -75,10 +75,15 @@ class RowExchange:
     """What this rank requested; int64[k], the local ids that others requested, by rank, and int64[ranks]: how many."""
     _end: Callable[[], None] | None = field(default=None, init=False)
 
+    @property
+    def exchange(self) -> Exchange:
+        """What moves the rows."""
+        assert self.sent is not None, "rows are sent once"
+        return (*self.sent, *self.arriving, self.kind)
+
     def begin(self) -> None:
         """Start moving the rows. Collective."""
-        assert self.sent is not None, "rows are sent once"
-        self._end = self.communicator.start_exchange(*self.sent, *self.arriving, self.kind)
+        self._end = self.communicator.start_exchange(*self.exchange)
 
     def wait(self) -> None:
         """Wait until all rows have arrived; a second call does nothing. Collective."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.communicator import Communicator, Exchange
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import operations
@@ -57,21 +57,22 @@ class SumExchange:
     _end: Callable[[], None] | None = field(default=None, init=False)
 
     def begin(self) -> None:
-        """Start moving the shares; local ones are computed meanwhile. Collective."""
+        """Start moving shares and own rows; local shares are computed meanwhile. Collective."""
         self._arrived = self.answers.new_empty((len(self.positions), self.answers.shape[1]))
-        self._end = self.communicator.start_exchange(
-            self.answers, self.answer_counts, self._arrived, self.pair_counts, "features"
-        )
+        exchanges: list[Exchange] = [(self.answers, self.answer_counts, self._arrived, self.pair_counts, "features")]
+        # Own rows travel last. Begun later, in `wait`, they would need all ranks to wait at the same time.
+        if self.own:
+            exchanges.append(self.own.exchange)
+        self._end = self.communicator.start_exchanges(exchanges)
         self._sums = self.local()
 
     def wait(self) -> None:
-        """Wait until all has arrived; own rows travel last. A second call does nothing. Collective."""
+        """Wait until all has arrived. A second call does nothing. Collective."""
         if self._end:
             end, self._end = self._end, None
             end()
             if self.own:
-                self.own.begin()
-                self.own.wait()
+                self.own.sent = None
 
     def unpack(self) -> None:
         """Add up the shares, those that arrived in the order of ranks, and deliver. Local."""

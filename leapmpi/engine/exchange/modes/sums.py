@@ -112,8 +112,8 @@ class Sums(FetchedInputsMode):
         return micro_batch.block(self.number).n_dst * (copies * self._sum_bytes + projected)
 
     def collectives(self, time_steps: int) -> int:
-        """One of sums, and one of own rows where they are read."""
-        return 1 + self.layer.sums_need_own
+        """One, of sums and of own rows where they are read."""
+        return 1
 
     def request(self, minibatch: MiniBatch) -> None:
         """Name destinations, add up for other ranks what they named here, and request own rows. Collective."""
