@@ -17,17 +17,6 @@ from leapmpi.comm.flow_control import Finish, wait_for
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_MORE, _MOST = 1 << 14, 1 << 20
-"""Bytes that a rank may send more, and bytes of an array, for an all-reduce of whole arrays."""
-
-
-def reduces_at_once(size: int, ranks: int) -> bool:
-    """Whether `ranks` sum arrays of `size` bytes in one exchange of whole arrays, where two of slices send hardly less.
-
-    Each rank sends (ranks - 1) arrays then, instead of 2 (ranks - 1) / ranks of one.
-    """
-    return size <= _MOST and (ranks - 1) * (ranks - 2) * size <= _MORE * ranks
-
 
 def to_json(value: Any) -> bytes:
     """`value` as JSON; numpy's numbers count as numbers."""

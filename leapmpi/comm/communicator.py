@@ -16,7 +16,7 @@ import numpy as np
 
 from leapmpi.comm import mpi_buffers
 from leapmpi.comm.byte_counters import ByteCounters, Counters, PartCounters
-from leapmpi.comm.collectives import all_gather_rows, all_gather_values, reduces_at_once, to_json
+from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_json
 from leapmpi.comm.flow_control import Message, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.packets import Packets
@@ -315,23 +315,13 @@ class Communicator(Transport):
     def all_reduce(self, flat: Array, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
 
-        Each rank adds one slice of all ranks' arrays and sends the sum to all: 2 (R-1)/R of the array leave a rank. Of
-        small arrays each sends the whole to all.
+        Each rank adds one slice of all ranks' arrays and sends the sum to all: 2 (R-1)/R of the array leave a rank.
         """
-        length = flat.shape[0]
         if self.size == 1:
-            return
-        if reduces_at_once(flat.nbytes, self.size):
-            counts = np.full(self.size, length)
-            arrays, copies = (self.staging.scratch(name, flat, self.size, length) for name in ("slices", "sums"))
-            copies[:] = cast("torch.Tensor", flat)
-            self.exchange(copies.reshape(-1), counts, arrays.reshape(-1), counts, kind)
-            flat[:] = cast("torch.Tensor", arrays[0])
-            for array in arrays[1:]:
-                flat += array
             return
 
         # Rank r gets slice r of all arrays.
+        length = flat.shape[0]
         bounds = np.arange(self.size + 1, dtype=np.int64) * length // self.size
         widths = np.diff(bounds)
         mine = np.full(self.size, widths[self.rank])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
-from leapmpi.comm.collectives import reduces_at_once
 
 _HEADER = 8
 """Bytes of one number: how many rows are requested from another rank, or a vote."""
@@ -70,13 +69,10 @@ class Traffic:
     def add_reduction(self, rank: int, numbers: int, width: int, kind: str = "gradients") -> None:
         """`rank` takes part in an all-reduce of `numbers` of `width` bytes.
 
-        It sends every other rank that rank's slice, and later the sum of its own slice; small arrays as they are.
+        It sends every other rank that rank's slice, and later the sum of its own slice.
         """
-        others = np.arange(self.ranks) != rank
-        if reduces_at_once(numbers * width, self.ranks):
-            self.sent[kind][rank, others] += numbers * width
-            return
         slices = np.diff(np.arange(self.ranks + 1, dtype=np.int64) * numbers // self.ranks)
+        others = np.arange(self.ranks) != rank
         self.sent[kind][rank, others] += (slices[others] + slices[rank]) * width
 
     def add_gather(self, rank: int, size: int, kind: str) -> None:
