@@ -57,7 +57,8 @@ class MicroBatch:
         tensors = [to_tensors(block, device) for block in self.blocks[:count]]
         if self.edge_features is None:
             return tensors
-        return [replace(each, edge_features=found) for each, found in zip(tensors, self.edge_features, strict=False)]
+        features = self.edge_features[:count]
+        return [replace(each, edge_features=found) for each, found in zip(tensors, features, strict=True)]
 
 
 @dataclass
