@@ -54,7 +54,7 @@ PURE = (
 COMMAND = {"HELP", "add_arguments", "run"}
 MEMBERS = {
     "leapmpi.cli.commands": COMMAND,
-    "leapmpi.engine.exchange.modes": {"MODE"},
+    "leapmpi.exchange.modes": {"MODE"},
     "leapmpi.features.policies": {"POLICY"},
     "leapmpi.nn.models": {"build"},
     "leapmpi.nn.tasks": {"TASK"},

@@ -155,7 +155,7 @@ class StrategyConfig:
         "auto",
         "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums; auto: predicted "
         "to be fastest",
-        registry="leapmpi.engine.exchange.modes",
+        registry="leapmpi.exchange.modes",
         also=("auto",),
     )
     cache: float = setting(

@@ -69,7 +69,7 @@ def test_what_is_prepared_of_computed_rows_takes_what_is_predicted(strategy, rem
     # What all plans share is made once.
     builder = getattr(engine.mode, "builder", None)
     shared = {each.data_ptr() for each in (builder._original_ids, builder._degrees)} if builder else set()
-    held = array_bytes(minibatch.exchange_plans, shared)
+    held = array_bytes(minibatch.feeds, shared)
     all_predicted, all_held = loaded.ctx.communicator.all_gather_rows(np.array([predicted, held])).sum(axis=0)
     assert 0.8 * all_held < all_predicted < 1.5 * all_held, (all_predicted, all_held)
 

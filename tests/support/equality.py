@@ -21,10 +21,10 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.engine import Engine, make_engine
-from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.system.phase_timers import PhaseTimers

@@ -30,7 +30,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     if isinstance(engine, OwnerEngine):
         parts = *parts, _named_to_owners(minibatch, communicator)
     if ctx.sampler.sharded and isinstance(engine, OwnerEngine):
-        plans = minibatch.exchange_plans[0].graph.plans
+        plans = minibatch.graph.plans
         named = [_edges_named(plan, loaded, home) for plan in plans if plan.kind == "partial"]
         samples = [[plan.block] for plan in plans]
         parts = *parts, _lists(samples, loaded, home), *_of_draws(samples, minibatch, loaded, home), *named
@@ -376,7 +376,7 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
 def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Features for the first layer; above, rows that this rank has not computed, or sums; gradients go back alike."""
     communicator, activations = loaded.ctx.communicator, 0
-    size, graph = loaded.ctx.parameters.values.element_size(), minibatch.exchange_plans[0].graph
+    size, graph = loaded.ctx.parameters.values.element_size(), minibatch.graph
     for number, (layer, plan) in enumerate(zip(loaded.ctx.model.layers, graph.plans, strict=True)):
         src = plan.block.src.tolist()
         # What is read here as rows, of whatever is not computed here; sources of others come as the kind.
@@ -397,7 +397,7 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             asked = [int(home[vertex]) for vertex in rows - here]
             activations += _there_and_back(asked, communicator) * layer.in_dim * size
             # Held one owner at a time, rows that were normalised or attended to come again for the gradients.
-            if minibatch.exchange_plans[0].by_owner and (layer.norm or type(layer).__name__ == "GATLayer"):
+            if minibatch.graph.by_owner and (layer.norm or type(layer).__name__ == "GATLayer"):
                 activations += _there(asked, communicator) * layer.in_dim * size
     return {**_raw(set(graph.fed.tolist()), loaded, home), "activations": activations}
 
@@ -405,7 +405,7 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
 def _named_to_owners(minibatch, communicator) -> dict[str, int]:
     """For each layer what three ways to feed it would cost, then ids of rows, and of what comes in another way."""
     ids = control = 0
-    for plan in minibatch.exchange_plans[0].graph.plans:
+    for plan in minibatch.graph.plans:
         asked = [each for each in (plan.rows, plan.by_kind) if each is not None]
         ids += ID * sum(int(each.received_counts.sum()) for each in asked)
         control += 3 * _header(communicator) + _header(communicator) * (1 + (plan.by_kind is not None))

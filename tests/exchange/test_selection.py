@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from leapmpi.engine.exchange.selection import fewest_bytes, least_seconds
+from leapmpi.exchange.selection import fewest_bytes, least_seconds
 from leapmpi.plan.cost_model import Rates
 
 RATES = Rates(row=1e-6, edge=1e-7, step=1e-4, collective=1e-4, byte=1e-8)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
-from leapmpi.full_batch.layer_graphs import LayerPlan
-from leapmpi.full_batch.steps.own_first import OwnFirstStep, edges_from, gradient_or_zeros, names_of, prefixed
-from leapmpi.full_batch.steps.owner_by_owner import Round
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.own_first import OwnFirstFeed, edges_from, gradient_or_zeros, names_of, prefixed
+from leapmpi.exchange.feeds.owner_by_owner import Round
+from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
@@ -22,7 +22,7 @@ from leapmpi.nn.models.gat import GATLayer
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 
-class AttentionByOwnerStep(OwnFirstStep):
+class AttentionByOwnerFeed(OwnFirstFeed):
     """`own` gives three groups of columns: logarithms, means, and the destinations' scores as targets."""
 
     layer: GATLayer
@@ -77,7 +77,7 @@ class AttentionByOwnerStep(OwnFirstStep):
                 pass_back(share, self._share_gradient(share.detach(), gradient))
                 sent = gradient_or_zeros(rows)
             del rows, share
-            returned = each.exchange.start_back(sent)()
+            returned = each.transfer.start_back(sent)()
             with phases("compute"):
                 of_below.index_add_(0, each.sent_rows, returned)
 
@@ -105,7 +105,7 @@ class AttentionByOwnerStep(OwnFirstStep):
 class _Source:
     """The edges whose sources stand at `places` of a block, int64[k]."""
 
-    def __init__(self, step: AttentionByOwnerStep, places: Tensor) -> None:
+    def __init__(self, step: AttentionByOwnerFeed, places: Tensor) -> None:
         self.layer, block = step.layer, step.block
         every = block.edges_with_self
         self.edges, _ = edges_from(every, every.indices, places)

@@ -12,17 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
-from leapmpi.full_batch.layer_graphs import LayerPlan
-from leapmpi.full_batch.steps.layer_step import Exchange, HiddenInput
-from leapmpi.full_batch.steps.own_first import (
-    OwnFirstStep,
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.own_first import (
+    OwnFirstFeed,
     edge_sums,
     edges_from,
     gradient_or_zeros,
     names_of,
     prefixed,
 )
+from leapmpi.exchange.layer_feed import HiddenInput
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.stage import Transfer
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
@@ -37,10 +38,10 @@ class Round:
     """
 
     def __init__(self, ctx: RankContext, routes: HiddenInput, distance: int) -> None:
-        whole, ranks = routes.exchange, np.arange(ctx.ranks)
+        whole, ranks = routes.routes, np.arange(ctx.ranks)
         to, source = (ctx.rank + distance) % ctx.ranks, (ctx.rank - distance) % ctx.ranks
         sent, received = whole.sent_counts * (ranks == to), whole.received_counts * (ranks == source)
-        self.phases, self.exchange = ctx.phases, Exchange(ctx, sent, received)
+        self.phases, self.transfer = ctx.phases, Transfer(ctx, sent, received)
         self.sent_rows = routes.sent_rows[_of_rank(whole.sent_counts, to)]
         self.received = _of_rank(whole.received_counts, source)
 
@@ -48,10 +49,10 @@ class Round:
         """Send rows of `below`; what is returned waits for those that arrive. Collective."""
         with self.phases("compute"):
             rows = below.index_select(0, self.sent_rows)
-        return self.exchange.start(rows)
+        return self.transfer.start(rows)
 
 
-class OwnerByOwnerStep(OwnFirstStep):
+class OwnerByOwnerFeed(OwnFirstFeed):
     """Aggregates before it projects: then no row of another rank is needed for the gradients of weights."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
@@ -88,13 +89,13 @@ class OwnerByOwnerStep(OwnFirstStep):
         for each, source in zip(self.rounds, self.sources, strict=True):
             # The gradient of rows that are not normalised is the same for all rows.
             normalised = self.layer.norm is not None
-            rows = each.send(below)() if normalised else below.new_zeros((each.exchange.received, below.shape[1]))
+            rows = each.send(below)() if normalised else below.new_zeros((each.transfer.received, below.shape[1]))
             with phases("compute"):
                 rows.requires_grad_()
                 pass_back(source.sums(rows, self._key), gradient)
                 sent = gradient_or_zeros(rows)
             del rows
-            finish = each.exchange.start_back(sent)
+            finish = each.transfer.start_back(sent)
             if of_below is None:
                 with phases("compute"):
                     of_below = learn_own()
@@ -108,7 +109,7 @@ class OwnerByOwnerStep(OwnFirstStep):
 class _Source:
     """The edges whose sources stand at `places` of a block, int64[k]."""
 
-    def __init__(self, step: OwnerByOwnerStep, places: Tensor) -> None:
+    def __init__(self, step: OwnerByOwnerFeed, places: Tensor) -> None:
         self.layer = step.layer
         self.edges, self.weight = edges_from(*edge_sums(step.layer, step.block), places)
         self.names = names_of(step.layer, step.block, places)

@@ -10,27 +10,21 @@ destinations from their homes: once for each, whoever named it. The gradients of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from torch import Tensor
 
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.computed_rows import (
-    NUMBER,
-    ComputedApart,
-    ComputedRows,
-    ComputedRowsMode,
-    ExchangePlan,
-)
-from leapmpi.engine.exchange.named_destinations import NamedDestinations, Pairs
-from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
+from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.stage import Route
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.shares.combination import Combination
 from leapmpi.nn.shares.partial_form import SUM, PartialForm
-from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
@@ -56,8 +50,8 @@ class Partial(ComputedRowsMode):
     reads_numbers = False
     description = "projected partial sums of destinations with neighbours elsewhere and their gradients"
 
-    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
-        super().__init__(ctx, layer)
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
         self.named = NamedDestinations(ctx)
 
     @classmethod
@@ -87,10 +81,6 @@ class Partial(ComputedRowsMode):
         assert self.layer.partial_form is not None
         return self.layer.partial_form
 
-    @property
-    def combination(self) -> type[Combination]:
-        return self.form.combination
-
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pairs of destination and owner: an id, and shares with their gradients.
 
@@ -100,7 +90,7 @@ class Partial(ComputedRowsMode):
         size, total = self.layer.bias.element_size(), 0
         row, sent = 2 * self.layer.partial_width * size, 2 * self.layer.sent_width * size
         for micro_batch in minibatch.micro_batches:
-            block = micro_batch.block(self.number)
+            block = micro_batch.first_block
             found = self._requests(block)
             total += len(found.positions) * row + int(self.named.naming_bytes(block, found.pairs).sum())
             if sent:
@@ -111,7 +101,7 @@ class Partial(ComputedRowsMode):
 
     def plan_bytes(self, block: Block) -> int:
         """A partial block of its own destinations and those that others name, with a list of rows not read in place."""
-        found, edges, inputs = self._requests(block), block.indices.nbytes, self.ctx.inputs(self.number)
+        found, edges, inputs = self._requests(block), block.indices.nbytes, self.ctx.features
         named = block.n_dst + len(found.pairs.destinations)
         numbers = 3 * named + 2 * block.n_dst + len(found.positions)
         if not self.builder.suit_in_place(self.layer, inputs, block.edges, named):
@@ -129,68 +119,39 @@ class Partial(ComputedRowsMode):
         rank, layer = self.ctx.rank, self.layer
         width = layer.partial_width * layer.bias.element_size()
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            block = micro_batch.block(self.number)
+            block = micro_batch.first_block
             requests = self._requests(block)
             self.named.predict(block, requests.pairs, traffic)
             traffic.add_exchange(rank, requests.row_counts, "activations", width)
             if layer.sent_width:
                 # What destinations of any rank's block send, which have a neighbour here.
-                named = [self._with_edges_here(each.micro_batches[number].block(self.number)) for each in minibatches]
+                named = [self._with_edges_here(each.micro_batches[number].first_block) for each in minibatches]
                 request = RowRequest(np.unique(np.concatenate(named)), self.ctx.rank_offsets, rank)
                 sent = layer.sent_width * layer.bias.element_size()
                 traffic.add_request(rank, request.remote_counts, self._inputs_id_bytes, "activations", sent, sent)
             # Counted once for all ranks.
             if rank == 0:
-                blocks = [each.micro_batches[number].block(self.number) for each in minibatches]
+                blocks = [each.micro_batches[number].first_block for each in minibatches]
                 self.named.predict_reads(blocks, traffic)
 
-    def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
-        block = micro_batch.block(self.number)
-        requests, inputs = self._requests(block), self.ctx.inputs(self.number)
-        share, foreign, foreign_counts = self.named.exchange(minibatch, block, requests.pairs, self.layer, inputs)
-        plan = ExchangePlan(
-            total=block.n_dst,
-            local_positions=None,
-            remote_positions=requests.positions,
-            remote_counts=requests.row_counts,
-            answer_counts=foreign_counts,
-            source=share,
-        )
+        ctx, block = self.ctx, micro_batch.first_block
+        requests = self._requests(block)
+        share, foreign, foreign_counts = self.named.exchange(minibatch, block, requests.pairs, self.layer, ctx.features)
+        route = Route(block.n_dst, None, requests.positions, requests.row_counts, foreign_counts)
+        order, first = None, None
         if self.form.separate_self:
-            self._lay_out_self_parts(plan, share, foreign_counts)
+            route, order = self._with_self_parts(route, share, foreign_counts)
         if self.layer.sent_width:
             # Request what destinations with a neighbour here send, each once.
             with_edges = np.flatnonzero((share.block.edges.counts > 0).cpu().numpy())
-            named = np.concatenate((block.dst, foreign))[with_edges]
-            distinct, numbers = np.unique(named, return_inverse=True)
-            plan.first, share.sent = self.request_rows(distinct), (with_edges, numbers)
-        return plan
-
-    def computed_first(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
-        rows = self.layer.prefix(*self.local_rows(plan.source), minibatch.dropout)
-        return ComputedRows(self.layer.project_sent(rows), plan.local_count)
-
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
-        """Shares of requested destinations before those of local ones, unless both need the same projected rows."""
-        share: LocalShare = plan.source
-        layer, rows, block = self.layer, share.rows(self.ctx.inputs(self.number), self.ctx.scatters), share.block
-        if first is not None and share.sent is not None:
-            with_edges, numbers = map(self._on_device, share.sent)
-            sent = first.new_zeros(block.n_dst, first.shape[1])
-            block = replace(block, sent=sent.index_copy(0, with_edges, first.index_select(0, numbers)))
-        if share.order is None:
-            steps = layer.partial_steps(block, plan.local_count, rows, minibatch.dropout)
-            if steps is not None:
-                return ComputedApart(*steps)
-        shares = layer.partial(block, rows, minibatch.dropout)
-        ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
-        return ComputedRows(ordered, plan.local_count)
-
-    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
-        share: LocalShare = minibatch.exchange_plans[number].source
-        n_dst = minibatch.micro_batches[number].block(self.number).n_dst
-        return self.layer.finish(*self.layer.from_partial(share.block.sampled[:n_dst], rows), None)
+            distinct, numbers = np.unique(np.concatenate((block.dst, foreign))[with_edges], return_inverse=True)
+            sent_route, vertices = self.request_rows(distinct)
+            original = ctx.sampler.original_ids(vertices)
+            first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
+        features = partial(share.rows, ctx.features, ctx.scatters)
+        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, order, first)
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""
@@ -225,26 +186,28 @@ class Partial(ComputedRowsMode):
 
     @property
     def _inputs_id_bytes(self) -> int:
-        return self.ctx.inputs(self.number).id_codec.id_bytes
+        return self.ctx.features.id_codec.id_bytes
 
     def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
         """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""
         return [destinations + n_dst * number for number in range(self.form.share_rows + 1)]
 
-    def _lay_out_self_parts(self, plan: ExchangePlan, share: LocalShare, foreign_counts: np.ndarray) -> None:
-        """Put the rows of `Layer.partial`, shares and then self parts, in the order in which they are used."""
-        n_dst, n_all = plan.total, share.block.n_dst
+    def _with_self_parts(self, route: Route, share: LocalShare, foreign_counts: np.ndarray) -> tuple[Route, np.ndarray]:
+        """The route with self parts as rows of their own, and the order in which rows of `Layer.partial` are used.
+
+        They are shares of all destinations, and then self parts.
+        """
+        n_dst, n_all = route.total, share.block.n_dst
         local = share.block.local[0].cpu().numpy()
         mine, foreign = local[local < n_dst], local[local >= n_dst]
         numbers = range(self.form.share_rows)
 
-        # Local rows: all shares, and the self parts of destinations that live here.
+        # Own rows: all shares, and the self parts of destinations that live here.
         self_rows = n_all * len(numbers) + np.arange(len(local))
-        plan.total = n_dst * (len(numbers) + 1)
-        plan.local_positions = np.concatenate((np.arange(n_dst * len(numbers)), n_dst * len(numbers) + mine))
+        local_positions = np.concatenate((np.arange(n_dst * len(numbers)), n_dst * len(numbers) + mine))
         first = [n_all * number + np.arange(n_dst) for number in numbers]
 
-        # Answers, by requesting rank: shares where an edge starts here, then self parts.
+        # Rows for others, by requesting rank: shares where an edge starts here, then self parts.
         requester = np.repeat(np.arange(len(foreign_counts)), foreign_counts)
         with_edges = (share.block.edges.counts[n_dst:] > 0).cpu().numpy()
         lives_here = np.zeros(n_all - n_dst, bool)
@@ -252,10 +215,10 @@ class Partial(ComputedRowsMode):
         row_of_self = np.zeros(n_all - n_dst, np.int64)
         row_of_self[foreign - n_dst] = self_rows[len(mine) :]
         rows = [(with_edges, n_all * number + np.arange(n_dst, n_all)) for number in numbers]
-        answers, plan.answer_counts = _in_order_of_ranks(
-            requester, [*rows, (lives_here, row_of_self)], len(foreign_counts)
-        )
-        share.order = np.concatenate((*first, self_rows[: len(mine)], answers))
+        sent, sent_counts = _in_order_of_ranks(requester, [*rows, (lives_here, row_of_self)], len(foreign_counts))
+        total = n_dst * (len(numbers) + 1)
+        whole = Route(total, local_positions, route.received_positions, route.received_counts, sent_counts)
+        return whole, np.concatenate((*first, self_rows[: len(mine)], sent))
 
 
 def _in_order_of_ranks(

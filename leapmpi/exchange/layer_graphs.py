@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
+from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
+from leapmpi.exchange.stage import RowRoutes
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Drawn, Sampler
@@ -64,24 +65,6 @@ class Chooser(Protocol):
 
     def split(self, inputs: LayerInputs, kind: str) -> Split:
         """Where the inputs come from, once the ranks have agreed on `kind` for this layer."""
-
-
-@dataclass(frozen=True, eq=False)
-class RowRoutes:
-    """How the output of the layer below on all ranks becomes a matrix of `count` rows.
-
-    local_positions, local_rows: int64[k], places of rows of this rank's own output, and their numbers there.
-    received_positions: int64[m], places of rows that other ranks send, by rank; received_counts: int64[ranks].
-    sent_rows: int64[n], numbers of rows of the own output that others read, by rank; sent_counts: int64[ranks].
-    """
-
-    count: int
-    local_positions: np.ndarray
-    local_rows: np.ndarray
-    received_positions: np.ndarray
-    received_counts: np.ndarray
-    sent_rows: np.ndarray
-    sent_counts: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +123,10 @@ class LayerGraph:
     cached: np.ndarray
     summed: np.ndarray | None = None
     """int64[k]: vertices whose features are summed up once for the first layer, where the sums are kept."""
+    by_owner: bool = False
+    """Whether layers that can hold the rows of one other rank at a time do; the same on all ranks."""
+    features_stay: bool = False
+    """Whether no features cross ranks in any iteration, so that the first layer's inputs are fetched once."""
 
     @property
     def blocks(self) -> list[Block]:
@@ -228,15 +215,15 @@ class GraphBuilder:
 
         # Where rows come from.
         places = positions, vertices.numbers(block.src[positions])
-        sent = vertices.numbers(rows_of_others), row_counts
+        sent = vertices.numbers(rows_of_others)
         received = self._counts(inputs.home[self._rows])
         routes = by_kind = None
         if self._layer and self._kind == RAW:
-            routes = RowRoutes(block.n_src, *places, self._rows, received, *sent)
+            routes = RowRoutes(block.n_src, places[0], self._rows, received, row_counts, places[1], sent)
         elif self._layer:
             own = np.arange(len(vertices.ids))
             arriving = len(own) + np.arange(len(self._rows))
-            routes = RowRoutes(len(own) + len(arriving), own, own, arriving, received, *sent)
+            routes = RowRoutes(len(own) + len(arriving), own, arriving, received, row_counts, own, sent)
         if self._kind != RAW:
             by_kind = self._kind_routes(vertices, places, foreign, counts, known)
         self._plans.append(LayerPlan(block, self._kind, routes, by_kind))

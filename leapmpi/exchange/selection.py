@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.base import ExchangeMode
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.plan.cost_model import Rates
 from leapmpi.registry import Registry
 
-MODES = Registry("remote mode", "leapmpi.engine.exchange.modes")
+MODES = Registry("remote mode", "leapmpi.exchange.modes")
 
 COPYING = 0.5
 """Share of the time of a fetch that no overlap can hide: packing, and the processor's part in sending."""

@@ -1,17 +1,19 @@
-"""A mini-batch on one rank: its micro-batches, one per time step, and the feature rows that they need."""
+"""A mini-batch on one rank: its micro-batches, one per time step, and what feeds their layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.edges.edge_loss import EdgeLoss
-from leapmpi.engine.exchange.sum_exchange import LayerSums
+from leapmpi.exchange.edge_loss import EdgeLoss
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.layer_graphs import LayerGraph
+from leapmpi.exchange.sum_exchange import LayerSums
 from leapmpi.nn.norms.batch_norm import BatchRows
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors
@@ -21,8 +23,8 @@ from leapmpi.system import channels
 from leapmpi.system.counter_rng import DrawKey
 
 
-class Travelling(Protocol):
-    """What brings the input of the first layer here; `unpack` gives rows, or leaves what it made elsewhere."""
+class PendingExchange(Protocol):
+    """An exchange that brings the input of the first layer; `unpack` returns rows, or delivers what it made of them."""
 
     def begin(self) -> None: ...
 
@@ -48,9 +50,10 @@ class MicroBatch:
     held_rows: list[int] | None = None
     """By block, how many of its sources are held at once, where not all are."""
 
-    def block(self, layer: int) -> Block:
-        """The block that `layer` reads; layer 0 reads the outermost one."""
-        return self.blocks[-1 - layer]
+    @property
+    def first_block(self) -> Block:
+        """The block that the first layer reads, the outermost one."""
+        return self.blocks[-1]
 
     def on_device(self, device: torch.device, count: int | None = None) -> list[BlockTensors]:
         """The tensors of the first `count` blocks, or all, on `device`, with the features of their edges."""
@@ -63,15 +66,17 @@ class MicroBatch:
 
 @dataclass
 class MiniBatch:
-    """One mini-batch on this rank. Its exchange mode fills either `features` or `exchange_plans`."""
+    """One mini-batch on this rank. Its exchange mode fills `features`, `sums` or `feeds`."""
 
     schedule: Schedule | None
     key: DrawKey
     micro_batches: list[MicroBatch]
     features: Rows | None = None
     """The union of all input rows, where raw rows travel."""
-    exchange_plans: list[Any] = field(default_factory=list)
-    """What each micro-batch exchanges, where computed rows travel."""
+    feeds: list[Sequence[LayerFeed]] = field(default_factory=list)
+    """By micro-batch, what feeds and computes its layers from the first on, where ranks compute rows for each other."""
+    graph: LayerGraph | None = None
+    """What this rank computes of every layer, where layers above the first are fed by other ranks too."""
     labels: Sequence[Tensor] = ()
     root_weights: list[float | np.ndarray] = field(default_factory=list)
     """Weights of the roots whose loss this rank computes, by micro-batch: one float for all, or float64[roots]."""
@@ -81,7 +86,7 @@ class MiniBatch:
     """Which vertices this rank counts in the statistics of the batch, where the model is trained by these."""
     drops: bool = True
     """Whether dropout applies: in training."""
-    row_exchange: Travelling | None = None
+    row_exchange: PendingExchange | None = None
     """The exchange of the requested feature rows, or sums of them, until they have arrived."""
     sums: LayerSums | None = None
     """What the first layer reads, where sums of raw rows travel."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,8 +45,6 @@ class RankContext:
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
     edge_features: FeatureFetcher | None = None
     """The features of edges by their numbers in the topology, where a layer reads them."""
-    hidden_rows: Mapping[int, FeatureFetcher] = field(default_factory=dict)
-    """By layer l > 0: the rows that layer l reads, where ranks hold the output of layer l - 1 for their vertices."""
     in_place: bool = True
     """Whether features may be read where they lie. A forecast for GPUs, which it does not have, sets this to False."""
     machine: MachineRates = field(default_factory=MachineRates)
@@ -84,10 +81,6 @@ class RankContext:
         """First vertex (inclusive) and last (exclusive) of which this rank is the home."""
         first, end = self.rank_offsets[self.rank : self.rank + 2]
         return int(first), int(end)
-
-    def inputs(self, layer: int) -> FeatureFetcher:
-        """The rows that `layer` reads: features for layer 0, else the output of the layer before."""
-        return self.features if layer == 0 else self.hidden_rows[layer]
 
     @property
     def input_row_bytes(self) -> int:

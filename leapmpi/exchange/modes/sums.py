@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.exchange.fetched_inputs import FetchedInputsMode, predict_rows
-from leapmpi.engine.exchange.merged_block import merged
-from leapmpi.engine.exchange.named_destinations import NamedDestinations
-from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
-from leapmpi.engine.exchange.stacked_layers import read_the_same_sums
-from leapmpi.engine.exchange.sum_exchange import LayerSums, SumExchange
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
+from leapmpi.exchange.merged_block import merged
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode, predict_rows
+from leapmpi.exchange.named_destinations import NamedDestinations
+from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.stacked_layers import read_the_same_sums
+from leapmpi.exchange.sum_exchange import LayerSums, SumExchange
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
@@ -29,7 +30,7 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
-class Sums(FetchedInputsMode):
+class Sums(ExchangeMode):
     """Fetches the sums of all micro-batches' destinations before the weights are needed."""
 
     order = 5
@@ -77,7 +78,7 @@ class Sums(FetchedInputsMode):
         pairs = self.named.pairs(block)
         total = len(pairs.destinations) * self._sum_bytes + int(self.named.naming_bytes(block, pairs).sum())
         if self.layer.sums_need_own:
-            inputs = self.ctx.inputs(self.number)
+            inputs = self.ctx.features
             request = inputs.request(block.dst)
             total += len(request.remote_ids) * inputs.id_codec.id_bytes
             total += int(inputs.answer_bytes(request, exact=True).sum())
@@ -90,7 +91,7 @@ class Sums(FetchedInputsMode):
         self.named.predict(blocks[rank], pairs, traffic)
         traffic.add_answers(rank, "features", pairs.counts * self._sum_bytes)
         if self.layer.sums_need_own:
-            predict_rows(self.ctx, self.number, blocks[rank].dst, traffic, exact=True)
+            predict_rows(self.ctx, blocks[rank].dst, traffic, exact=True)
         # Counted once for all ranks.
         if rank == 0:
             self.named.predict_reads(blocks, traffic)
@@ -100,7 +101,7 @@ class Sums(FetchedInputsMode):
         block, _ = self._merged(minibatch)
         held = (block.n_dst + 2 * len(self.named.pairs(block).destinations)) * self._sum_bytes
         if self.layer.sums_need_own:
-            inputs = self.ctx.inputs(self.number)
+            inputs = self.ctx.features
             copied = 0 if self.ctx.scatters else block.n_dst
             held += 2 * inputs.missing(block.dst) * inputs.shard.row_bytes + copied * self.ctx.input_row_bytes
         return held
@@ -109,7 +110,7 @@ class Sums(FetchedInputsMode):
         """A copy of the micro-batch's sums unless it is alone, and projected rows with their gradients."""
         layer, copies = self.layer, (not alone) * (1 + self.layer.sums_need_own)
         projected = 2 * layer.projected_width * layer.bias.element_size()
-        return micro_batch.block(self.number).n_dst * (copies * self._sum_bytes + projected)
+        return micro_batch.first_block.n_dst * (copies * self._sum_bytes + projected)
 
     def collectives(self, time_steps: int) -> int:
         """One, of sums and of own rows where they are read."""
@@ -117,7 +118,7 @@ class Sums(FetchedInputsMode):
 
     def request(self, minibatch: MiniBatch) -> None:
         """Name destinations, add up for other ranks what they named here, and request own rows. Collective."""
-        ctx, layer, inputs = self.ctx, self.layer, self.ctx.inputs(self.number)
+        ctx, layer, inputs = self.ctx, self.layer, self.ctx.features
         block, places = self._merged(minibatch)
         pairs = self.named.pairs(block)
         share, _, counts = self.named.exchange(minibatch, block, pairs, layer, inputs)
@@ -143,19 +144,18 @@ class Sums(FetchedInputsMode):
             deliver=deliver,
         )
 
-    def outputs(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """From the micro-batch's sums."""
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        """That of the first layer, from the micro-batch's sums."""
         assert minibatch.sums is not None, "`request` has requested them, and the mini-batch is complete"
-        blocks = self.tensors(minibatch.micro_batches[number])
-        first = self.layer.from_sums(*minibatch.sums.of(number))
-        return self.ctx.model.after(self.number, blocks, first, minibatch.dropout)
+        sums = minibatch.sums.of(number)
+        return [LocalFeed(self.ctx, self.layer, lambda rows: self.layer.from_sums(*sums))], None
 
     def _merged(self, minibatch: MiniBatch) -> tuple[Block, list[np.ndarray | None]]:
-        return merged([each.block(self.number) for each in minibatch.micro_batches])
+        return merged([each.first_block for each in minibatch.micro_batches])
 
     def _rows(self, share: LocalShare, minibatch: MiniBatch) -> Rows:
         """The rows of `share` after prefix, in the layer's type."""
-        rows = share.rows(self.ctx.inputs(self.number), self.ctx.scatters).to(self.layer.bias.dtype)
+        rows = share.rows(self.ctx.features, self.ctx.scatters).to(self.layer.bias.dtype)
         return self.layer.prefix(rows, share.block.src_original, minibatch.dropout)
 
     def _prefixed(self, own: Rows | None, block: Block, minibatch: MiniBatch) -> Rows | None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.exchange.named_edges import KnownEdges
+from leapmpi.exchange.named_edges import KnownEdges
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer

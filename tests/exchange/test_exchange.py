@@ -12,11 +12,11 @@ from leapmpi.config.sections import ModelConfig
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import Topology, load_topology
-from leapmpi.engine.exchange.modes.partial import Partial
-from leapmpi.engine.exchange.partial_block import PartialBlockBuilder
-from leapmpi.engine.exchange.selection import exchange_mode, serving_modes
-from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.engine.placement import Placement
+from leapmpi.exchange.minibatch import MicroBatch
+from leapmpi.exchange.modes.partial import Partial
+from leapmpi.exchange.partial_block import PartialBlockBuilder
+from leapmpi.exchange.selection import exchange_mode, serving_modes
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer

@@ -1,16 +1,17 @@
-"""Which step computes a layer: by what is communicated for it, by what it can do while rows travel, and by memory."""
+"""The choice of the feed of a layer: by what is communicated, by what can be done while rows travel, and by memory."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.engine.context import RankContext
-from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerPlan
-from leapmpi.full_batch.steps.attention_by_owner import AttentionByOwnerStep
-from leapmpi.full_batch.steps.kind_steps import PartialStep, ProjectedStep
-from leapmpi.full_batch.steps.layer_step import LayerStep, RawStep
-from leapmpi.full_batch.steps.own_first import EdgeSumsStep, OwnFirstStep, ProjectionsStep
-from leapmpi.full_batch.steps.owner_by_owner import OwnerByOwnerStep
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.attention_by_owner import AttentionByOwnerFeed
+from leapmpi.exchange.feeds.own_first import EdgeSumsFeed, OwnFirstFeed, ProjectionsFeed
+from leapmpi.exchange.feeds.owner_by_owner import OwnerByOwnerFeed
+from leapmpi.exchange.feeds.partial import PartialFeed
+from leapmpi.exchange.feeds.projected import ProjectedFeed
+from leapmpi.exchange.layer_feed import BlockFeed, LayerFeed
+from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerPlan
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.models.gat import GATLayer
 from leapmpi.nn.tensors import BlockTensors
@@ -19,17 +20,20 @@ _SPLIT_SECONDS = 1e-8
 """Seconds to sort an edge by where its source comes from."""
 
 
-def step_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, by_owner: bool = False) -> LayerStep:
-    """The step of `layer` as `plan` says; `by_owner`, the same on all ranks, where rows of one other rank are held.
+def feed_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, by_owner: bool = False) -> LayerFeed:
+    """The feed of `layer` as `plan` says; `by_owner`, the same on all ranks, where rows of one other rank are held.
 
-    Else ranks may differ in it: all steps of a kind exchange alike.
+    Else ranks may differ in it: all feeds of a kind exchange alike.
     """
-    kind: type[LayerStep] = {PROJECTED: ProjectedStep, PARTIAL: PartialStep}.get(plan.kind, RawStep)
+    if plan.kind == PROJECTED:
+        return ProjectedFeed.of_plan(ctx, layer, block, plan)
+    if plan.kind == PARTIAL:
+        return PartialFeed.of_plan(ctx, layer, plan)
     if by_owner and goes_by_owner(layer, plan):
-        kind = AttentionByOwnerStep if _attends(layer) else OwnerByOwnerStep
-    elif plan.kind == RAW:
-        kind = _own_first(ctx, layer, plan) or kind
-    return kind(ctx, layer, block, plan)
+        kind = AttentionByOwnerFeed if _attends(layer) else OwnerByOwnerFeed
+        return kind(ctx, layer, block, plan)
+    own_first = _own_first(ctx, layer, plan)
+    return own_first(ctx, layer, block, plan) if own_first else BlockFeed(ctx, layer, block, plan.rows)
 
 
 def goes_by_owner(layer: Layer, plan: LayerPlan) -> bool:
@@ -47,7 +51,7 @@ def can_go_by_owner(layer: Layer, plan: LayerPlan) -> bool:
     return not goes_by_owner(layer, plan) or _own_come_first(layer, plan)
 
 
-def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirstStep] | None:
+def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirstFeed] | None:
     """How own rows of `layer` can be worked on first; None where they cannot, or where it does not pay."""
     if plan.rows is None or layer.own_width or not layer.splits or not _own_come_first(layer, plan):
         return None
@@ -55,8 +59,8 @@ def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirst
     if not travels or travels < _SPLIT_SECONDS * plan.block.edges:
         return None
     if _sums_over_edges(layer):
-        return EdgeSumsStep
-    return ProjectionsStep if layer.projects and not layer.linear else None
+        return EdgeSumsFeed
+    return ProjectionsFeed if layer.projects and not layer.linear else None
 
 
 def _sums_over_edges(layer: Layer) -> bool:
@@ -74,4 +78,5 @@ def _own_come_first(layer: Layer, plan: LayerPlan) -> bool:
     if not (layer.reads_own or _attends(layer)):
         return True
     assert plan.rows is not None, "hidden rows are exchanged"
+    assert plan.rows.local_positions is not None, "some rows may be remote"
     return np.array_equal(plan.rows.local_positions[: plan.block.n_dst], np.arange(plan.block.n_dst))

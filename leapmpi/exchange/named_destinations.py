@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
-from leapmpi.engine.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
+from leapmpi.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.plan.homes import home_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, GraphBuilder, Split, build_all
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, GraphBuilder, Split, build_all
 from leapmpi.full_batch.memory_needs import advice
 from leapmpi.plan.memory_model import Needs, too_much
 from leapmpi.sampling.node_wise import NodeWiseSampler

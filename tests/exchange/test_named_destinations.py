@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.engine.exchange.named_destinations import NamedDestinations
+from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey

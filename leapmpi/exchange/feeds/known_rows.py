@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.named_edges import KnownEdges
-from leapmpi.full_batch.layer_graphs import LayerPlan
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.named_edges import KnownEdges
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import Block, indptr_of

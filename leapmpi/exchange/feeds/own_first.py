@@ -12,9 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
-from leapmpi.full_batch.layer_graphs import LayerPlan
-from leapmpi.full_batch.steps.layer_step import LayerStep
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_feed import BlockFeed
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.stage import add_by_rank
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_all_back, pass_back
@@ -23,11 +24,11 @@ from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 
-class OwnFirstStep(LayerStep):
+class OwnFirstFeed(BlockFeed):
     """Base. Own rows come in the order of the block, where destinations stand first."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
-        super().__init__(ctx, layer, block, plan)
+        super().__init__(ctx, layer, block, plan.rows)
         assert self.hidden is not None, "hidden rows are exchanged"
         self.routes = self.hidden
 
@@ -54,7 +55,7 @@ class OwnFirstStep(LayerStep):
         Returns the gradient of the output below, which `learn_own`, called while the others travel, gives in part.
         """
 
-    def forward(self, below: Rows, key: DropoutKey | None) -> Tensor:
+    def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
         assert isinstance(below, Tensor), "hidden rows are dense"
         learns, n_dst = torch.is_grad_enabled(), self.block.n_dst
         output_below = self._below = below.detach()
@@ -77,9 +78,6 @@ class OwnFirstStep(LayerStep):
             )
             self._output = self.layer.finish(self._self_leaf, self.neighbours(joined, key), self._raw)
         return self._output
-
-    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        raise NotImplementedError("`forward` does all")
 
     def backward(self, gradient: Tensor) -> Tensor | None:
         with self.ctx.phases("compute"):
@@ -104,7 +102,7 @@ class OwnFirstStep(LayerStep):
         return of_below
 
 
-class OneExchangeStep(OwnFirstStep):
+class OneExchangeFeed(OwnFirstFeed):
     """Base of those where the rows of all other ranks come at once."""
 
     @abstractmethod
@@ -123,7 +121,7 @@ class OneExchangeStep(OwnFirstStep):
         phases, routes = self.ctx.phases, self.routes
         with phases("compute"):
             sent = below.index_select(0, routes.sent_rows)
-        finish = routes.exchange.start(sent)
+        finish = routes.stage.transfer.start(sent)
         with phases("compute"):
             given = own()
         arrived = finish()
@@ -139,16 +137,16 @@ class OneExchangeStep(OwnFirstStep):
             pass_back(self._far, self.far_gradient(gradient))
             sent = gradient_or_zeros(self._arrived)
         del self._arrived, self._far
-        finish = routes.exchange.start_back(sent)
+        finish = routes.stage.transfer.start_back(sent)
         with phases("compute"):
             of_below = learn_own()
         returned = finish()
         with phases("compute"):
-            routes.exchange.add(returned, routes.sent_rows, of_below)
+            add_by_rank(of_below, routes.sent_rows, routes.routes.sent_counts, returned)
         return of_below
 
 
-class EdgeSumsStep(OneExchangeStep):
+class EdgeSumsFeed(OneExchangeFeed):
     """Layers whose aggregate is a sum over edges, by weights that the block alone decides."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
@@ -180,7 +178,7 @@ class EdgeSumsStep(OneExchangeStep):
         return weighted_sum(edges, self.layer.project(rows) if self._first else rows, weight)
 
 
-class ProjectionsStep(OneExchangeStep):
+class ProjectionsFeed(OneExchangeFeed):
     """Layers that project rows before they combine them in ways of their own, such as attention."""
 
     def own(self, rows: Tensor) -> Tensor:

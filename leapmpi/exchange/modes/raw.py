@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
-from leapmpi.engine.exchange.fetched_inputs import FetchedInputsMode, predict_rows
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode, predict_rows
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
 from leapmpi.plan.traffic_model import Traffic
 
 
-class Raw(FetchedInputsMode):
+class Raw(ExchangeMode):
     """Fetches the union of all micro-batches' input rows before the weights are needed."""
 
     order = 2
@@ -27,11 +28,11 @@ class Raw(FetchedInputsMode):
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
         """The distinct vertices, int64, whose rows are fetched. Local."""
-        return union(minibatch.micro_batches, self.number)
+        return union(minibatch.micro_batches)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Distinct remote rows of the mini-batch that are not cached, each once as id and as row, and its gradient."""
-        inputs = self.ctx.inputs(self.number)
+        inputs = self.ctx.features
         request = inputs.request(self.read(minibatch))
         rows = inputs.answer_bytes(request, exact=not minibatch.drops)
         returned = inputs.returned_row_bytes if minibatch.drops else 0
@@ -39,11 +40,11 @@ class Raw(FetchedInputsMode):
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
-        predict_rows(self.ctx, self.number, self.read(minibatches[self.ctx.rank]), traffic)
+        predict_rows(self.ctx, self.read(minibatches[self.ctx.rank]), traffic)
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
-        inputs, rows = self.ctx.inputs(self.number), self.read(minibatch)
+        inputs, rows = self.ctx.features, self.read(minibatch)
         missing = inputs.missing(rows)
         decoded = missing if inputs.encoding else 0
         copied = decoded if self.ctx.scatters else len(rows)
@@ -57,27 +58,21 @@ class Raw(FetchedInputsMode):
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows; evaluation reads them uncompressed. Collective."""
         rows, exact = self.read(minibatch), not minibatch.drops
-        minibatch.row_exchange = self.ctx.inputs(self.number).prepare(rows, exact, self.ctx.scatters)
+        minibatch.row_exchange = self.ctx.features.prepare(rows, exact, self.ctx.scatters)
 
-    def outputs(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """From the micro-batch's rows of the union."""
-        micro_batch, rows = minibatch.micro_batches[number], minibatch.features
-        blocks = self.tensors(micro_batch)
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        """None, and the micro-batch's rows of the union."""
+        positions, rows = minibatch.micro_batches[number].positions, minibatch.features
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
-        if micro_batch.positions is not None:
-            rows = rows[micro_batch.positions]
-        if self.number == 0:
-            return self.ctx.model(blocks, rows, minibatch.dropout)
-        first = self.layer(blocks[-1 - self.number], rows.to(self.layer.bias.dtype), minibatch.dropout)
-        return self.ctx.model.after(self.number, blocks, first, minibatch.dropout)
+        return [], rows if positions is None else rows[positions]
 
 
-def union(micro_batches: list[MicroBatch], layer: int = 0) -> np.ndarray:
-    """Distinct vertices that `layer` reads in all micro-batches: int64, ascending where there are several.
+def union(micro_batches: list[MicroBatch]) -> np.ndarray:
+    """Distinct vertices that the first layer reads in all micro-batches: int64, ascending where there are several.
 
     Sets each micro-batch's `positions` in them (pre-gathering, LeapGNN section 3).
     """
-    inputs = [micro_batch.block(layer).src for micro_batch in micro_batches]
+    inputs = [micro_batch.first_block.src for micro_batch in micro_batches]
     if len(inputs) == 1:
         return inputs[0]
     rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)

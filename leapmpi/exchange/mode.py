@@ -1,8 +1,8 @@
-"""What an exchange mode is: one way in which the inputs of a layer reach the rank that computes it.
+"""What an exchange mode is: one way in which the inputs of the first layer reach the rank that computes it.
 
-The input of a micro-batch lies partly on other ranks. Raw rows can be fetched before the weights are known. Rows or
-sums that are already multiplied by the layer's weights are smaller; they travel within the step, and gradients travel
-back.
+The input of a micro-batch lies partly on other ranks. Raw rows and sums of them can be fetched before the weights are
+known. Rows or shares that are multiplied by the layer's weights are smaller; they travel within the step, and gradients
+return. A mode requests what a mini-batch needs, and offers the feeds (layer_feed.py) that compute with it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
@@ -27,7 +29,7 @@ from leapmpi.system.counter_rng import DrawKey
 
 
 class ExchangeMode(ABC):
-    """One way to feed layer `number` (0 is the first) of the context's model. Collective unless said otherwise."""
+    """One way to feed the first layer of the context's model. Collective unless said otherwise."""
 
     needs_weights = False
     """Whether what travels depends on the layer's weights, so that it cannot be fetched ahead of the step."""
@@ -47,14 +49,13 @@ class ExchangeMode(ABC):
     description = "rows of remote vertices"
     """What moves between ranks, for people."""
 
-    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
+    def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
-        self.number = layer
 
     @property
     def layer(self) -> Layer:
-        """The layer that is fed."""
-        return self.ctx.model.layers[self.number]
+        """The first layer."""
+        return self.ctx.model.layers[0]
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -112,7 +113,7 @@ class ExchangeMode(ABC):
         The default is that of raw rows: a copy of the micro-batch's rows unless it is alone, and one aggregated or
         projected row for each.
         """
-        block, layer = micro_batch.block(self.number), self.layer
+        block, layer = micro_batch.first_block, self.layer
         copies = (not alone) + (layer.dropout > 0)
         if layer.linear and not self.ctx.features.sparse:
             projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
@@ -128,27 +129,83 @@ class ExchangeMode(ABC):
 
         Given the mini-batches of all ranks, and what they read and send. By default those of its own blocks.
         """
-        blocks = [each.block(self.number) for each in minibatches[self.ctx.rank].micro_batches]
+        blocks = [each.first_block for each in minibatches[self.ctx.rank].micro_batches]
         return sum(b.n_src for b in blocks), sum(b.n_dst for b in blocks), sum(b.edges for b in blocks)
 
     @abstractmethod
     def request(self, minibatch: MiniBatch) -> None:
         """Do what can be done before the weights are known: request rows, exchange ids, draw for other ranks."""
 
-    @abstractmethod
-    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
-        """Forward and backward of micro-batch `number`: add to the gradients, return this rank's share of the loss."""
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        """The feeds of micro-batch `number`, of its layers from the first on, and the rows that the first one reads.
 
-    @abstractmethod
+        Layers above them are computed whole on this rank; without feeds the whole model is. By default the feeds that
+        `request` has made. Local.
+        """
+        return minibatch.feeds[number], minibatch.features
+
+    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
+        """Add the gradients of micro-batch `number` to the parameters'; returns this rank's share of the loss."""
+        feeds, rows = self.feeds(minibatch, number)
+        outputs = _forward(feeds, rows, minibatch.dropout)
+
+        # The loss, from the rows of the feeds' outputs that the layers above and the head read.
+        with self.ctx.phases("compute"):
+            blocks = self._blocks_above(feeds, minibatch, number)
+            tops = [output.detach().requires_grad_() for output in self._read_above(outputs, blocks)]
+            loss = self.loss(minibatch, number, self._outputs(tops, rows, blocks, minibatch), labels)
+            loss.backward()
+        outputs.clear()
+
+        # From the last feed down: each returns the gradient of the rows below it.
+        gradient: Tensor | None = None
+        for feed, top in zip(reversed(feeds), reversed(tops), strict=True):
+            with self.ctx.phases("compute"):
+                of_top = torch.zeros_like(top) if top.grad is None else top.grad
+                if gradient is None:
+                    gradient = of_top
+                else:
+                    gradient[: len(of_top)] += of_top
+            gradient = feed.backward(gradient)
+        return float(loss.detach())
+
+    @torch.no_grad()
     def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
         """Outputs of the roots of micro-batch `number`, float[roots, classes]; nothing is kept for gradients."""
+        feeds, rows = self.feeds(minibatch, number)
+        outputs = _forward(feeds, rows, minibatch.dropout)
+        with self.ctx.phases("compute"):
+            blocks = self._blocks_above(feeds, minibatch, number)
+            found = self._outputs(self._read_above(outputs, blocks), rows, blocks, minibatch)
+        return feeds[-1].returned(found, len(minibatch.micro_batches[number].roots)) if feeds else found
+
+    def _blocks_above(self, feeds: Sequence[LayerFeed], minibatch: MiniBatch, number: int) -> Sequence[BlockTensors]:
+        """The blocks that the layers above `feeds` and the head read. Local."""
+        elsewhere = feeds[-1].upper_blocks if feeds else None
+        return elsewhere or self.tensors(minibatch.micro_batches[number])
+
+    def _read_above(self, outputs: Sequence[Tensor], blocks: Sequence[BlockTensors]) -> list[Tensor]:
+        """The rows of `outputs` that are read above: all that feed a layer, else those of the roots. Local."""
+        read = [output[: blocks[0].n_dst] for output in outputs]
+        if outputs and len(outputs) < len(self.ctx.model.layers):
+            read[-1] = outputs[-1]
+        return read
+
+    def _outputs(
+        self, tops: Sequence[Tensor], rows: Rows | None, blocks: Sequence[BlockTensors], minibatch: MiniBatch
+    ) -> Tensor:
+        """The model's outputs from what is read of the feeds' outputs, or from `rows`. Local."""
+        if tops:
+            return self.ctx.model.after(len(tops) - 1, blocks, tops[-1], minibatch.dropout, tops[:-1])
+        assert rows is not None, "`request` has requested them, and the mini-batch is complete"
+        return self.ctx.model(blocks, rows, minibatch.dropout)
 
     @property
     def blocks_read(self) -> int:
         """How many blocks of a micro-batch are read, from the roots outward; of the others ids suffice. Local."""
         layers = len(self.ctx.model.layers)
         # A model of one layer may have a head, which reads the block.
-        return layers if self.reads_numbers else max(1, layers - 1 - self.number)
+        return layers if self.reads_numbers else max(1, layers - 1)
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """The blocks of `roots` as `Sampler.sample` has them; sources are numbered in those that are read, at least."""
@@ -177,3 +234,25 @@ class ExchangeMode(ABC):
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
         return self.ctx.task.loss(logits, labels, weight)
+
+
+def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None) -> list[Tensor]:
+    """The outputs of all `feeds`, the first of which reads `rows`. Collective."""
+    outputs: list[Tensor] = []
+    for feed in feeds:
+        outputs.append(feed.forward(outputs[-1] if outputs else rows, key))
+    return outputs
+
+
+def predict_rows(ctx: RankContext, vertices: np.ndarray, traffic: Traffic, exact: bool = False) -> None:
+    """Add to `traffic` what it takes to fetch the feature rows of distinct `vertices` (int64). Local.
+
+    exact: whether they travel in the stored type, whatever the encoding.
+    """
+    rank, inputs = ctx.rank, ctx.features
+    request = inputs.request(vertices)
+    traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
+    traffic.add_answers(rank, "features", inputs.answer_bytes(request, exact))
+    traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
+    for place, count in request.read_counts.items():
+        traffic.add_rows(rank, place, count)

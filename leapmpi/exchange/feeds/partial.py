@@ -1,0 +1,117 @@
+"""A layer for which owners of sources compute shares: one row per destination and owner, already projected.
+
+Where messages depend on their destination (`Layer.sent_width`), owners first receive what they need of destinations
+from the ranks that own these. The gradients of that return last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.known_rows import partial_block
+from leapmpi.exchange.layer_feed import ExchangedFeed
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.stage import ComputedApart, ComputedRows, Route, RowRoutes, Stage
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.shares.partial_form import SUM, PartialForm
+from leapmpi.nn.tensors import PartialBlock
+
+
+@dataclass(frozen=True, eq=False)
+class SentFirst:
+    """What owners receive of destinations before they compute shares.
+
+    route: one matrix row for each distinct destination. original: int64[own rows + rows for others], original ids;
+    features: a function that gathers their rows. destinations, numbers: int64[k], the destinations of the partial block
+    that read a row, and its number.
+    """
+
+    route: Route
+    original: np.ndarray
+    features: Callable[[], Rows]
+    destinations: np.ndarray
+    numbers: np.ndarray
+
+
+class PartialFeed(ExchangedFeed):
+    """The matrix holds the combination of the shares of every destination.
+
+    `shares` is the partial block of this rank's rows: own destinations first, then those of other ranks. `order`
+    (int64) picks the rows of `Layer.partial` in the order in which they are used; None for theirs. `destinations` is
+    the number of own ones.
+    """
+
+    def __init__(
+        self,
+        ctx: RankContext,
+        layer: Layer,
+        routes: RowRoutes | None,
+        route: Route,
+        shares: PartialBlock,
+        destinations: int,
+        features: Callable[[], Rows] | None = None,
+        order: np.ndarray | None = None,
+        first: SentFirst | None = None,
+    ) -> None:
+        form: PartialForm | None = layer.partial_form
+        assert form is not None, "the layer offers shares"
+        super().__init__(ctx, layer, None, routes, route, form.combination, features)
+        self.shares, self.destinations, self.first = shares, destinations, first
+        self.order = None if order is None else torch.from_numpy(order).to(ctx.device)
+        self.first_stage = None if first is None else Stage(ctx, first.route)
+
+    @classmethod
+    def of_plan(cls, ctx: RankContext, layer: Layer, plan: LayerPlan) -> PartialFeed:
+        """The feed of a layer whose routes are fixed."""
+        assert layer.partial_form is SUM, "no other shares are chosen for fixed routes"
+        routes = plan.by_kind
+        assert routes is not None, "the kind is not raw"
+        route = Route(plan.block.n_dst, None, routes.received, routes.received_counts, routes.sent_counts)
+        return cls(ctx, layer, plan.rows, route, partial_block(ctx, plan), plan.block.n_dst)
+
+    def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
+        self._sent = None
+        if self.first is not None and self.first_stage is not None:
+            with self.ctx.phases("compute"):
+                original = torch.from_numpy(self.first.original).to(self.ctx.device)
+                read = self.layer.prefix(self.first.features(), original, key)
+                computed = ComputedRows(self.layer.project_sent(read), self.first.route.local_count)
+            self._sent = self.first_stage.forward(computed)
+        return super().output(rows, key)
+
+    def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
+        """Compute shares of others' destinations first, unless both need the same projected rows."""
+        layer, block, local = self.layer, self._block_with_sent(), self.stage.route.local_count
+        if self.order is None:
+            steps = layer.partial_steps(block, local, rows, key)
+            if steps is not None:
+                return ComputedApart(*steps)
+        shares = layer.partial(block, rows, key)
+        return ComputedRows(shares if self.order is None else shares.index_select(0, self.order), local)
+
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        sampled = self.shares.sampled[: self.destinations]
+        return self.layer.finish(*self.layer.from_partial(sampled, combined), None)
+
+    def backward_stages(self) -> None:
+        super().backward_stages()
+        if self.first_stage is not None:
+            del self._sent
+            self.first_stage.backward()
+
+    def _block_with_sent(self) -> PartialBlock:
+        """The partial block with the rows that its destinations have sent."""
+        if self.first is None or self._sent is None:
+            return self.shares
+        read = self.first.destinations, self.first.numbers
+        destinations, numbers = (torch.from_numpy(each).to(self.ctx.device) for each in read)
+        sent = self._sent.new_zeros(self.shares.n_dst, self._sent.shape[1])
+        return replace(self.shares, sent=sent.index_copy(0, destinations, self._sent.index_select(0, numbers)))
