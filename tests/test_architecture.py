@@ -29,6 +29,7 @@ FLOORS = {
             "leapmpi.device",
             "leapmpi.fault_tolerance",
             "leapmpi.features",
+            "leapmpi.exchange",
             "leapmpi.engine",
             "leapmpi.inference",
             "leapmpi.full_batch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -74,4 +75,4 @@ class ComputedRowsMode(ExchangeMode):
 
     def features_of(self, ids: np.ndarray) -> Callable[[], Rows]:
         """What gathers the feature rows of local vertices `ids` (int64[k]) when they are read. Local."""
-        return lambda: self.ctx.features.local(ids, self.ctx.scatters)
+        return partial(self.ctx.features.local, ids, self.ctx.scatters)

@@ -13,7 +13,7 @@ from torch import Tensor
 from leapmpi.exchange.edge_loss import EdgeLoss
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import LayerGraph
-from leapmpi.exchange.sum_exchange import LayerSums
+from leapmpi.exchange.raw_sums import LayerSums
 from leapmpi.nn.norms.batch_norm import BatchRows
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors

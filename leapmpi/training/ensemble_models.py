@@ -21,8 +21,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.raw_sums import stacked_from_sums, stacks
 from leapmpi.exchange.selection import common_modes, mode_class
-from leapmpi.exchange.stacked_layers import stacked_from_sums, stacks
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout

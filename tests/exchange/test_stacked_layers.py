@@ -8,7 +8,7 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.stacked_layers import read_the_same_sums, stacked_from_sums, stacks
+from leapmpi.exchange.raw_sums import read_the_same_sums, stacked_from_sums, stacks
 from leapmpi.nn.model import build_model
 from leapmpi.training.ensemble_models import leading_model, modes_for
 

@@ -44,12 +44,12 @@ class Projected(ComputedRowsMode):
         return [*asked, (block.dst, layer.own_width)] if layer.own_width else asked
 
     def plan_bytes(self, block: Block) -> int:
-        """Ids of sources, and of destinations that need rows of their own; where rows belong, and their order."""
+        """Two ids of each source, and rows of destinations that need more; where rows belong, and their order."""
         layer, ids, rows = self.layer, block.n_src, block.n_src
         if not layer.own_width:
-            return NUMBER * (ids + rows)
+            return NUMBER * (2 * ids + rows)
         rows += block.n_dst * layer.own_width // layer.source_width
-        return NUMBER * (ids + block.n_dst + 2 * rows)
+        return NUMBER * (2 * ids + block.n_dst + 2 * rows)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Of each micro-batch, ids of remote sources, their projected rows and the gradients; destinations alike."""

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
-from leapmpi.exchange.merged_block import merged
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode, predict_rows
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
-from leapmpi.exchange.stacked_layers import read_the_same_sums
-from leapmpi.exchange.sum_exchange import LayerSums, SumExchange
+from leapmpi.exchange.raw_sums import LayerSums, SumExchange, merged, read_the_same_sums
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows

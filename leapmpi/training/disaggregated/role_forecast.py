@@ -17,10 +17,10 @@ from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
 from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
 from leapmpi.engine.edges.edge_features import KIND, edge_request, stand_ins
-from leapmpi.exchange.merged_block import merged
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.modes.raw import union
 from leapmpi.exchange.named_destinations import NamedDestinations
+from leapmpi.exchange.raw_sums import merged
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.role_balance import RoleBalance

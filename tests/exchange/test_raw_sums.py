@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.exchange.merged_block import merged
+from leapmpi.exchange.raw_sums import merged
 from leapmpi.sampling.edge_lookup import with_weights
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
