@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.stage import ComputedRows, PickedRows, Route, RowRoutes, Stage
+from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.shares.combination import Combination
 from leapmpi.nn.tensors import BlockTensors
 
 
@@ -172,7 +171,7 @@ class ExchangedFeed(BlockFeed):
         block: BlockTensors | None,
         routes: RowRoutes | None,
         route: Route,
-        combination: type[Combination],
+        combination: Combine,
         features: Callable[[], Rows] | None = None,
     ) -> None:
         super().__init__(ctx, layer, block, routes)

@@ -43,6 +43,9 @@ class ExchangeMode(ABC):
     reads_numbers = True
     """Whether sources of the layer's block are read by their numbers; else their ids suffice."""
 
+    surcharge = 1.0
+    """What its bytes count where modes are compared by bytes: one that takes more work must spare more of them."""
+
     order = 100
     """Of modes that move equally many bytes, the one with the lowest order is taken."""
 

@@ -129,12 +129,40 @@ class NamedDestinations:
         else:
             # Nobody but their owners has the lists of destinations: their edges are named too.
             theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
+        communicator.byte_counters.add_rows("remote", len(pairs.destinations))
+        return self._share(block, pairs, theirs, layer, inputs), theirs.destinations, counts
+
+    def answer(
+        self,
+        minibatch: MiniBatch,
+        block: Block,
+        pairs: Pairs,
+        foreign: np.ndarray,
+        layer: Layer,
+        wanted: np.ndarray,
+    ) -> LocalShare:
+        """What local rows contribute to `block` and to the destinations `foreign` that others name. Local.
+
+        `wanted` (int64[k]) are local vertices whose rows are read besides; the share says where they stand.
+        """
+        with self.ctx.phases("sample"):
+            theirs = self._drawn_again(minibatch, block, foreign)
+        return self._share(block, pairs, theirs, layer, self.ctx.features, wanted)
+
+    def _share(
+        self,
+        block: Block,
+        pairs: Pairs,
+        theirs: KnownEdges,
+        layer: Layer,
+        inputs: FeatureFetcher,
+        wanted: np.ndarray | None = None,
+    ) -> LocalShare:
         with self.ctx.phases("sample"):
             groups = (KnownEdges.of(block), pairs.here), (theirs, self.builder.cut(theirs.indptr, theirs.neighbours))
-            share = self.builder.share_of(layer, inputs, groups, self.with_home)
-        communicator.byte_counters.add_rows("local", share.read)
-        communicator.byte_counters.add_rows("remote", len(pairs.destinations))
-        return share, theirs.destinations, counts
+            share = self.builder.share_of(layer, inputs, groups, self.with_home, wanted)
+        self.ctx.communicator.byte_counters.add_rows("local", share.read)
+        return share
 
     def naming_bytes(self, block: Block, pairs: Pairs) -> np.ndarray:
         """int64[ranks]: what it takes to name `pairs`, with their edges where owners lack the lists. Local."""

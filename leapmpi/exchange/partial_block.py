@@ -85,15 +85,13 @@ class LocalShare:
     """What local rows contribute to some destinations: a partial `block`, and the rows that it reads.
 
     vertices: int64, those of the rows; None for all rows of this rank in place. read: the number of distinct rows that
-    edges or destinations name. order: int64, the order in which the rows of `Layer.partial` are used; None for theirs.
-    sent: int64[k] each, the destinations that an edge from here leads to, and the row of each in what they send first.
+    edges or destinations name. wanted: int64[k], where further rows that were requested stand; None for none.
     """
 
     block: PartialBlock
     vertices: np.ndarray | None
     read: int
-    order: np.ndarray | None = None
-    sent: tuple[np.ndarray, np.ndarray] | None = None
+    wanted: np.ndarray | None = None
 
     def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
         """The rows; with `scattered` none is copied where that can be."""
@@ -148,11 +146,12 @@ class PartialBlockBuilder:
         inputs: FeatureFetcher,
         groups: Sequence[tuple[KnownEdges, HomeEdges]],
         with_own: bool = True,
+        wanted: np.ndarray | None = None,
     ) -> LocalShare:
         """What the rows contribute to the destinations of `groups`, read in the cheaper way. Reads these rows alone.
 
         groups: destinations with all their edges, and the same `cut`, one group after the other. with_own: whether the
-        layer reads the rows of destinations among these.
+        layer reads the rows of destinations among these. wanted: int64[k], vertices whose rows are read besides.
         """
         known, here = zip(*groups, strict=True)
         destinations = _joined(known, "destinations")
@@ -160,11 +159,12 @@ class PartialBlockBuilder:
 
         # The rows of edges and of local destinations, by their numbers in place or among those that are read.
         numbers, local_rows, vertices = _joined(here, "rows"), destinations[local] - self.first, None
+        further = np.empty(0, np.int64) if wanted is None else wanted - self.first
         if self.suit_in_place(layer, inputs, sum(len(each.neighbours) for each in known), len(destinations)):
-            count, read = self.end - self.first, self._distinct(numbers, local_rows)
+            count, read = self.end - self.first, self._distinct(numbers, local_rows, further)
             original, degrees = self._original_ids, self._degrees
         else:
-            rows, (numbers, local_rows) = self._numbered(numbers, local_rows)
+            rows, (numbers, local_rows, further) = self._numbered(numbers, local_rows, further)
             vertices, count, read = rows + self.first, len(rows), len(rows)
             original = self._on_device(self.topology.original_id[vertices - self._numbered_from])
             degrees = self._on_device(self.topology.degree(vertices - self._numbered_from))
@@ -185,7 +185,7 @@ class PartialBlockBuilder:
             weight=None if weight is None else self._on_device(weight),
             weights=None if kept is None else self._weights(known, kept, vertices),
         )
-        return LocalShare(block, vertices, read)
+        return LocalShare(block, vertices, read, None if wanted is None else further)
 
     def _weights(
         self, known: Sequence[KnownEdges], kept: np.ndarray, vertices: np.ndarray | None

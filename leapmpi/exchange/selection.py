@@ -80,8 +80,8 @@ def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] |
 
 
 def fewest_bytes(found: Mapping[str, np.ndarray]) -> str:
-    """The mode that moves the fewest bytes over all ranks; the first of equals."""
-    return min(found, key=lambda name: int(found[name].sum()))
+    """The mode that moves the fewest bytes over all ranks, counted with its surcharge; the first of equals."""
+    return min(found, key=lambda name: int(found[name].sum()) * mode_class(name).surcharge)
 
 
 def least_seconds(
@@ -95,7 +95,7 @@ def least_seconds(
     """
     seconds = {}
     for name, counts in found.items():
-        moved = float(counts.max()) * rates.byte
+        moved = float(counts.max()) * rates.byte * mode_class(name).surcharge
         if learned or mode_class(name).needs_weights:
             seconds[name] = compute + moved + 2 * rates.collective
         else:

@@ -6,7 +6,7 @@ combines both. Gradients return along the same routes; own rows are backpropagat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,15 @@ class RowRoutes(Route):
 
     local_rows: np.ndarray
     sent_rows: np.ndarray
+
+
+def by_rank(rows: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Merge the arrays of `rows`, each ordered by rank with so many of each rank as `counts` (int64[ranks] each) says.
+
+    Those of a rank follow each other: first those of the first array.
+    """
+    ranks = np.concatenate([np.repeat(np.arange(len(each)), each) for each in counts])
+    return np.concatenate(rows)[np.argsort(ranks, kind="stable")]
 
 
 class Transfer:
@@ -180,10 +189,14 @@ class Placed(Combination):
         return gradient.index_select(0, self._arrived)
 
 
+Combine = Callable[[Tensor, Tensor | None, int], Combination]
+"""What makes a Combination of own rows, as its constructor does."""
+
+
 class Stage:
     """The exchange of one matrix along `route`; rows are combined by `combination`."""
 
-    def __init__(self, ctx: RankContext, route: Route, combination: type[Combination] = Placed) -> None:
+    def __init__(self, ctx: RankContext, route: Route, combination: Combine = Placed) -> None:
         self.ctx, self.route, self.combination = ctx, route, combination
         self.transfer = Transfer(ctx, route.sent_counts, route.received_counts)
         self.received_positions = torch.from_numpy(route.received_positions).to(ctx.device)

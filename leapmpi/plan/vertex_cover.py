@@ -169,12 +169,17 @@ def _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, p
 
 
 def cover(
-    indptr: np.ndarray, sources: np.ndarray, count: int, forced: np.ndarray | None = None, exact: bool = True
+    indptr: np.ndarray,
+    sources: np.ndarray,
+    count: int,
+    forced: np.ndarray | None = None,
+    owners: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pairs and the sources of a vertex cover: bool[pairs], served by a share, and bool[count], sent as rows.
 
-    `sources` (int64[edges], below `count`) of pair p begin at indptr[p] (int64[pairs + 1]); it may name one twice. forced: bool[pairs], pairs that need a share whatever their edges. With `exact` no cover has fewer members;
-    without, the smaller side of the core is taken.
+    `sources` (int64[edges], below `count`) of pair p begin at indptr[p] (int64[pairs + 1]); it may name one twice.
+    forced: bool[pairs], pairs that need a share whatever their edges. No cover has fewer members, unless `owners`
+    (int64[pairs]) are given: then the smaller side of the core is taken for each owner, which is faster.
     """
     pairs = len(indptr) - 1
     pair_in = np.zeros(pairs, bool) if forced is None else forced.copy()
@@ -192,10 +197,14 @@ def cover(
     pair_open, source_open = (pair_degree > 0) & ~pair_in, (source_degree > 0) & ~source_in
     if not pair_open.any():
         return pair_in, source_in
-    if not exact:
-        if pair_open.sum() <= source_open.sum():
-            return pair_in | pair_open, source_in
-        return pair_in, source_in | source_open
+    if owners is not None:
+        # All edges of a source are of one owner.
+        of_source = owners[at_pairs[np.minimum(at_indptr[:-1], len(at_pairs) - 1)]]
+        size = int(owners.max()) + 1
+        fewer_shares = np.bincount(owners[pair_open], minlength=size) <= np.bincount(
+            of_source[source_open], minlength=size
+        )
+        return pair_in | (pair_open & fewer_shares[owners]), source_in | (source_open & ~fewer_shares[of_source])
     pair_match, source_match = np.full(pairs, _UNMATCHED, np.int64), np.full(count, _UNMATCHED, np.int64)
     _match(indptr, sources, pair_open, source_open, pair_match, source_match)
     _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, pair_in, source_in)

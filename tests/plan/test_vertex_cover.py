@@ -53,7 +53,7 @@ def test_forced_pairs_are_served_by_shares_and_edges_that_are_left_by_the_fewest
     pairs, count, edges = graph
     indptr, sources = edge_lists(edges, pairs)
     forced = np.array(forced[:pairs])
-    pair_in, source_in = cover(indptr, sources, count, forced, exact)
+    pair_in, source_in = cover(indptr, sources, count, forced, None if exact else np.zeros(pairs, np.int64))
     assert all_served(indptr, sources, pair_in, source_in)
     assert pair_in[forced].all()
     left = edge_lists({(pair, source) for pair, source in edges if not forced[pair]}, pairs)
@@ -69,9 +69,19 @@ def test_forced_pairs_are_served_by_shares_and_edges_that_are_left_by_the_fewest
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_source_that_a_pair_names_twice_is_one_edge_to_be_served(exact):
     indptr, sources = np.array([0, 2, 4]), np.array([0, 0, 0, 1])
-    pair_in, source_in = cover(indptr, sources, 2, exact=exact)
+    pair_in, source_in = cover(indptr, sources, 2, owners=None if exact else np.zeros(2, np.int64))
     assert all_served(indptr, sources, pair_in, source_in)
     assert pair_in.sum() + source_in.sum() <= 2
+
+
+def test_each_owner_takes_the_smaller_side_of_its_core():
+    # Owner 0: two destinations read the same three sources; owner 1: three destinations read the same two.
+    edges = {(pair, source) for pair in (0, 1) for source in (0, 1, 2)}
+    edges |= {(pair, source) for pair in (2, 3, 4) for source in (3, 4)}
+    indptr, sources = edge_lists(edges, 5)
+    pair_in, source_in = cover(indptr, sources, 5, owners=np.array([0, 0, 1, 1, 1]))
+    assert pair_in.tolist() == [True, True, False, False, False]
+    assert source_in.tolist() == [False, False, False, True, True]
 
 
 def test_large_sparse_graphs_are_covered_as_well_as_a_matching_allows():

@@ -9,6 +9,7 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
+from leapmpi.exchange.selection import exchange_mode
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.owner_engine import OwnerEngine
 from leapmpi.sampling.layer_tables import FrontierSampler
@@ -435,8 +436,25 @@ def shared_numbers(loaded, engine) -> int:
     return loaded.ctx.parameters.count - split
 
 
+def _mixed(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Each item is named once, a row of the layer's width comes, and its gradient returns; shares where lists are."""
+    communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
+    if loaded.ctx.sampler.sharded:
+        return _partial(minibatch, loaded, home)
+    counts: dict[str, int] = defaultdict(int)
+    for micro_batch in minibatch.micro_batches:
+        asked = exchange_mode("mixed", loaded.ctx).items(micro_batch.blocks[-1]).counts
+        answered = sum(int(counts[communicator.rank]) for counts in communicator.comm.allgather(asked))
+        counts["ids"] += ID * int(asked.sum())
+        counts["activations"] += (answered + int(asked.sum())) * layer.partial_width * layer.bias.element_size()
+        counts["control"] += _header(communicator)
+        counts["remote"] += int(asked.sum())
+    local = _partial(minibatch, loaded, home)
+    return {**counts, "local": local["local"]}
+
+
 INPUT = {"ring": _ring, "columns": _columns, "raw": _raw_of_blocks, "projected": _projected, "partial": _partial}
-INPUT["sums"] = _sums
+INPUT["sums"], INPUT["mixed"] = _sums, _mixed
 INPUT["layer by layer"] = _layer_by_layer
 
 

@@ -8,6 +8,7 @@ import torch
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.named_edges import KnownEdges
+from leapmpi.exchange.partial_block import HomeEdges
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import Block, indptr_of
@@ -24,8 +25,36 @@ def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
     known = KnownEdges.of(block).and_then(foreign.known)
     rows = np.concatenate((routes.source_rows[block.indices], foreign.rows))
     self_rows = np.concatenate((routes.source_rows[: block.n_dst], foreign.self_rows))
+    return _cut(ctx, known, rows, self_rows, names_of(ctx, block, routes.vertices))
 
-    # The edges that start here.
+
+def received_block(
+    ctx: RankContext, block: Block, by_rows: np.ndarray, here: HomeEdges, vertices: np.ndarray
+) -> PartialBlock:
+    """What received rows of `vertices` (int64 ascending) contribute to the destinations of `block`, by some edges.
+
+    by_rows: bool[remote edges], those edges, in the order of `here.others`.
+    """
+    first, end = ctx.local_range
+    remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
+    rows = np.full(block.edges, -1, np.int64)
+    rows[remote[by_rows]] = np.searchsorted(vertices, here.others[by_rows])
+    nobody = np.full(block.n_dst, -1, np.int64)
+    return _cut(ctx, KnownEdges.of(block), rows, nobody, names_of(ctx, block, vertices))
+
+
+def _cut(
+    ctx: RankContext,
+    known: KnownEdges,
+    rows: np.ndarray,
+    self_rows: np.ndarray,
+    names: tuple[np.ndarray, np.ndarray, np.ndarray | None],
+) -> PartialBlock:
+    """The block of the edges of `known` whose source is a row: int64[edges], its number, -1 for others.
+
+    self_rows: int64[n_dst], the row of each destination itself, or -1. names: of all rows, as `names_of` has them.
+    """
+    original, degree, weight_sum = names
     kept = rows >= 0
     of_edge = np.repeat(np.arange(len(known.destinations)), np.diff(known.indptr))
     kept_indptr = indptr_of(np.bincount(of_edge[kept], minlength=len(known.destinations)))
@@ -34,7 +63,6 @@ def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(ctx.device)
 
-    original, degree, weight_sum = names_of(ctx, block, routes.vertices)
     weights = None
     if known.edge_weight is not None and known.drawn_weight is not None and known.weight_sum is not None:
         assert weight_sum is not None, "weights are held with their sums"
@@ -42,7 +70,7 @@ def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
         weights = EdgeWeights(tensor(known.edge_weight[kept]), *map(tensor, sums))
     numbers = rows[kept].astype(np.int32 if on_host(ctx.device) else np.int64)
     return PartialBlock(
-        edges=Edges(tensor(kept_indptr), tensor(numbers), len(routes.vertices)),
+        edges=Edges(tensor(kept_indptr), tensor(numbers), len(original)),
         sampled=tensor(known.sampled),
         dst_degree=tensor(known.degree),
         src_original=tensor(original),

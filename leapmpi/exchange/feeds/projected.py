@@ -13,12 +13,11 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.known_rows import names_of
 from leapmpi.exchange.layer_feed import ExchangedFeed
 from leapmpi.exchange.layer_graphs import LayerPlan
-from leapmpi.exchange.stage import ComputedRows, PickedRows, Placed, Route, RowRoutes
+from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Placed, Route, RowRoutes
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.shares.combination import Combination
 from leapmpi.nn.tensors import BlockTensors
 
 
@@ -52,7 +51,7 @@ class ProjectedFeed(ExchangedFeed):
         route: Route,
         rows: ProjectedRows,
         features: Callable[[], Rows] | None = None,
-        combination: type[Combination] = Placed,
+        combination: Combine = Placed,
     ) -> None:
         super().__init__(ctx, layer, None, routes, route, combination, features)
 

@@ -14,7 +14,7 @@ import numpy as np
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.stage import Route
+from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
@@ -107,7 +107,7 @@ class Projected(ComputedRowsMode):
             Route(
                 total=route.total + each * len(ids),
                 local_positions=np.concatenate((route.local_positions, places(own_route.local_positions))),
-                received_positions=_by_rank(
+                received_positions=by_rank(
                     (route.received_positions, places(own_route.received_positions)),
                     (route.received_counts, own_route.received_counts * each),
                 ),
@@ -117,19 +117,10 @@ class Projected(ComputedRowsMode):
             ProjectedRows(
                 original=rows.original,
                 local_rows=np.concatenate((given[:local], own[:local_own])),
-                sent_rows=_by_rank((given[local:], own[local_own:]), (route.sent_counts, own_route.sent_counts * each)),
+                sent_rows=by_rank((given[local:], own[local_own:]), (route.sent_counts, own_route.sent_counts * each)),
                 own_rows=own_rows,
             ),
         )
-
-
-def _by_rank(rows: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> np.ndarray:
-    """The arrays of `rows` merged, each sorted by rank, with so many of each rank as `counts` say (int64[ranks] each).
-
-    Those of a rank follow each other: first those of the first array.
-    """
-    ranks = np.concatenate([np.repeat(np.arange(len(each)), each) for each in counts])
-    return np.concatenate(rows)[np.argsort(ranks, kind="stable")]
 
 
 MODE = Projected
