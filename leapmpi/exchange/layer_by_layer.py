@@ -168,6 +168,6 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
         return "it adds the raw rows of its destinations"
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which lie with their destinations"
-    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):
+    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM and layer.offers_raw_shares):
         return "its aggregate is no sum of rows"
     return ""

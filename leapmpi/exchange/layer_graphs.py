@@ -16,9 +16,10 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
-from leapmpi.exchange.stage import RowRoutes
+from leapmpi.exchange.stage import RowRoutes, by_rank
 from leapmpi.plan.homes import home_of
-from leapmpi.sampling.block import Block
+from leapmpi.plan.vertex_cover import cover
+from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.sampler import Drawn, Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -80,13 +81,30 @@ class Foreign:
 
 
 @dataclass(frozen=True, eq=False)
+class MixedRoutes:
+    """Projected rows among shares of sums.
+
+    sent_rows: int64[k], rows of the matrix that are projected for others. sent_order: int64[sent], the order in which
+    shares, and then these rows, are sent. are_rows: bool[received]. vertices: int64[r], those of received rows;
+    edge_rows: int64[edges], the number of the received row that serves an edge of the block, or -1.
+    """
+
+    sent_rows: np.ndarray
+    sent_order: np.ndarray
+    are_rows: np.ndarray
+    vertices: np.ndarray
+    edge_rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class KindRoutes:
     """How a layer is fed whose kind is not raw. The matrix is that of RowRoutes, or of the features of `vertices`.
 
     vertices: int64[rows], those of the matrix. source_rows: int64[n_src], the row of each source, -1 where another rank
     gives its share. received: int64[m], by rank, the numbers of sources (projected) or destinations (partial) for which
     rows arrive; received_counts: int64[ranks]. sent_counts: int64[ranks], rows for others, which are, by rank, the rows
-    `sent_rows` of the matrix, projected, or sums for the destinations of `foreign`.
+    `sent_rows` of the matrix, projected, or sums for the destinations of `foreign`; `mixed` says which items of a
+    partial layer are projected rows.
     """
 
     vertices: np.ndarray
@@ -96,6 +114,7 @@ class KindRoutes:
     sent_counts: np.ndarray
     sent_rows: np.ndarray | None = None
     foreign: Foreign | None = None
+    mixed: MixedRoutes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +160,9 @@ class GraphBuilder:
     topology is sharded: then `costs` and `give` are collective.
     """
 
+    exact = True
+    """Whether items are the fewest, which takes longer to find."""
+
     def __init__(
         self, sampler: Sampler, roots: np.ndarray, rank_offsets: np.ndarray, rank: int, layers: int, chooser: Chooser
     ) -> None:
@@ -150,6 +172,8 @@ class GraphBuilder:
         self._layer, self._destinations = layers - 1, roots
         self._plans: list[LayerPlan] = []
         self._key = DrawKey(TRAIN, 0, 0, 0)
+        # Where the topology is sharded, the degrees of remote sources are not known.
+        self.mixes = not isinstance(sampler, ShardedSampler)
 
     def block(self, hop: int, destinations: np.ndarray) -> Block:
         """The edges of `destinations` (int64[n], distinct) at `hop`."""
@@ -169,7 +193,8 @@ class GraphBuilder:
     def needs(self, kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
         """What other ranks are to send: vertices, int64 by rank, and int64[ranks] of them.
 
-        First those whose rows; for a layer of another `kind` then those whose projected rows, or destinations of sums.
+        First those whose rows; for a layer of another `kind` then those whose projected rows, or destinations of sums
+        and after them sources whose projected rows serve more edges.
         """
         block, home = self._inputs.block, self._inputs.home
         split = self.chooser.split(self._inputs, kind)
@@ -190,8 +215,13 @@ class GraphBuilder:
             self._received = self._sorted(np.flatnonzero(by_kind))
             owners = home[self._received]
         else:
-            owners, self._received = self._pairs()
-        return [*asked, (block.src[self._received], self._counts(owners))]
+            self._items = items_of(self._inputs, self._by_kind, len(self.rank_offsets) - 1, self.exact, self.mixes)
+            owners, self._received = np.divmod(self._items.pairs, max(1, block.n_dst))
+            self._pair_counts = self._counts(owners)
+        asked.append((block.src[self._received], self._counts(owners)))
+        if kind == PARTIAL:
+            asked.append((block.src[self._items.rows], self._counts(home[self._items.rows])))
+        return asked
 
     def give(self, requested: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         """Compute one layer below what other ranks requested too.
@@ -201,13 +231,14 @@ class GraphBuilder:
         inputs, block = self._inputs, self._inputs.block
         (rows_of_others, row_counts), *others = requested
         foreign, counts = others[0] if others else (np.empty(0, np.int64), np.zeros_like(row_counts))
+        self._rows_of_others = others[1] if self._kind == PARTIAL else (foreign[:0], np.zeros_like(row_counts))
         known = self._known(foreign) if self._kind == PARTIAL else None
 
         # What is read here: by the own block, and by what others are sent.
         here = ~self._by_kind
         here[self._rows] = False
         positions = np.flatnonzero(here)
-        read = foreign if known is None else np.concatenate((foreign, known.neighbours))
+        read = foreign if known is None else np.concatenate((foreign, known.neighbours, self._rows_of_others[0]))
         read = read[home_of(read, self.rank_offsets) == self.rank]
         wanted = np.concatenate((block.src[positions], rows_of_others, read))
         vertices = _numbered(self.roots if self._layer else np.empty(0, np.int64), wanted)
@@ -253,8 +284,26 @@ class GraphBuilder:
             received = self._counts(home[self._received])
             return KindRoutes(ids, source_rows, self._received, received, counts, vertices.numbers(foreign))
         rows, self_rows = (self._numbers_here(vertices, each) for each in (known.neighbours, foreign))
-        of_others = Foreign(known, rows, self_rows)
-        return KindRoutes(ids, source_rows, self._received, self._pair_counts, counts, foreign=of_others)
+        of_others, (wanted, wanted_counts) = Foreign(known, rows, self_rows), self._rows_of_others
+        items, shares = self._items, np.arange(len(foreign))
+        received_counts = self._pair_counts, self._counts(home[items.rows])
+        marks = np.zeros(len(self._received), bool), np.ones(len(items.rows), bool)
+        mixed = MixedRoutes(
+            sent_rows=vertices.numbers(wanted),
+            sent_order=by_rank((shares, len(shares) + np.arange(len(wanted))), (counts, wanted_counts)),
+            are_rows=by_rank(marks, received_counts),
+            vertices=block.src[items.rows],
+            edge_rows=items.edge_rows,
+        )
+        return KindRoutes(
+            vertices=ids,
+            source_rows=source_rows,
+            received=by_rank((self._received, np.arange(len(items.rows))), received_counts),
+            received_counts=received_counts[0] + received_counts[1],
+            sent_counts=counts + wanted_counts,
+            foreign=of_others,
+            mixed=mixed if mixed.are_rows.any() or len(wanted) else None,
+        )
 
     def _known(self, foreign: np.ndarray) -> KnownEdges:
         """What the destinations `foreign` of other ranks read, here at least. Collective where the topology is sharded.
@@ -276,13 +325,6 @@ class GraphBuilder:
         numbers[mine] = vertices.numbers(wanted[mine])
         return numbers
 
-    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Owners, ascending, and destinations: each destination with each owner that has a share of it."""
-        ranks = len(self.rank_offsets) - 1
-        found = owner_pairs(self._inputs, self._by_kind, ranks)
-        self._pair_counts = self._counts(found // self._inputs.block.n_dst)
-        return np.divmod(found, max(1, self._inputs.block.n_dst))
-
     def _sorted(self, positions: np.ndarray) -> np.ndarray:
         """Positions of sources, by home rank."""
         return positions[np.argsort(self._inputs.home[positions], kind="stable")]
@@ -293,6 +335,8 @@ class GraphBuilder:
 
 class SampledGraphBuilder(GraphBuilder):
     """Builds the LayerGraph of a mini-batch: at each hop a rank draws for the destinations that it computes."""
+
+    exact = False
 
     def __init__(self, key: DrawKey, batch: np.ndarray, *of_rank: Any) -> None:
         """`key` and `batch` (int64[B], all roots of the iteration) are those of the draws; the rest as GraphBuilder."""
@@ -306,15 +350,57 @@ class SampledGraphBuilder(GraphBuilder):
         return self.sampler.neighbours(self._key, hop, destinations, self._batch)
 
 
-def owner_pairs(inputs: LayerInputs, chosen: np.ndarray, ranks: int) -> np.ndarray:
-    """Pairs of an owner and a destination that reads a `chosen` source (bool[n_src]) of it: int64, owner * n_dst +
-    destination, ascending and distinct."""
-    block = inputs.block
+@dataclass(frozen=True, eq=False)
+class Items:
+    """What a rank requests of the owners of some sources: shares of destinations, and projected rows of sources.
+
+    pairs: int64, owner * n_dst + destination, ascending. rows: int64, positions of sources, by owner. edge_rows:
+    int64[edges], the place among `rows` of the source of an edge that no share serves, -1 for all other edges.
+    """
+
+    pairs: np.ndarray
+    rows: np.ndarray
+    edge_rows: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """The number of items."""
+        return len(self.pairs) + len(self.rows)
+
+
+def items_of(inputs: LayerInputs, chosen: np.ndarray, ranks: int, exact: bool = True, mixes: bool = True) -> Items:
+    """The items that serve the edges from `chosen` sources (bool[n_src]), and these where they are destinations.
+
+    The fewest, or nearly so where not `exact`; shares alone unless `mixes`.
+    """
+    block, home = inputs.block, inputs.home
     edges = np.flatnonzero(chosen[block.indices])
     of_edge = np.searchsorted(block.indptr, edges, side="right") - 1
     themselves = np.flatnonzero(chosen[: block.n_dst])
-    owners = np.concatenate((inputs.home[block.indices[edges]], inputs.home[themselves]))
-    return np.unique(owners * block.n_dst + np.concatenate((of_edge, themselves)))
+    owners = np.concatenate((home[block.indices[edges]], home[themselves]))
+    keys = owners * block.n_dst + np.concatenate((of_edge, themselves))
+    pairs, numbers = np.unique(keys, return_inverse=True)
+    edge_rows = np.full(block.edges, _NOWHERE, np.int64)
+    if not mixes or not len(edges):
+        return Items(pairs, themselves[:0], edge_rows)
+
+    # Owners add what destinations give to themselves, whatever else is requested.
+    forced = np.zeros(len(pairs), bool)
+    forced[numbers[len(edges) :]] = True
+    of_pair = numbers[: len(edges)]
+    order = np.argsort(of_pair, kind="stable")
+    indptr = indptr_of(np.bincount(of_pair, minlength=len(pairs)))
+    sources = block.indices[edges].astype(np.int64)
+    by_owner = None if exact else pairs // block.n_dst
+    as_share, as_row = cover(indptr, sources[order], block.n_src, forced, by_owner)
+
+    rows = np.flatnonzero(as_row)
+    rows = rows[np.argsort(home[rows], kind="stable")]
+    place = np.full(block.n_src, _NOWHERE, np.int64)
+    place[rows] = np.arange(len(rows))
+    served = ~as_share[of_pair]
+    edge_rows[edges[served]] = place[sources[served]]
+    return Items(pairs[as_share], rows, edge_rows)
 
 
 class _Numbered:

@@ -99,8 +99,9 @@ class OwnerEngine(FullBatchEngine):
         id_bytes, nothing = IdCodec.any_id(ctx.rank_offsets).id_bytes, np.zeros(ctx.ranks, np.int64)
         for plan in graph_of(minibatch).plans:
             asked = [each.received_counts for each in (plan.rows, plan.by_kind) if each is not None]
-            # The first layer names no rows, in a message of its own.
-            for received in asked if plan.rows else [nothing, *asked]:
+            # The first layer names no rows, in a message of its own; so do sums the rows among them.
+            empty = [nothing] * ((plan.rows is None) + (plan.kind == PARTIAL))
+            for received in [*empty, *asked]:
                 traffic.add_request(ctx.rank, received, id_bytes, "activations", 0)
             traffic.add_gather(ctx.rank, np.float64().nbytes * len(KINDS), "control")
 

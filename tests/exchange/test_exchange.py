@@ -67,7 +67,7 @@ def test_a_layer_whose_sums_cannot_be_taken_apart_is_fed_by_rows(kind):
 
 
 def test_equal_bytes_are_decided_in_this_order():
-    assert serving_modes(layer_of("mean")) == ["partial", "raw", "projected", "sums"]
+    assert serving_modes(layer_of("mean")) == ["partial", "mixed", "raw", "projected", "sums"]
     assert serving_modes(layer_of("max")) == ["raw", "projected", "partial"]
 
 

@@ -392,6 +392,11 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             edges = zip(np.repeat(np.arange(len(degrees)), degrees), plan.block.indices, strict=True)
             reads = {(src[source], int(i)) for i, source in edges} | {(src[i], i) for i in range(plan.block.n_dst)}
             asked = [owner for owner, _ in {(int(home[vertex]), i) for vertex, i in reads if vertex not in rows}]
+            if plan.by_kind and plan.by_kind.mixed:
+                # Or fewer items, where a projected row serves several destinations.
+                items = np.repeat(np.arange(communicator.size), plan.by_kind.received_counts).tolist()
+                assert len(items) <= len(asked), "rows are taken where they spare sums"
+                asked = items
         activations += _there_and_back(asked, communicator) * width * size
         if number:
             here = {int(vertex) for vertex in graph.plans[number - 1].block.dst}
@@ -409,7 +414,8 @@ def _named_to_owners(minibatch, communicator) -> dict[str, int]:
     for plan in minibatch.graph.plans:
         asked = [each for each in (plan.rows, plan.by_kind) if each is not None]
         ids += ID * sum(int(each.received_counts.sum()) for each in asked)
-        control += 3 * _header(communicator) + _header(communicator) * (1 + (plan.by_kind is not None))
+        lists = 1 + (plan.by_kind is not None) + (plan.kind == "partial")
+        control += (3 + lists) * _header(communicator)
     return {"ids": ids, "control": control}
 
 

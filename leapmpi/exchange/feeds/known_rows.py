@@ -8,7 +8,6 @@ import torch
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.named_edges import KnownEdges
-from leapmpi.exchange.partial_block import HomeEdges
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import Block, indptr_of
@@ -28,17 +27,11 @@ def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
     return _cut(ctx, known, rows, self_rows, names_of(ctx, block, routes.vertices))
 
 
-def received_block(
-    ctx: RankContext, block: Block, by_rows: np.ndarray, here: HomeEdges, vertices: np.ndarray
-) -> PartialBlock:
-    """What received rows of `vertices` (int64 ascending) contribute to the destinations of `block`, by some edges.
+def received_block(ctx: RankContext, block: Block, rows: np.ndarray, vertices: np.ndarray) -> PartialBlock:
+    """What received rows of `vertices` (int64[k]) contribute to the destinations of `block`.
 
-    by_rows: bool[remote edges], those edges, in the order of `here.others`.
+    rows: int64[edges], the number of the row that serves an edge, -1 for others.
     """
-    first, end = ctx.local_range
-    remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
-    rows = np.full(block.edges, -1, np.int64)
-    rows[remote[by_rows]] = np.searchsorted(vertices, here.others[by_rows])
     nobody = np.full(block.n_dst, -1, np.int64)
     return _cut(ctx, KnownEdges.of(block), rows, nobody, names_of(ctx, block, vertices))
 

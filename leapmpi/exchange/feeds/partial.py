@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.feeds.known_rows import partial_block
+from leapmpi.exchange.feeds.known_rows import partial_block, received_block
 from leapmpi.exchange.layer_feed import ExchangedFeed
 from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.stage import Combine, ComputedApart, ComputedRows, Route, RowRoutes, Stage
@@ -129,7 +129,11 @@ class PartialFeed(ExchangedFeed):
         routes = plan.by_kind
         assert routes is not None, "the kind is not raw"
         route = Route(plan.block.n_dst, None, routes.received, routes.received_counts, routes.sent_counts)
-        return cls(ctx, layer, plan.rows, route, partial_block(ctx, plan), plan.block.n_dst)
+        mixed = None
+        if routes.mixed is not None:
+            edges = received_block(ctx, plan.block, routes.mixed.edge_rows, routes.mixed.vertices)
+            mixed = MixedRows(routes.mixed.sent_rows, routes.mixed.sent_order, routes.mixed.are_rows, edges)
+        return cls(ctx, layer, plan.rows, route, partial_block(ctx, plan), plan.block.n_dst, mixed=mixed)
 
     def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
         self._sent = None

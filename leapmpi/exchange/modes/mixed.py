@@ -83,7 +83,7 @@ class Mixed(Partial):
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers whose aggregate is no sum of projected rows."""
-        if layer.splits and (layer.partial_form is not SUM or type(layer).raw_share is Layer.raw_share):
+        if layer.splits and (layer.partial_form is not SUM or not layer.offers_raw_shares):
             return "its first layer sums up no projected rows"
         return super().refusal(layer)
 
@@ -176,10 +176,18 @@ class Mixed(Partial):
         positions = by_rank((pairs.destinations, of_rows), each)
         route = Route(block.n_dst, None, positions, items.counts, foreign_counts)
         mixed = MixedRows(
-            share.wanted, order, received, received_block(ctx, block, items.by_rows, pairs.here, items.rows)
+            share.wanted, order, received, received_block(ctx, block, self._rows_of_edges(block, items), items.rows)
         )
         features = partial(share.rows, ctx.features, ctx.scatters)
         return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, mixed=mixed)
+
+    def _rows_of_edges(self, block: Block, items: Items) -> np.ndarray:
+        """int64[edges]: which of `items.rows` serves an edge of `block`, -1 for others."""
+        first, end = self.ctx.local_range
+        remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
+        rows = np.full(block.edges, -1, np.int64)
+        rows[remote[items.by_rows]] = np.searchsorted(items.rows, items.pairs.here.others[items.by_rows])
+        return rows
 
 
 MODE = Mixed
