@@ -29,6 +29,7 @@ FLOORS = {
             "leapmpi.device",
             "leapmpi.fault_tolerance",
             "leapmpi.features",
+            "leapmpi.exchange",
             "leapmpi.engine",
             "leapmpi.inference",
             "leapmpi.full_batch",
@@ -54,7 +55,7 @@ PURE = (
 COMMAND = {"HELP", "add_arguments", "run"}
 MEMBERS = {
     "leapmpi.cli.commands": COMMAND,
-    "leapmpi.engine.exchange.modes": {"MODE"},
+    "leapmpi.exchange.modes": {"MODE"},
     "leapmpi.features.policies": {"POLICY"},
     "leapmpi.nn.models": {"build"},
     "leapmpi.nn.tasks": {"TASK"},

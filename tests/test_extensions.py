@@ -152,7 +152,7 @@ STRATEGY = """
 """
 EXCHANGE_MODE = """
     import os
-    from leapmpi.engine.exchange.modes.raw import Raw
+    from leapmpi.exchange.modes.raw import Raw
 
     class Traced(Raw):
         def train(self, minibatch, number, labels):
@@ -176,7 +176,7 @@ FILES = {
     "leapmpi.nn.scorers": SCORER,
     "leapmpi.sampling.negatives": NEGATIVES,
     "leapmpi.strategies": STRATEGY,
-    "leapmpi.engine.exchange.modes": EXCHANGE_MODE,
+    "leapmpi.exchange.modes": EXCHANGE_MODE,
 }
 
 SITECUSTOMIZE = """

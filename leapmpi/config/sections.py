@@ -153,9 +153,9 @@ class StrategyConfig:
     )
     remote: str = setting(
         "auto",
-        "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums; auto: predicted "
-        "to be fastest",
-        registry="leapmpi.engine.exchange.modes",
+        "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums, or the fewest "
+        "of both (mixed); auto: predicted to be fastest",
+        registry="leapmpi.exchange.modes",
         also=("auto",),
     )
     cache: float = setting(

@@ -13,9 +13,9 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
 from leapmpi.engine.calibration import local_roots
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import model_of
 from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel

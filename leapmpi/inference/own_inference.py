@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
 from leapmpi.inference.layerwise import Answer, LayerwiseInference, as_they_are

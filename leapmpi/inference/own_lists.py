@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.nn.layer import Layer

@@ -377,7 +377,12 @@ class Layer(nn.Module):
     @property
     def offers_sum_shares(self) -> bool:
         """Whether `raw_share` may be computed where rows lie, without weights, and the output from the sums of it."""
-        return self.offers_sums and type(self).raw_share is not Layer.raw_share
+        return self.offers_sums and self.offers_raw_shares
+
+    @property
+    def offers_raw_shares(self) -> bool:
+        """Whether `raw_share` sums up rows, raw or projected."""
+        return type(self).raw_share is not Layer.raw_share
 
     @property
     def sum_projections(self) -> tuple[Projection, ...]:

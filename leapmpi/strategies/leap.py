@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import Placement
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.load_balance import balanced, moving_price

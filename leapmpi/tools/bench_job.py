@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.context import Loaded
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import Loaded
 from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
 from leapmpi.training.disaggregated.checks import by_role
 from leapmpi.training.records import banner

@@ -16,11 +16,11 @@ from leapmpi.config.setting import parse_size
 from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.exchange.selection import MODES
 from leapmpi.features.shards.mapped_shard import bytes_apart
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.nn.task import task_of

@@ -10,9 +10,9 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.calibration import compute_rates
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.tuning_log import RATES
 from leapmpi.errors import RunFolderError
+from leapmpi.exchange.context import RankContext
 from leapmpi.plan.cost_model import Rates, link_rates
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.run import load_run

@@ -17,8 +17,8 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
+from leapmpi.exchange.context import Loaded
 from leapmpi.features.access import AccessPattern, choose
 from leapmpi.features.cache import RowCache, predicted_hits
 from leapmpi.features.compression import RowErrors

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import DataError
+from leapmpi.exchange.context import Loaded
 from leapmpi.nn.model import input_width
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL

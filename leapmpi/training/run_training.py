@@ -15,12 +15,12 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.ahead.prefetch_depth import choose_depth
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import findings
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning import choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
+from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.plan.memory_model import TooLarge

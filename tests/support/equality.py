@@ -21,10 +21,10 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.engine import Engine, make_engine
-from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.system.phase_timers import PhaseTimers
@@ -68,6 +68,7 @@ OWN_MODE = ("naive", "p3")
 """Strategies with a way of their own to compute the first layer."""
 OWN = "own"
 """Their `remote`: the setting is left alone."""
+MODES = ("raw", "sums", "projected", "partial", "mixed")
 # Roots per batch and the (epoch, iteration) that are trained; -1 is the last iteration of an epoch.
 BATCHES = {
     "even": (48, ((0, 0), (0, 1), (0, 2))),
@@ -117,7 +118,7 @@ OPTIONS = {
     "shape": tuple(SHAPE)[:4],
     "labels": datasets.LABELS,
     "threads": (1, 2),
-    "remote": ("raw", "sums", "projected", "partial", OWN),
+    "remote": (*MODES, OWN),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
     "cache": ("none", "vip", "presample", "degree"),
@@ -129,9 +130,14 @@ EXCLUDED = {
     *(pair("strategy", name, "balance", "on") for name in ("pull", *OWN_MODE)),
     pair("remote", OWN, "balance", "on"),
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
-    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "sums", "projected", "partial")),
+    *(
+        pair("strategy", name, "remote", mode)
+        for name in OWN_MODE
+        for mode in ("raw", "sums", "projected", "partial", "mixed")
+    ),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
     *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2")),
+    *(pair("remote", "mixed", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
     *(pair("remote", "sums", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
     pair("remote", "sums", "labels", "single, sparse features"),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
@@ -140,7 +146,7 @@ EXCLUDED = {
     *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
     *(
         pair("remote", mode, "shape", shape)
-        for mode in ("sums", "projected", "partial", OWN)
+        for mode in ("sums", "projected", "partial", "mixed", OWN)
         for shape in ("residual", "both")
     ),
 }

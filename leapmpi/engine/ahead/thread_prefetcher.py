@@ -23,7 +23,7 @@ from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.comm.world import load_mpi, threads_may_call
 from leapmpi.engine.ahead.prefetch_task import Counts, PrefetchTask, requested
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.system import channels
 
 _JOIN_SECONDS = 5.0

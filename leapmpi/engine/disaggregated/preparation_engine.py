@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.list_traffic import predict_own_counts

@@ -11,10 +11,10 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways, check_unseen
 from leapmpi.dataset.hdf5.names import HELD_EDGES
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
+from leapmpi.exchange.context import Loaded
 from leapmpi.nn.task import Task
 from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sharded.shared_edges import SharedEdges

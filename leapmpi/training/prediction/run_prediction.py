@@ -43,7 +43,7 @@ from leapmpi.version import VERSION
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm, World
-    from leapmpi.engine.context import Loaded, RankContext
+    from leapmpi.exchange.context import Loaded, RankContext
 
 log = logging.getLogger("leapmpi")
 

@@ -17,9 +17,9 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
 from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.nn.kernels.kernel_choice import on_host

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.config.schema import model_names
 from leapmpi.engine.ahead.prefetch_depth import about_depth
-from leapmpi.engine.exchange.selection import refused_modes
 from leapmpi.engine.own_model import code_of
+from leapmpi.exchange.selection import refused_modes
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run

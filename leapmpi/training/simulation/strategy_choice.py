@@ -17,12 +17,12 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.exchange.selection import COPYING
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.selection import COPYING
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.task import task_of

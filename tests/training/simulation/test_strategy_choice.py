@@ -11,7 +11,7 @@ from leapmpi.config.plain_values import parsed
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.engine.exchange.selection import MODES
+from leapmpi.exchange.selection import MODES
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.schemas import STRATEGY_CHOICE
 from leapmpi.training.simulation import strategy_choice

@@ -1,0 +1,173 @@
+"""Forward and backward of a full batch, one layer after the other; hidden rows and their gradients cross ranks.
+
+Rows of vertices that this rank computed are read from its own output of the layer below, others arrive from their
+homes. Gradients of the latter go back and are added there, before the layer below learns: the gradient is that of one
+process, wherever a vertex was computed, since its dropout masks depend on the vertex and not on the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.feed_choice import feed_of, goes_by_owner, sends_again
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, LayerPlan
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.modes.raw import Raw
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.plan.traffic_model import Traffic
+
+EDGE_BYTES = 28
+"""What an edge of a block that is kept takes: its list by source, one with edges to themselves, weights."""
+
+VERTEX_BYTES = 24
+"""What a source of such a block takes."""
+
+
+def feeds_of(ctx: RankContext, graph: LayerGraph, blocks: Sequence[BlockTensors]) -> list[LayerFeed]:
+    """The feeds of all layers, from the first on. Local.
+
+    `blocks` are the tensors of those of `graph`, from the last layer to the first.
+    """
+    parts = zip(ctx.model.layers, reversed(blocks), graph.plans, strict=True)
+    return [feed_of(ctx, *part, graph.by_owner) for part in parts]
+
+
+def held_rows(graph: LayerGraph, layers: Sequence[Layer]) -> list[int]:
+    """How many sources of each block, from the last layer to the first, are held at once. Local."""
+    parts = list(zip(layers, graph.plans, strict=True))
+    return [_held_rows(graph, *each) for each in reversed(parts)]
+
+
+def _held_rows(graph: LayerGraph, layer: Layer, plan: LayerPlan) -> int:
+    if plan.rows is None or not (graph.by_owner and goes_by_owner(layer, plan)):
+        return plan.block.n_src
+    return len(plan.rows.local_rows) + int(plan.rows.received_counts.max())
+
+
+def _moved(graph: LayerGraph, layer: Layer, plan: LayerPlan) -> int:
+    """Numbers that are sent and received for `layer` on this rank, one way and at once. Local."""
+    total = 0
+    if plan.rows:
+        counts = plan.rows.received_counts, plan.rows.sent_counts
+        at_once = graph.by_owner and goes_by_owner(layer, plan)
+        total += layer.in_dim * sum(int(each.max() if at_once else each.sum()) for each in counts)
+    if plan.by_kind:
+        rows = int(plan.by_kind.received_counts.sum() + plan.by_kind.sent_counts.sum())
+        total += kind_width(layer, plan.kind) * rows
+    return total
+
+
+class LayerByLayer(Raw):
+    """Raw feature rows for the first layer; for layers above what the ranks compute.
+
+    A mini-batch says in its `graph` what is computed, and holds the feeds of all layers.
+    """
+
+    overlaps = True
+    description = "rows of the first and of hidden layers of vertices at home elsewhere, and gradients"
+
+    def read(self, minibatch: MiniBatch) -> np.ndarray:
+        """What the first layer reads as features."""
+        return graph_of(minibatch).fed
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their gradients."""
+        rank, size = self.ctx.rank, self.layer.bias.element_size()
+        graph = graph_of(minibatches[rank])
+        if graph.features_stay:
+            for place, count in self.ctx.features.request(graph.fed).read_counts.items():
+                traffic.add_rows(rank, place, count)
+        else:
+            super().predict(minibatches, traffic)
+        for layer, plan in zip(self.ctx.model.layers, graph.plans, strict=True):
+            if plan.rows:
+                traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)
+                if graph.by_owner and goes_by_owner(layer, plan) and sends_again(layer):
+                    traffic.add_answers(rank, "activations", plan.rows.received_counts * layer.in_dim * size)
+            if plan.by_kind:
+                width = kind_width(layer, plan.kind)
+                traffic.add_exchange(rank, plan.by_kind.received_counts, "activations", width * size)
+
+    def collectives(self, time_steps: int) -> int:
+        """The rows of each layer, and gradients of all but the first."""
+        return 2 * len(self.ctx.model.layers) - 1
+
+    def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
+        """No edges where sums of features are kept."""
+        sources, destinations, edges = super().work(minibatches, traffic)
+        return sources, destinations, 0 if graph_of(minibatches[self.ctx.rank]).summed is not None else edges
+
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        """Those of all layers."""
+        return ExchangeMode.feeds(self, minibatch, number)
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """With blocks and the lists of their edges, sums that are kept, the largest exchange of a layer, and rows that
+        are computed for other ranks."""
+        graph, size = graph_of(minibatch), self.layer.bias.element_size()
+        lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in graph.blocks)
+        sums = 0 if graph.summed is None else graph.plans[0].block.n_dst * self.layer.in_dim
+        layers = list(zip(self.ctx.model.layers, graph.plans, strict=True))
+        moved, computed = max(_moved(graph, *each) for each in layers), sum(_computed_by_kind(*each) for each in layers)
+        return super().held_bytes(minibatch) + lists + size * (sums + moved + computed)
+
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """With the inputs of hidden layers, which are copies, and their gradients."""
+        size = self.layer.bias.element_size()
+        layers = self.ctx.model.layers
+        rows = micro_batch.held_rows or [block.n_src for block in micro_batch.blocks]
+        hidden = (2 * held * layer.in_dim for layer, held in zip(layers[:0:-1], rows, strict=False))
+        return super().step_bytes(micro_batch, alone) + size * sum(hidden)
+
+
+def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
+    """Numbers that `layer` holds, where it is not fed by raw rows, beyond what it would hold then."""
+    if plan.by_kind is None:
+        return 0
+    rows, sent, block = len(plan.by_kind.vertices), int(plan.by_kind.sent_counts.sum()), plan.block
+    width = 2 * kind_width(layer, plan.kind)
+    copies = (layer.dropout > 0) * rows * layer.in_dim
+    if plan.kind == PROJECTED:
+        return copies + (rows + block.n_src) * width + 4 * block.n_dst * layer.own_width
+    return copies + (sent + block.n_dst) * width + sent * layer.in_dim
+
+
+def graph_of(minibatch: MiniBatch) -> LayerGraph:
+    """What this rank computes for a full batch."""
+    assert minibatch.graph is not None, "mini-batches that are computed layer by layer have one"
+    return minibatch.graph
+
+
+def kind_width(layer: Layer, kind: str) -> int:
+    """Numbers in a row that is communicated for `layer`, by the kind."""
+    return {PROJECTED: layer.source_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+
+
+def reads_learned(ctx: RankContext) -> bool:
+    """Whether learned rows stand for features, in forecasts too."""
+    return ctx.features.returned_row_bytes > 0
+
+
+def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
+    """Why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
+    if kind == RAW:
+        return ""
+    if learned:
+        return "learned rows are sent as they are"
+    if not layer.projects:
+        return "its messages are made of raw rows"
+    if layer.reads_destinations:
+        return "it adds the raw rows of its destinations"
+    if kind == PARTIAL and "edge_features" in layer.edge_data:
+        return "it reads features of edges, which lie with their destinations"
+    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM and layer.offers_raw_shares):
+        return "its aggregate is no sum of rows"
+    return ""
