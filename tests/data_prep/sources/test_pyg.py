@@ -104,8 +104,8 @@ def test_pt_refused(refused, tmp_path, tensors):
         torch.save(content, tmp_path / "g.pt")
         return refused(tmp_path / "g.pt", *arguments)
 
-    assert "asks for posix.getcwd; only dense tensors" in said(tensors | {"x": Runs()})
-    assert "asks for torch._utils._rebuild_sparse_tensor" in said(tensors | {"x": torch.eye(6).to_sparse()})
+    assert "names posix.getcwd; only dense tensors" in said(tensors | {"x": Runs()})
+    assert "names torch._utils._rebuild_sparse_tensor" in said(tensors | {"x": torch.eye(6).to_sparse()})
     assert "has no edge_index; it holds x" in said({"x": tensors["x"]})
     assert "holds a ndarray; expected a Data" in said(tensors["x"])
     assert "edge_index must have shape [2, edges]" in said(tensors | {"edge_index": tensors["edge_index"].T})
