@@ -79,13 +79,14 @@ class _Dtype(StandIn):
 
     def __init__(self, text: object, align: object = False, copy: object = True) -> None:
         if not isinstance(text, str) or not _TYPE.fullmatch(text):
-            raise ValueError(f"arrays of type {str(text)[:20] if isinstance(text, str) else type(text).__name__}")
+            shown = text[:20] if isinstance(text, str) else type(text).__name__
+            raise ValueError(f"arrays of type {shown} are not read")
         self.dtype = np.dtype(text)
 
     def built(self, state: object) -> _Dtype:
         """Take the byte order. Raises ValueError for dtypes with fields or inner shapes."""
         if not isinstance(state, tuple) or len(state) not in (8, 9) or any(each is not None for each in state[2:5]):
-            raise ValueError("arrays with named fields, or a damaged dtype")
+            raise ValueError("arrays with named fields are not read")
         if state[1] not in ("<", ">", "=", "|"):
             raise ValueError("a dtype without byte order")
         self.dtype = self.dtype.newbyteorder(state[1])
