@@ -6,12 +6,13 @@ import errno
 import math
 import shutil
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tokenize import TokenError
+from typing import IO
 
 import numpy as np
 
@@ -26,14 +27,10 @@ MAPPED_FROM = 64 * 2**20
 _TIMES_SPARSE = 3
 """Memory that a sparse matrix takes while it is read, as a multiple of its entries as saved; measured: 2.3."""
 
+_MOST_DIMENSIONS = 64
 _READ_BYTES = 4 * 2**20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_HEADER_DAMAGE = (SyntaxError, TokenError, OverflowError)
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError),
-    *_HEADER_DAMAGE,
-)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError)
 
 
 @contextmanager
@@ -158,9 +155,7 @@ class NpzFile(NamedArrays):
         with opened_zip(self.path, f"{label} is truncated or damaged") as archive:
             size = archive.getinfo(member).file_size
             with archive.open(member) as file:
-                # The header; of an unknown version, numpy says so below.
-                header = _HEADERS.get(np.lib.format.read_magic(file))
-                if header and header(file)[2].hasobject:
+                if read_header(file, size)[2].hasobject:
                     require_whole(label, size, _TIMES_SPARSE, self._workspace)
                     found = load_pickle(file, label)
                     if not isinstance(found, np.ndarray | SparseRows):
@@ -168,7 +163,7 @@ class NpzFile(NamedArrays):
                     return found
             if self._workspace and size >= MAPPED_FROM:
                 return self._mapped(archive, member, self._workspace)
-            with archive.open(member) as file:
+            with archive.open(member) as file, warnings.catch_warnings(action="ignore"):
                 return np.lib.format.read_array(file, allow_pickle=False)
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
@@ -176,9 +171,34 @@ class NpzFile(NamedArrays):
         path, start = unpacked(self.path, archive, member, workspace)
         with path.open("rb") as file:
             file.seek(start)
-            read_header = _HEADERS.get(np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0)
-            shape, by_columns, dtype = read_header(file)
+            shape, by_columns, dtype = read_header(file, archive.getinfo(member).file_size)
             begin = file.tell()
-        if begin - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
-            raise ValueError("it is shorter than its header says")
+        if dtype.hasobject:
+            raise ValueError("its objects would be addresses of memory")
         return np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
+
+
+def read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether by columns, and dtype of an .npy file of `size` bytes, at whose beginning `file` is.
+
+    Raises ValueError where it is damaged, or fewer numbers follow than it states: numpy would make room for all.
+    """
+    begin = file.tell()
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"its .npy version {version[0]}.{version[1]} is unknown")
+    # Version 3 differs from 2 in names of fields alone, which no array here has.
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Python's, of odd texts
+            shape, by_columns, dtype = read(file)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a damaged text leads Python's parser to
+        raise ValueError(f"its header is none: {error or type(error).__name__}") from error
+    sizes = math.prod(length for length in shape if length) * dtype.itemsize
+    if min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS or (0 in shape and sizes >= 2**63):
+        raise ValueError("its header states no shape")
+    if not dtype.hasobject and file.tell() - begin + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError("it is shorter than its header says")
+    return shape, by_columns, dtype
