@@ -151,6 +151,11 @@ def _default_dict(factory: object = None) -> defaultdict:
     return defaultdict(list if factory is _LIST else None)
 
 
+def _no_bytes() -> bytes:
+    """The bytes of an empty array, as protocol 2 writes them."""
+    return b""
+
+
 def of_numpy() -> dict[tuple[str, str], object]:
     """What pickles of numpy's arrays and numbers name: module and name -> what is called instead, or an _Argument."""
     encoded: dict[int, tuple[str, bytes]] = {}
@@ -170,6 +175,7 @@ def of_numpy() -> dict[tuple[str, str], object]:
         ("numpy", "ndarray"): _NDARRAY,
         ("numpy", "dtype"): _Dtype,
         ("_codecs", "encode"): encode,
+        ("__builtin__", "bytes"): _no_bytes,
     }
     for core in ("numpy.core", "numpy._core"):  # before and since numpy 2
         table[f"{core}.multiarray", "_reconstruct"] = reconstruct

@@ -34,7 +34,14 @@ def test_scipy_matrices(make, protocol):
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize(
-    "array", [np.arange(6.0).reshape(2, 3), np.float32(2.5), np.array([[1, 2]], order="F"), np.array(["a", "bc"])]
+    "array",
+    [
+        np.empty((0, 3), "f4"),
+        np.arange(6.0).reshape(2, 3),
+        np.float32(2.5),
+        np.array([[1, 2]], order="F"),
+        np.array(["a", "bc"]),
+    ],
 )
 def test_numpy_arrays(array, protocol):
     found = loaded(array, protocol)
