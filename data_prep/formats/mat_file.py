@@ -21,6 +21,8 @@ _HEADER_BYTES = 128
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
 _SPARSE_CLASS, _FULL_CLASSES = 5, range(6, 16)
+_COMPLEX = 0x800
+"""The bit of array flags that says that imaginary parts follow."""
 _CLASS_NAMES = {1: "cell", 2: "struct", 3: "object", 4: "char"}
 
 
@@ -144,19 +146,30 @@ def _variable(elements: _Elements) -> tuple[str, Variable]:
     kind = int(flags[0]) & 0xFF
     sizes = tuple(int(size) for size in shape)
     if kind == _SPARSE_CLASS:
-        return name, _sparse(elements, sizes, name)
+        return name, _sparse(elements, sizes, name, bool(int(flags[0]) & _COMPLEX))
     if kind not in _FULL_CLASSES:
         return name, _CLASS_NAMES.get(kind, f"class {kind}")
-    values = elements.numbers(f"variable {name!r}")
+    values = _values(elements, name, bool(int(flags[0]) & _COMPLEX))
     if math.prod(sizes) != len(values):
         raise elements.fault(f"variable {name!r} of shape {sizes} has {len(values):,} values")
     return name, values.reshape(sizes, order="F")
 
 
-def _sparse(elements: _Elements, shape: tuple[int, ...], name: str) -> SparseColumns:
+def _values(elements: _Elements, name: str, complex_parts: bool) -> np.ndarray:
+    """The numbers of a variable, from one element or, of complex ones, from two."""
+    values = elements.numbers(f"variable {name!r}")
+    if not complex_parts:
+        return values
+    imaginary = elements.numbers(f"variable {name!r}")
+    if values.shape != imaginary.shape:
+        raise elements.fault(f"variable {name!r} has {len(values):,} real and {len(imaginary):,} imaginary parts")
+    return values + 1j * imaginary
+
+
+def _sparse(elements: _Elements, shape: tuple[int, ...], name: str, complex_parts: bool) -> SparseColumns:
     """The sparse matrix in the next elements. Raises DataError where columns and entries contradict each other."""
     row, indptr = (elements.numbers(f"variable {name!r}").astype(np.int64) for _ in range(2))
-    data = elements.numbers(f"variable {name!r}") if elements.more() else np.empty(0)
+    data = _values(elements, name, complex_parts) if elements.more() else np.empty(0)
     # More entries may be allotted than the columns hold.
     fits = len(shape) == 2 and len(indptr) == shape[1] + 1 and indptr[0] == 0 and (np.diff(indptr) >= 0).all()
     if not fits or indptr[-1] > min(len(row), len(data)):

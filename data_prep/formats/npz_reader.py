@@ -127,7 +127,7 @@ class NamedArrays:
         """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
         name = f"{self.path}: {prefix}*"
-        parts = {key: self.array(prefix + key) for key in keys}
+        parts = {key: self.read(prefix + key) if key == "data" else self.array(prefix + key) for key in keys}
         require_whole(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
         return sparse_from_parts(kind, parts, name)
 
