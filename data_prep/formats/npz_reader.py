@@ -117,7 +117,10 @@ class NamedArrays:
         found = self.array(name)
         if found.size != 1:
             raise DataError(f"{self.label(name)} must be a single number, but its shape is {found.shape}")
-        return int(found.reshape(-1)[0])
+        value = found.reshape(-1)[0].item()
+        if value != value or abs(value) >= 2**63 or value != int(value):
+            raise DataError(f"{self.label(name)} must be a whole number, but it is {value}")
+        return int(value)
 
     def first(self, *names: str) -> str | None:
         """The first of `names` that the source holds, or None."""
@@ -196,8 +199,8 @@ def read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
         raise
     except Exception as error:  # whatever a damaged text leads Python's parser to
         raise ValueError(f"its header is none: {error or type(error).__name__}") from error
-    sizes = math.prod(length for length in shape if length) * dtype.itemsize
-    if min(shape, default=0) < 0 or len(shape) > _MOST_DIMENSIONS or (0 in shape and sizes >= 2**63):
+    whole = all(type(length) is int and length >= 0 for length in shape) and len(shape) <= _MOST_DIMENSIONS
+    if not whole or (0 in shape and math.prod(filter(None, shape)) * dtype.itemsize >= 2**63):
         raise ValueError("its header states no shape")
     if not dtype.hasobject and file.tell() - begin + math.prod(shape) * dtype.itemsize > size:
         raise ValueError("it is shorter than its header says")

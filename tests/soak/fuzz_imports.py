@@ -430,7 +430,7 @@ def trial(seed, sound, made, work, number):
             outcome.result = "read"
     except LeapmpiError as error:
         outcome.result = "refused"
-        if str(work / name) not in str(error) or not str(error).isprintable():
+        if str(work / name) not in str(error):
             outcome.result, outcome.detail = "ill said", str(error)
     except MemoryError:
         outcome.result, outcome.detail = "allocated", traceback.format_exc()
