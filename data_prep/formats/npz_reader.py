@@ -74,6 +74,7 @@ def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Works
                 whole.seek(about.header_offset)
                 _, name, extra = _LOCAL_HEADER.unpack(whole.read(_LOCAL_HEADER.size))
             return path, about.header_offset + _LOCAL_HEADER.size + name + extra
+        workspace.take(about.file_size, f"{path}: unpacking {member}")
         aside = workspace.path("unpacked")
         with aside.open("wb") as out:
             shutil.copyfileobj(file, out, _READ_BYTES)
