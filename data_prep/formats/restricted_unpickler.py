@@ -221,7 +221,7 @@ class _WholeLines:
     def readline(self) -> bytes:
         line = self.file.readline()
         if not line.endswith(b"\n"):
-            raise EOFError("Ran out of input")
+            raise EOFError
         return line
 
 
@@ -321,7 +321,7 @@ class CarefulUnpickler(pickle._Unpickler):
         size = int.from_bytes(self.read(8), "little")
         content = self.read(size)
         if len(content) != size:
-            raise EOFError("Ran out of input")
+            raise EOFError
         self.append(bytearray(content))
 
     dispatch.update(
@@ -347,7 +347,8 @@ def damage_explained(what: str) -> Iterator[None]:
     except (DataError, ResourceError, MemoryError, OSError):
         raise
     except Exception as error:
-        raise DataError(f"{what} is damaged or truncated ({error})") from error
+        reason = "it ends too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
+        raise DataError(f"{what} is damaged or truncated ({reason})") from error
 
 
 def load_pickle(file: BinaryIO, name: str) -> object:

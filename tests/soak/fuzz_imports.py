@@ -147,39 +147,53 @@ def make(folder):
 
 NAMES = [
     *(("numpy", "ndarray"), ("numpy", "dtype"), ("numpy._core.multiarray", "_reconstruct"), ("_codecs", "encode")),
-    *(("numpy._core.multiarray", "scalar"), ("numpy._core.numeric", "_frombuffer"), ("collections", "defaultdict")),
+    *(("numpy._core.multiarray", "scalar"), ("numpy._core.numeric", "_frombuffer"), ("__builtin__", "bytes")),
+]
+OF_SCIPY = [
     *(("scipy.sparse._csr", "csr_matrix"), ("scipy.sparse._coo", "coo_array"), ("__builtin__", "list")),
+    ("collections", "defaultdict"),
+]
+OF_TORCH = [
     *(("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2"), ("torch", "FloatStorage")),
     *(("torch", "LongStorage"), ("torch_geometric.data.data", "Data"), ("torch", "ScriptObject")),
-    *(("torch_geometric.data.storage", "GlobalStorage"), ("builtins", "getattr"), ("posix", "system")),
+    ("torch_geometric.data.storage", "GlobalStorage"),
     ("dgl.graphbolt.impl.fused_csc_sampling_graph", "FusedCSCSamplingGraph"),
 ]
+OTHERS = [("builtins", "getattr"), ("posix", "system"), ("numpy", "load")]
 TEXTS = ["f8", "i8", "O", "O8", "V8", "S8", "U2", "b1", "M8", "c16", "f2", "|", "<", ">", "C", "F", "K", "latin1", "b"]
 TEXTS += ["edge_index", "x", "y", "num_nodes", "data", "indices", "indptr", "_shape", "row", "col", "coords"]
 TEXTS += ["storage", "cpu", "0", "1", "_store", "_mapping", "_c_csc_graph", "independent_tensors", "A" * 8, "é", ""]
 
 
-class Program:
-    """Pickles written from nothing; each method returns opcodes that push one value."""
+MEMBERS = {"0": bytes(range(32)), "1": bytes(64), "2": np.arange(4.0).tobytes()}
+STORAGES = [("FloatStorage", b"0", 8), ("LongStorage", b"1", 8), ("DoubleStorage", b"2", 4), ("LongStorage", b"2", 4)]
+STORAGES += [("BFloat16Storage", b"0", 16), ("BoolStorage", b"1", 64)]
+"""What stands in files that are written from nothing, and storages that fit it."""
 
-    def __init__(self, chance):
-        self.chance = chance
+
+class Program:
+    """Pickles written from nothing, of `torch` or of scipy; each method returns opcodes that push one value."""
+
+    def __init__(self, chance, torch):
+        self.chance, self.torch = chance, torch
+        self.names = [*(NAMES + (OF_TORCH if torch else OF_SCIPY)) * 9, *NAMES, *OF_SCIPY, *OF_TORCH, *OTHERS]
         self.memo = 0
 
     def whole(self):
         """One pickle."""
         kind = self.chance.random()
-        if kind < 0.4:
-            body = self.graph()
+        if kind < 0.5:
+            body = self.graph() if self.torch else self.matrix()
         else:
-            body = self.array() if kind < 0.6 else self.matrix() if kind < 0.75 else self.value(4)
+            body = self.array() if kind < 0.75 else self.value(4)
         return b"\x80" + bytes([self.chance.randint(2, 5)]) + body + b"."
 
     def value(self, depth):
         """Any value."""
-        kinds = [self.integer, self.text, self.content, self.constant, self.named, self.again, self.storage]
+        kinds = [self.integer, self.text, self.content, self.constant, self.named, self.again]
+        kinds += [self.storage] * self.torch
         if depth > 0:
-            kinds += [self.array, self.dtype, self.tensor, self.matrix]
+            kinds += [self.array, self.dtype, self.tensor if self.torch else self.matrix]
             kinds += [partial(each, depth - 1) for each in (self.tuple, self.list, self.dict, self.call, self.built)]
         pushed = self.chance.choice(kinds)()
         if self.chance.random() < 0.2 and self.memo < 250:
@@ -208,7 +222,7 @@ class Program:
         return self.chance.choice([b"N", b"\x88", b"\x89", b")", b"]", b"}", b"G" + struct.pack(">d", 0.5)])
 
     def named(self, name=None):
-        module, name = name or self.chance.choice(NAMES)
+        module, name = name or self.chance.choice(self.names)
         return f"c{module}\n{name}\n".encode()
 
     def again(self):
@@ -222,7 +236,8 @@ class Program:
 
     def dict(self, depth):
         pairs = (self.either(self.text()) + self.value(depth) for _ in range(self.chance.randint(0, 5)))
-        return self.chance.choice([b"}(", self.named(("collections", "OrderedDict")) + b")R("]) + b"".join(pairs) + b"u"
+        ordered = self.named(("collections", "OrderedDict" if self.torch else "defaultdict")) + b")R("
+        return self.chance.choice([b"}(", b"}(", ordered]) + b"".join(pairs) + b"u"
 
     def call(self, depth):
         return self.named() + self.either(self.tuple(depth)) + self.chance.choice([b"R", b"\x81"])
@@ -270,8 +285,9 @@ class Program:
         return self.named(kind) + b")\x81}(" + pairs + b"ub"
 
     def storage(self):
-        kind = self.named(("torch", self.chance.choice(["FloatStorage", "LongStorage", "BFloat16Storage"])))
-        return self.persistent(kind, self.chance.choice([b"0", b"1", b"2"]), self.chance.choice([b"K\x08", b"K\x04"]))
+        name, key, count = self.chance.choice(STORAGES)
+        key = key if self.chance.random() < 0.9 else self.chance.choice([b"0", b"1", b"9"])
+        return self.persistent(self.named(("torch", name)), key, b"K" + bytes([count]))
 
     def persistent(self, kind, key, count):
         named = b"X\7\0\0\0storage" + self.either(kind) + b"X\1\0\0\0" + key + b"X\3\0\0\0cpu" + self.either(count)
@@ -293,7 +309,7 @@ class Program:
         return b"}(" + pairs + b"u"
 
 
-def other_opcodes(pickled, chance):
+def other_opcodes(pickled, chance, torch):
     """A pickle with opcodes left out, doubled, exchanged, or given other arguments; as it is where it is none."""
     try:
         places = [place for _, _, place in pickletools.genops(pickled)]
@@ -301,7 +317,7 @@ def other_opcodes(pickled, chance):
         return pickled
     pieces = [pickled[low:high] for low, high in zip(places, [*places[1:], len(pickled)], strict=True)]
     pieces = [piece for piece in pieces if piece[:1] != b"\x95"]  # frames state lengths
-    program = Program(chance)
+    program = Program(chance, torch)
     for _ in range(chance.choice([1, 1, 2, 4])):
         at = chance.randrange(1, len(pieces))
         action = chance.randrange(5)
@@ -318,6 +334,11 @@ def other_opcodes(pickled, chance):
         if len(pieces) < 3:
             break
     return b"".join(pieces)
+
+
+def other_pickle(pickled, chance, torch):
+    """A pickle written from nothing, or this one with other opcodes."""
+    return Program(chance, torch).whole() if chance.random() < 0.5 else other_opcodes(pickled, chance, torch)
 
 
 # -- damage ---------------------------------------------------------------------------------------------------------
@@ -356,11 +377,10 @@ def other_member(name, content, chance):
     if content.startswith(b"\x93NUMPY"):
         start = content.find(b"\n") + 1
         if b"'|O'" in content[:start]:
-            written = Program(chance).whole() if chance.random() < 0.5 else other_opcodes(content[start:], chance)
-            return content[:start] + written
+            return content[:start] + other_pickle(content[start:], chance, False)
         return other_header(content, chance)
     if name.endswith(("data.pkl", ".allx", ".graph", ".y")):
-        return Program(chance).whole() if chance.random() < 0.5 else other_opcodes(content, chance)
+        return other_pickle(content, chance, name.endswith("data.pkl"))
     return other_bytes(content, chance)
 
 
@@ -372,8 +392,7 @@ def damage(path, chance):
         path.write_bytes(other_bytes(content, chance) if whole else other_member(path.name, content, chance))
         return "bytes" if whole else "content"
     if path.suffix == ".pt" and chance.random() < 0.3:
-        members = {key: bytes(range(chance.choice([0, 8, 32, 64]))) for key in "012"}
-        write_torch(path, Program(chance).whole(), members)
+        write_torch(path, Program(chance, True).whole(), MEMBERS)
         return "written"
 
     # One member, with a checksum that fits.

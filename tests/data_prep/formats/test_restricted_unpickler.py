@@ -214,7 +214,7 @@ OPCODES = {
     "sets": (pickle.dumps({1}, 4), r"the opcode b'\\x8f'"),
     "extensions": (b"\x80\x02\x82\x01.", r"the opcode b'\\x82'"),
     "no opcode": (b"\x80\x02\xff.", r"the opcode b'\\xff'"),
-    "byte array longer than the file": (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"a.", "out of input"),
+    "byte array longer than the file": (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"a.", "it ends too early"),
 }
 
 
