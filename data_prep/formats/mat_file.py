@@ -15,9 +15,16 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
+from data_prep.workspace import Workspace, require_whole
 from leapmpi.errors import DataError
 
 _HEADER_BYTES = 128
+_LARGEST_RATIO = 1100
+"""zlib packs at most 1,032 bytes into one."""
+
+_TIMES_UNPACKED = 3
+"""Bytes held per byte of unpacked variables."""
+
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
 _SPARSE_CLASS, _FULL_CLASSES = 5, range(6, 16)
@@ -92,8 +99,12 @@ class _Elements:
         return np.frombuffer(data, f"{self.order}{_NUMBERS[kind]}")
 
 
-def read_mat(path: Path) -> dict[str, Variable]:
-    """All variables of the file `path` by name. Raises DataError naming the byte offset of the first fault."""
+def read_mat(path: Path, workspace: Workspace | None = None) -> dict[str, Variable]:
+    """All variables of the file `path` by name.
+
+    Raises DataError naming the byte offset of the first fault, ResourceError when `workspace` may not hold what the
+    file unpacks to.
+    """
     # The header: byte order, and the version.
     content = memoryview(path.read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
@@ -105,13 +116,14 @@ def read_mat(path: Path) -> dict[str, Variable]:
     # A variable per element, compressed or not.
     elements = _Elements(content, order, f"{path}, byte ")
     elements.position = _HEADER_BYTES
-    found = {}
+    found, held = {}, 0
     while elements.more():
         start = elements.position
         kind, data = elements.next()
         place = f"{path}, byte {start + 8} + "
         if kind == _COMPRESSED:
-            kind, data = _unpacked(data, order, f"{path}, byte {start}")
+            kind, data = _unpacked(data, order, f"{path}, byte {start}", held, workspace)
+            held += len(data)
             place = f"{path}, element at byte {start}, unpacked byte "
         if kind != _MATRIX:
             raise DataError(f"{path}, byte {start}: an element of type {kind} where a variable should be")
@@ -119,12 +131,17 @@ def read_mat(path: Path) -> dict[str, Variable]:
     return found
 
 
-def _unpacked(data: memoryview, order: str, place: str) -> tuple[int, memoryview]:
-    """Type and data of the element that is compressed in `data`."""
+def _unpacked(
+    data: memoryview, order: str, place: str, held: int, workspace: Workspace | None
+) -> tuple[int, memoryview]:
+    """Type and data of the element that is compressed in `data`; `held` bytes have been unpacked before."""
     try:
         unpacker = zlib.decompressobj()
         tag = unpacker.decompress(data, 8)
         kind, size = (int(word) for word in np.frombuffer(tag, f"{order}u4"))
+        if size > _LARGEST_RATIO * len(data):
+            raise ValueError(f"{size:,} bytes cannot be compressed to {len(data):,}")
+        require_whole(place, held + size, _TIMES_UNPACKED, workspace)
         content = unpacker.decompress(unpacker.unconsumed_tail, size) if size else b""
     except (zlib.error, ValueError) as error:
         raise DataError(f"{place}: a compressed element is damaged ({error})") from error

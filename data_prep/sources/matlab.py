@@ -40,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled."""
     # The file is held whole; its variables are found by their usual names.
     require_whole(str(path), path.stat().st_size, _TIMES, options.workspace)
-    variables = read_mat(path)
+    variables = read_mat(path, options.workspace)
     network, name = _network(variables, path)
     vertices = network.shape[0]
 

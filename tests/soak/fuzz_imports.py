@@ -481,7 +481,7 @@ def soak(trials, seed, base):
                     faults.append(each)
             if outcomes[-1].result == "crashed" and (work / "kept").exists():
                 KEPT.mkdir(exist_ok=True)
-                shutil.copyfile(work / "kept", KEPT / f"{seed}-{outcomes[-1].number}")
+                outcomes[-1].file = str(shutil.copyfile(work / "kept", KEPT / f"{seed}-{outcomes[-1].number}"))
             numbers = [number for number in numbers if number > outcomes[-1].number]
     return counts, faults
 
