@@ -172,7 +172,7 @@ def stored(
     indptr = np.zeros(len(rows) + 1, np.int64)
     columns, values = workspace.path("feature-columns"), workspace.path("feature-values")
     count = 0
-    with columns.open("wb") as column_file, values.open("wb") as value_file:
+    with workspace.written(columns) as column_file, workspace.written(values) as value_file:
         for start, stop in row_ranges(len(rows), rows.source_row_bytes, BLOCK_BYTES):
             block = rows.entries(slice(start, stop))
             indptr[start + 1 : stop + 1] = count + block.indptr[1:]

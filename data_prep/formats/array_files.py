@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 
 from data_prep.edges.raw_graph import ReadOptions, SparseRows
-from data_prep.formats.npz_reader import MAPPED_FROM, NamedArrays, NpzFile
+from data_prep.formats.npz_reader import MAPPED_FROM, NamedArrays, NpzFile, read_header
 from data_prep.formats.numeric_text import is_text_table, read_numbers
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
@@ -108,13 +108,17 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
     if path.suffix != ".npy":
         raise DataError(f"{path}: unknown kind of file; expected {kinds}")
     try:
-        # Mapped first: numpy would allocate whatever size a damaged header states.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        return found if found.nbytes >= MAPPED_FROM else np.array(found)
-    except (ValueError, EOFError, SyntaxError, TokenError, OverflowError) as error:
-        if "Python objects" in str(error):
-            raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array") from error
+        with path.open("rb") as file:
+            shape, by_columns, dtype = read_header(file, path.stat().st_size)
+            begin = file.tell()
+    except (ValueError, EOFError) as error:
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
+    if dtype.hasobject:
+        raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array")
+    if not math.prod(shape) * dtype.itemsize:
+        return np.empty(shape, dtype)
+    found = np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
+    return found if found.nbytes >= MAPPED_FROM else np.array(found)
 
 
 def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:

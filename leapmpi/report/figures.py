@@ -112,4 +112,6 @@ def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.n
         return x, y
     bounds = np.arange(most + 1) * len(x) // most
     counts = np.diff(bounds)
-    return x[bounds[1:] - 1], np.add.reduceat(y, bounds[:-1]) / counts
+    # Sums of large numbers overflow; a power of two keeps every bit of them.
+    scale = 2.0 ** int(counts.max()).bit_length()
+    return x[bounds[1:] - 1], np.add.reduceat(y / scale, bounds[:-1]) / counts * scale

@@ -46,7 +46,9 @@ def ticks(low: float, high: float, most: int = 6, unit: str = "", whole: bool = 
         return [each for each in ticks(low, high, most) if each == round(each)]
     if not high > low:
         return [low]
-    rough = (high - low) / most
+    rough = high / most - low / most  # the difference may be more than a float holds
+    if not rough > 0:
+        return [low]
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -270,6 +270,10 @@ def test_damaged_run_folders(refused, small_data, finished_run, tmp_path):
     refused(CONFIG, "config.toml: not a valid TOML file", "evaluate", small_data, run)
 
 
+def test_control_characters_of_names_are_escaped(refused, capsys, tmp_path):
+    refused(DATA, r"\x1b[31m\x07 does not exist", "train", f"{tmp_path}/\x1b[31m\x07")
+
+
 def test_weights_of_another_dataset(refused, finished_run, tmp_path):
     graph = random_graph()
     graph = replace(graph, features=np.ones((60, 9), np.float32))

@@ -51,6 +51,20 @@ def test_folders_of_older_versions_and_running_ones_say_what_they_lack(tmp_path)
     assert "it has not ended" in page
 
 
+def test_numbers_at_the_ends_of_their_range_are_drawn(tmp_path):
+    folder = make_run(tmp_path / "run", epochs=3, iterations=300)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for record in lines:
+        if "losses" in record:
+            record["losses"] = [1.7e308 * (-1) ** (number // 2) for number in range(len(record["losses"]))]
+            record["loss"] = 1e308 * (-1) ** record["epoch"]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(folder)
+    assert not re.search(r"\b(nan|inf)\b", page)
+    for command in (["report", folder, "-o", tmp_path / "page.html"], ["compare", folder]):
+        assert main([str(word) for word in command]) == 0
+
+
 def test_more_ranks_than_a_record_lists_stand_in_groups(tmp_path):
     page = page_of(make_run(tmp_path / "run", ranks=1024, epochs=2))
     assert len(page.encode()) < 1_000_000

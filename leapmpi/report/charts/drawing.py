@@ -30,11 +30,16 @@ class Plane:
 
     def x(self, value: float) -> float:
         """Pixels from the left."""
-        return LEFT + (value - self.x0) / ((self.x1 - self.x0) or 1) * (WIDTH - LEFT - RIGHT)
+        return LEFT + _share(value, self.x0, self.x1) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
         """Pixels from the top."""
-        return self.height - BOTTOM - (value - self.y0) / ((self.y1 - self.y0) or 1) * (self.height - TOP - BOTTOM)
+        return self.height - BOTTOM - _share(value, self.y0, self.y1) * (self.height - TOP - BOTTOM)
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Where `value` is between `low` and `high`, from 0 to 1; of halves, as the difference of two numbers overflows."""
+    return (value / 2 - low / 2) / ((high / 2 - low / 2) or 1)
 
 
 def pixels(value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from leapmpi.report.charts.drawing import COLOURS, Plane, axes, legend, picture, pixels
@@ -9,6 +11,7 @@ from leapmpi.report.figures import Line, LineFigure, thinned
 from leapmpi.report.markup import Markup, element, joined
 from leapmpi.report.numbers import shown
 
+_LARGEST = sys.float_info.max
 _MOST_MARKS = 60
 """Points of a line that are drawn as circles with their numbers."""
 
@@ -26,9 +29,9 @@ def _plane(figure: LineFigure) -> Plane:
     y = np.concatenate([line.y for line in figure.lines])
     y = y[np.isfinite(y)] if np.isfinite(y).any() else np.zeros(1)
     low, high = float(y.min()), float(y.max())
-    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    low = 0.0 if figure.from_zero and low >= 0 else low - room
-    return Plane(float(x.min()), float(x.max()), low, high + room)
+    room = 0.05 * high - 0.05 * low or 0.05 * abs(high) or 1.0
+    low = 0.0 if figure.from_zero and low >= 0 else max(low - room, -_LARGEST)
+    return Plane(float(x.min()), float(x.max()), low, min(high + room, _LARGEST))
 
 
 def _line(plane: Plane, line: Line, colour: str, figure: LineFigure) -> Markup:
