@@ -18,6 +18,16 @@ def fill(aside, kind, text):
     aside.write_text(text)
 
 
+def overtaken(path, kind, other):
+    """Write `path`, a `kind`, while somebody else gives the name to an `other`."""
+    with written_aside(path) as aside:
+        fill(aside, kind, "mine")
+        if other == "dangling link":
+            path.symlink_to(path.with_name("nowhere"))
+        else:
+            fill(path, other, "theirs")
+
+
 def content(path):
     return (path / "content" if path.is_dir() else path).read_text()
 
@@ -49,12 +59,8 @@ def test_of_two_writers_the_first_to_finish_gets_the_name(tmp_path, links, kind)
 @pytest.mark.parametrize("other", ["file", "folder", "dangling link"])
 def test_a_name_that_anything_else_has_taken_is_not_replaced(tmp_path, links, kind, other):
     path = tmp_path / "out"
-    with pytest.raises(DataError, match="exists already"), written_aside(path) as aside:
-        fill(aside, kind, "mine")
-        if other == "dangling link":
-            path.symlink_to(tmp_path / "nowhere")
-        else:
-            fill(path, other, "theirs")
+    with pytest.raises(DataError, match="exists already"):
+        overtaken(path, kind, other)
     assert os.listdir(tmp_path) == ["out"]
     assert path.is_symlink() or content(path) == "theirs"
     with pytest.raises(DataError, match="exists already"), written_aside(path):
