@@ -1,13 +1,12 @@
 """The workspace of a command: a folder for temporary files beside the output, a budget of bytes, some threads.
 
-The folder is called .NAME.work-PROCESS. The process that makes it holds a lock on it until it ends, so
+The folder is called .NAME.work-PROCESS-TOKEN. The process that makes it holds a lock on it until it ends, so
 that the next start can distinguish an abandoned folder from one in use, and remove it.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -19,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.system.atomic_files import explain, hold, is_full, remove_abandoned
+from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
 from leapmpi.system.worker_threads import processor_count
 
@@ -159,20 +158,16 @@ def workspace_beside(output: Path, memory: int, disk: int | None = None) -> Iter
     Raises ResourceError when the disk is full, wherever in the body that shows, and DataError when the place may not be
     written to.
     """
-    parent = output.absolute().parent
-    folder = parent / f".{output.name}.work-{os.getpid()}"
+    begins = str(output.absolute().parent / f".{output.name}.work-")
     remove_abandoned(output)
     try:
-        folder.mkdir()
-        with hold(folder):
+        with temporary_folder(output, "work") as folder:
             yield Workspace(folder, memory, disk=shutil.disk_usage(folder).free if disk is None else disk)
     except OSError as error:
         # Other files, such as a source that may not be read, are named by the error itself.
-        if is_full(error) or (error.filename and Path(os.fsdecode(error.filename)).is_relative_to(folder)):
+        if is_full(error) or (error.filename and os.fsdecode(error.filename).startswith(begins)):
             raise explain(error, output) from error
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def gibibytes(size: int) -> str:

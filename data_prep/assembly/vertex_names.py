@@ -17,7 +17,7 @@ import numpy as np
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.names import DIGEST_BYTES
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 FILE, DIGEST = "vertex_names", "vertex_names_digest"
 _LINES_AT_ONCE = 100_000
@@ -38,7 +38,7 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     remove_abandoned(target)
     with written_aside(target, overwrite=overwrite) as aside:
-        with aside.open("wb") as file, hold(aside):
+        with aside.open("wb") as file:
             for start in range(0, len(names), _LINES_AT_ONCE):
                 lines = list(map(str, names[start : start + _LINES_AT_ONCE]))
                 text = "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 _FILES_AT_ONCE = 256
 """Open files; the graph is read once for as many parts."""
@@ -78,7 +78,7 @@ def write_dataset(
     # Everything that can be refused is refused before anything is written.
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
-    replace = check_folder(folder, overwrite)
+    check_folder(folder, overwrite)
     order = renumber(graph, assignment, parts, communities)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
@@ -102,21 +102,20 @@ def write_dataset(
 
     # The folder appears under its name when all files are complete.
     remove_abandoned(folder)
-    with written_aside(folder, overwrite=replace) as aside:
+    with written_aside(folder, overwrite=overwrite, into_empty=True) as aside:
         aside.mkdir()
-        with hold(aside):
-            for first in range(0, parts, _FILES_AT_ONCE):
-                chosen = range(first, min(first + _FILES_AT_ONCE, parts))
-                _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-            of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
-            of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
-            _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
+        for first in range(0, parts, _FILES_AT_ONCE):
+            chosen = range(first, min(first + _FILES_AT_ONCE, parts))
+            _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
+        of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
+        of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
+        _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
 
 
-def check_folder(folder: Path, overwrite: bool) -> bool:
-    """Whether a dataset written to `folder` replaces a folder. Only datasets and empty folders are ever replaced.
+def check_folder(folder: Path, overwrite: bool) -> None:
+    """Raise DataError when `folder` may not become a dataset: before minutes of work, rather than after.
 
-    Raises DataError when `folder` may not be used. Callers check it before minutes of work.
+    Only datasets and empty folders are ever replaced.
     """
     # The place.
     folder = folder.absolute()
@@ -132,7 +131,6 @@ def check_folder(folder: Path, overwrite: bool) -> bool:
     for name in content:
         if name != names.DATASET_FILE and not (name.startswith("part-") and name.endswith(".h5")):
             raise DataError(f"{folder} also holds {name}, which is no part of a dataset; choose another folder")
-    return folder.is_dir()
 
 
 def _write_parts(

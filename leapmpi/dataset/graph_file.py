@@ -21,7 +21,7 @@ from leapmpi.dataset.scan import SCANNED, is_natural, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.dataset.validation import check_bounds, check_outline
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, written_aside
+from leapmpi.system.atomic_files import written_aside
 
 _STRUCTURAL = (
     *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
@@ -54,7 +54,7 @@ def write_graph(
     origin = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
     original_of = None if is_natural(graph.original_id) else graph.original_id
 
-    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
+    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file:
         arrays = {name: array for name, array in graph.file_arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, array.dtype) for name, array in arrays.items()}
 

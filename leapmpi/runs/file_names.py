@@ -27,6 +27,9 @@ CHECKPOINTS = "checkpoint"
 HEARTBEATS_FILE = "ranks.stamps"
 """Where ranks note what they do, for others and for the next start (leapmpi/fault_tolerance/heartbeats.py)."""
 
+LOCK = "run.lock"
+"""Who trains in the folder, while somebody does (leapmpi/runs/run_lock.py)."""
+
 PATTERNS = (
     CONFIG,
     CHECKPOINTS,
@@ -41,6 +44,7 @@ PATTERNS = (
     "timeline-rank-*.json",
     "stuck-rank-*.txt",
     HEARTBEATS_FILE,
+    LOCK,
     ".*.partial-*",
 )
 """Everything that runs leave in their folder, CONFIG first."""
