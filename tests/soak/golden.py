@@ -228,9 +228,8 @@ def record(folder: Path, checkout: Path, words: list[str]) -> None:
         for each in recorder.record([run for run in runs.values() if run.ranks == ranks]):
             name = each["name"]
             found[name] = each
-            said = each.get("refused") or each.get("failed", "FAILED")[-100:] if "weights" not in each else ""
-            digest = each["weights"]["digest"][:16] if "weights" in each else said
-            print(f"{len(found):4}/{len(runs)} {name:<44}{each['seconds']:6.2f} s  {digest}", flush=True)
+            said = each["weights"]["digest"][:16] if "weights" in each else each.get("refused", "FAILED")
+            print(f"{len(found):4}/{len(runs)} {name:<44}{each['seconds']:6.2f} s  {said}", flush=True)
             shutil.rmtree(folder / "runs" / name, ignore_errors=True)
     (folder / RESULT).write_text(json.dumps({name: found[name] for name in runs}, indent=1))
     print(f"{len(found)} runs in {time.monotonic() - begin:.0f} s; {folder / RESULT}")

@@ -110,7 +110,7 @@ MODELS: dict[str, Settings] = {
     "sage": {},
     "max": {"model": "sage", "aggregate": "max"},
     "gcn": {"model": "gcn"},
-    "gat": {"model": "gat", "attention_dropout": 0.2},
+    "gat": {"model": "gat"},
     "gatv2": {"model": "gatv2", "jumping": "cat"},
     "gin": {"model": "gin", "learn_scalars": True},
     "film": {"model": "film", "jumping": "max"},
@@ -196,6 +196,7 @@ MINI_BATCHES: Cases = {
     "input-dropout-partial": ("small", {"input_dropout": 0.3, "remote": "partial"}),
     "input-dropout-owner": ("small", {"input_dropout": 0.3, "strategy": "owner", "remote": "projected"}),
     "jumping-owner": ("small", {"jumping": "cat", "strategy": "owner", "model": "film"}),
+    "attention-dropout-projected": ("small", {"attention_dropout": 0.2, "model": "gat", "remote": "projected"}),
     "attention-dropout-owner": ("small", {"attention_dropout": 0.3, "strategy": "owner", "model": "gatv2"}),
     # Optimisation.
     "adam-clipped": ("small", {**ADAM, "clip_norm": 0.5, "lr_schedule": "cosine", "warmup_epochs": 0.5}),
@@ -224,7 +225,7 @@ def _full_batches() -> Iterator[GoldenRun]:
         "edge-features-hybrid": ("carrying", {"strategy": "hybrid", "model": "gatv2"}),
         "sparse": ("sparse", {"strategy": "depcache", "model": "gcn"}),
         "sparse-hybrid": ("sparse", {"strategy": "hybrid"}),
-        "batch-norm": ("small", {"strategy": "hybrid", "norm": "batch"}),
+        "attention-dropout": ("small", {"strategy": "depcomm", "model": "gat", "attention_dropout": 0.2}),
         "residual": ("small", {"strategy": "depcomm", "norm": "layer", "residual": True}),
         "input-dropout": ("small", {"strategy": "hybrid", "input_dropout": 0.3}),
         "targets": ("targets", {"strategy": "hybrid"}),
@@ -239,7 +240,7 @@ def _predictions() -> Iterator[GoldenRun]:
         for ranks in (1, 3, 4) if model in PLAIN else (1, 3):
             short = {"strategy": "leap", "epochs": 1}
             yield _run(f"predict/{model}", ranks, "hash", settings, short, predictions=PREDICTIONS)
-    slices: tuple[Settings, ...] = ({"memory_limit": "60k"}, {"what": "embeddings", "layer": 1}, {"vertices": "test"})
+    slices: tuple[Settings, ...] = ({"memory_limit": "400k"}, {"what": "embeddings", "layer": 1}, {"vertices": "test"})
     cases: Cases = {
         "sparse": ("sparse", {}),
         "weights": ("carrying", {"model": "gcn"}),
@@ -330,7 +331,7 @@ LEARNED: Cases = {
     "leap-raw": ("bare", {"remote": "raw"}),
     "leap-partial": ("bare", {"remote": "partial"}),
     "leap-projected": ("bare", {"remote": "projected", "model": "gat"}),
-    "leap-sums": ("bare", {"remote": "sums", "model": "gcn"}),
+    "leap-gcn": ("bare", {"model": "gcn", "prefetch": "2"}),
     "leap-auto-ring": ("bare", {"time_steps": "N", "model": "gin"}),
     "pull-raw": ("bare", {"strategy": "pull", "remote": "raw", "prefetch": "0"}),
     "pull-partial": ("bare", {"strategy": "pull", "remote": "partial", "model": "gcn", "optimizer": "adamw"}),
