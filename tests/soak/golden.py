@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,14 @@ class Recorder:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         self.environment = {**os.environ, **paths, "PATH": path}
 
+    def flags(self) -> set[str]:
+        """The flags that `leapmpi train` of the checkout knows, without dashes."""
+        command = [sys.executable, "-m", "leapmpi.cli", "train", "--help-all"]
+        help = subprocess.run(
+            command, cwd=self.folder, env=self.environment, text=True, capture_output=True, check=True
+        )
+        return set(re.findall(r"--([a-z][a-z0-9-]*)", help.stdout))
+
     def prepare(self, names: set[str]) -> None:
         """Import and partition the graphs `names`, in one process. Raises SystemExit where that fails."""
         lines = [["synth", "small.npz", "--vertices", "1200", "--edges", "9000", "--features", "24", "--classes", "5"]]
@@ -81,7 +90,7 @@ class Recorder:
 
     def record(self, runs: list[GoldenRun]) -> Iterator[dict[str, Any]]:
         """What each of `runs`, which have one number of ranks, gives; a run that ends its job is tried once more."""
-        ranks, left, tried = runs[0].ranks, list(runs), ""
+        ranks, left, tried = runs[0].ranks if runs else 0, list(runs), ""
         results = self.folder / f"results-{ranks}.jsonl"
         results.touch()
         while left:
@@ -169,7 +178,8 @@ def _close(ours: Any, theirs: Any, tolerance: float) -> bool:
 
 def compare(found: dict[str, dict], before: dict[str, dict], tolerance: float, where: list[str], out: list[str]) -> int:
     """Print what differs; returns how many runs do. Runs of one side alone are counted, and are no difference."""
-    shared = [name for name in found if name in before]
+    unknown = {name for side in (found, before) for name, each in side.items() if "unknown" in each}
+    shared = [name for name in found if name in before and name not in unknown]
     counts = {"equal to the bit": 0, f"equal within {tolerance:g}": 0, "different": 0}
     for name in shared:
         double = found[name].get("dtype") == "float64" and any(fnmatch(name, each) for each in where)
@@ -181,6 +191,8 @@ def compare(found: dict[str, dict], before: dict[str, dict], tolerance: float, w
     refused = sum("refused" in found[name] and "refused" in before[name] for name in shared)
     print(f"of {len(shared)} runs " + ", ".join(f"{count} {kind}" for kind, count in counts.items() if count))
     print(f"refused on both sides: {refused}; only in one folder: {len(found.keys() ^ before.keys())}")
+    if unknown:
+        print(f"not compared, for settings that one side does not know: {', '.join(sorted(unknown))}")
     return counts["different"]
 
 
@@ -214,18 +226,18 @@ def main() -> int:
 
 def record(folder: Path, checkout: Path, words: list[str]) -> None:
     """Record the runs whose name contains one of `words`, or all, into FOLDER/golden.json."""
-    runs = {
-        name: run for name, run in golden_runs().items() if not words or any(word in name for word in words)
-    }
+    runs = {name: run for name, run in golden_runs().items() if not words or any(word in name for word in words)}
     if not runs:
         raise SystemExit(f"no run's name contains {' or '.join(words)}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     begin, recorder = time.monotonic(), Recorder(folder.resolve(), checkout.resolve())
     recorder.prepare({run.data for run in runs.values()})
-    found: dict[str, dict] = {}
+    flags = recorder.flags()
+    missing = {name: sorted({key.replace("_", "-") for key in run.settings} - flags) for name, run in runs.items()}
+    found: dict[str, dict] = {name: {"unknown": each} for name, each in missing.items() if each}
     for ranks in sorted({run.ranks for run in runs.values()}):
-        for each in recorder.record([run for run in runs.values() if run.ranks == ranks]):
+        for each in recorder.record([run for run in runs.values() if run.ranks == ranks and not missing[run.name]]):
             name = each["name"]
             found[name] = each
             said = each["weights"]["digest"][:16] if "weights" in each else each.get("refused", "FAILED")

@@ -11,7 +11,6 @@ and no run folder but one that says that the run failed. A trial depends on the 
 import argparse
 import contextlib
 import io
-import itertools
 import math
 import random
 import shlex
@@ -302,8 +301,8 @@ class Trials:
         ours, theirs = losses(run), losses(alone)
         if [len(each) for each in ours] != [len(each) for each in theirs]:
             return "fault: number of losses", f"{list(map(len, ours))} instead of {list(map(len, theirs))}"
-        gap = max((abs(a - b) / max(1.0, abs(b)) for a, b in zip(*map(itertools.chain.from_iterable, (ours, theirs)))),
-                  default=0.0)  # fmt: skip
+        got, wanted = map(np.concatenate, (ours, theirs))
+        gap = np.max(np.abs(got - wanted) / np.maximum(1.0, np.abs(wanted)), initial=0.0)
         allowed = TOLERANCE[line.values["train.dtype"]]
         return ("equal" if gap <= allowed else "fault: losses"), f"losses differ by {gap:.1e}; {allowed:g} is allowed"
 
