@@ -171,49 +171,61 @@ def draw(chance: random.Random, kinds: Sequence[str]) -> Line:
     return line
 
 
+ONE_AT_MOST = (REPLICAS, ("strategy.prepare_ranks",), ("strategy.feature_memory", "strategy.cache"))
+"""Several models, ranks that prepare, rows that are chosen: groups of settings; with learned rows none."""
+
+ON_DATA = {
+    "bare": {"model.missing_features": "learned:5", "train.optimizer": "adam"},
+    "links": {"train.task": "link", "link.target_edges": "auto"},
+    "kinds": {"train.task": "edge-class"},
+}
+
+
 def _fitting(line: Line, chance: random.Random) -> dict[str, str]:
     """Values that the dataset, or values that were drawn, call for; "" where a value is to be left out."""
-    values, found = dict(line.values), {}
-    found |= {"bare": {"model.missing_features": "learned:5", "train.optimizer": "adam"},
-              "links": {"train.task": "link", "link.target_edges": "auto"},
-              "kinds": {"train.task": "edge-class"}}.get(line.data, {})  # fmt: skip
-    found.setdefault("model.missing_features", "")
-    found.setdefault("train.task", "auto")
-    if "strategy.vary" in values or "strategy.replicas" in values:
-        found |= {"strategy.replicas": "independent", "strategy.vary": values.get("strategy.vary", "model.hidden=4,8")}
-    if "train.momentum" in values:
+    found = {"model.missing_features": "", "train.task": "auto"} | ON_DATA.get(line.data, {})
+    first = next((keys for keys in ONE_AT_MOST if line.values.keys() & set(keys)), ()) if line.data != "bare" else ()
+    found |= dict.fromkeys((key for keys in ONE_AT_MOST if keys != first for key in keys), "")
+    if first == REPLICAS:
+        varied = line.values.get("strategy.vary", "model.hidden=4,8")
+        found |= {"strategy.replicas": "independent", "strategy.vary": varied}
+    if line.data == "sparse":
+        found["strategy.feature_memory"] = ""
+    if "train.momentum" in line.values:
         found["train.optimizer"] = "sgd"
-    if "strategy.memory_limit" in values:
+    if "strategy.memory_limit" in line.values:
         found["strategy.time_steps"] = ""
-
-    # Strategies that can do what was drawn.
-    if "strategy.prepare_ranks" in values and line.ranks > 1:
-        found["strategy.prepare_ranks"] = str(min(int(values["strategy.prepare_ranks"]), line.ranks - 1))
-        found |= {"strategy.remote": "raw", **dict.fromkeys(("strategy.balance", "strategy.cache"), "")}
-    elif "strategy.prepare_ranks" in values:
-        found["strategy.prepare_ranks"] = ""
-    several = bool(found.get("strategy.vary") or found.get("strategy.prepare_ranks") or found["model.missing_features"])
-    if several or values.keys() & {"strategy.feature_memory", "strategy.cache"}:
+    if first == ("strategy.prepare_ranks",):
+        preparing = min(int(line.values["strategy.prepare_ranks"]), line.ranks - 1)
+        found |= {"strategy.prepare_ranks": str(preparing or ""), "strategy.remote": "raw", "strategy.balance": ""}
+    if first or line.data == "bare":
         found["strategy.name"] = chance.choice(("leap", "pull"))
-    strategy = found.get("strategy.name", values["strategy.name"])
-    full = strategy in ("depcomm", "depcache", "hybrid")
-    if full:
-        found |= {"train.batch_size": "full", "sampling.fanout": "all,all", "sampling.sampler": "node-wise"}
+    if line.data != "carrying" and line.values["sampling.sampler"] == "temporal":
+        found["sampling.sampler"] = "labor-0"
+    found |= _of_strategy({**line.values, **found}["strategy.name"])
+    return found | _of_sampler({**line.values, **found}["sampling.sampler"], chance)
+
+
+def _of_strategy(name: str) -> dict[str, str]:
+    """What strategy `name` calls for."""
+    found = {}
+    if name in ("depcomm", "depcache", "hybrid"):
+        found |= {"train.batch_size": "full", "sampling.fanout": "all,all"}
     else:
         found["strategy.balance_parts"] = ""
-    if strategy not in ("leap", "pull", "owner", "auto"):
+    if name not in ("leap", "pull", "owner", "auto"):
         found |= {"strategy.remote": "auto", "sampling.sampler": "node-wise"}
-    if strategy != "leap":
+    if name != "leap":
         found |= {"strategy.balance": "", "strategy.time_steps": ""}
-
-    # Options of the sampler.
-    sampler = found.get("sampling.sampler", values["sampling.sampler"])
-    if sampler in ("cluster-gcn", "graph-saint"):
-        found["sampling.fanout"] = "all,all"
-    options = settings_of(kind) if (kind := _options(sampler)) and sampler != "temporal" else {}
-    drawn = [f"{name.replace('_', '-')}={chance.choice(values_of(each))}" for name, each in options.items()]
-    found["sampling.options"] = ";".join(chance.sample(drawn, chance.randint(0, min(2, len(drawn)))))
     return found
+
+
+def _of_sampler(name: str, chance: random.Random) -> dict[str, str]:
+    """What sampler `name` calls for, and some of its options."""
+    options = settings_of(kind) if (kind := _options(name)) and name != "temporal" else {}
+    texts = [f"{option.replace('_', '-')}={chance.choice(values_of(each))}" for option, each in options.items()]
+    found = {"sampling.options": ";".join(chance.sample(texts, chance.randint(0, min(2, len(texts)))))}
+    return found | ({"sampling.fanout": "all,all"} if name in ("cluster-gcn", "graph-saint") else {})
 
 
 def _options(sampler: str) -> type | None:
