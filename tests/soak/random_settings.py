@@ -183,7 +183,7 @@ ON_DATA = {
 
 def _fitting(line: Line, chance: random.Random) -> dict[str, str]:
     """Values that the dataset, or values that were drawn, call for; "" where a value is to be left out."""
-    found = {"model.missing_features": "", "train.task": "auto"} | ON_DATA.get(line.data, {})
+    found = {"model.missing_features": "", "train.task": "auto", "run.replay": ""} | ON_DATA.get(line.data, {})
     first = next((keys for keys in ONE_AT_MOST if line.values.keys() & set(keys)), ()) if line.data != "bare" else ()
     found |= dict.fromkeys((key for keys in ONE_AT_MOST if keys != first for key in keys), "")
     if first == REPLICAS:
@@ -216,7 +216,9 @@ def _of_strategy(name: str) -> dict[str, str]:
     if name not in ("leap", "pull", "owner", "auto"):
         found |= {"strategy.remote": "auto", "sampling.sampler": "node-wise"}
     if name != "leap":
-        found |= {"strategy.balance": "", "strategy.time_steps": ""}
+        found |= dict.fromkeys(("strategy.balance", "strategy.time_steps", "strategy.migrate"), "")
+    if name not in ("leap", "hybrid"):
+        found["strategy.memory_limit"] = ""
     return found
 
 
