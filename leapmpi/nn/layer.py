@@ -345,7 +345,7 @@ class Layer(nn.Module):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        return self.from_rows(block, self.prefix(x, block.original_if(self.dropout > 0), key), x, key)
+        return self.from_rows(block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
 
     def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
         """What `forward` gives, from the rows after prefix and before, float[n_src, in] each."""
