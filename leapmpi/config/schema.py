@@ -16,6 +16,7 @@ from leapmpi.config.link import LinkConfig
 from leapmpi.config.options import sampler_options
 from leapmpi.config.sections import (
     DATA,
+    WITHDRAWN,
     EvaluateConfig,
     ModelConfig,
     RunConfig,
@@ -85,6 +86,11 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """A copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
+        if key in WITHDRAWN:
+            accepted, why = WITHDRAWN[key]
+            if value != accepted:
+                raise ConfigError(f"{origin}: {key} = {value} is no longer offered: {why}")
+            return self
         if key not in known:
             raise ConfigError(f"{origin}: {about_unknown(key, known)}")
         checked = parse_value(known[key], value, f"{origin}: {key}")

@@ -23,7 +23,6 @@ from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, S
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
-from leapmpi.training.feature_cache import summed_errors
 from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import named
 from leapmpi.training.trainer import Trainer
@@ -159,7 +158,6 @@ class Checkpointer:
             "uuid": trainer.loaded.dataset.uuid,
             "ranks": trainer.world.size,
             "progress": {**progress.position, "seconds": progress.seconds, "counts": counts},
-            "row_errors": summed_errors(trainer.ctx.features.errors, communicator),
             "phases": list(PHASES),
             "target_scale": scale_values(trainer.ctx),
             "class_weights": None if weights is None else weights.tolist(),

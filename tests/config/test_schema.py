@@ -45,6 +45,12 @@ def test_any_values_there_and_back(data, fanout, rate, seed):
     assert Config.from_values(tomllib.loads(to_toml(config))) == config
 
 
+def test_a_withdrawn_setting_is_accepted_at_its_default_alone():
+    assert Config.from_values({"strategy": {"wire_dtype": "native"}}) == Config()
+    with pytest.raises(ConfigError, match=r"old.toml: .*wire_dtype = int8 is no longer offered: .* leave it out"):
+        Config.from_values({"strategy.wire_dtype": "int8"}, "old.toml")
+
+
 def test_a_flag_for_every_setting_gives_what_toml_gives(tmp_path):
     config, flags = Config.from_values(CHANGED), []
     values = {f"{section}.{name}": value for section, entries in config.to_values().items() if section != "data"

@@ -70,10 +70,10 @@ RUNS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "leap-3-ring": (3, "photo", ("--remote", "raw", "--time-steps", "N")),
     "leap-4-ring-merged": (4, "photo", ("--remote", "partial", "--time-steps", "2", "--merge", "balanced")),
     "leap-4-balance": (4, "tolokers", ("--remote", "partial", "--balance", "on")),
-    "leap-4-raw-cache-int8": (
+    "leap-4-raw-cache": (
         4,
         "photo",
-        ("--remote", "raw", "--cache", "0.1", "--cache-policy", "presample", "--wire-dtype", "int8"),
+        ("--remote", "raw", "--cache", "0.1", "--cache-policy", "presample"),
     ),
     "leap-4-raw-sparse": (4, "cora", ("--remote", "raw", "--sampler", "ladies")),
     "pull-3-raw": (3, "photo", ("--strategy", "pull", "--remote", "raw")),

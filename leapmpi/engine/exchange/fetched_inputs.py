@@ -33,15 +33,12 @@ class FetchedInputsMode(ExchangeMode):
             return self.outputs(minibatch, number)
 
 
-def predict_rows(ctx: RankContext, layer: int, vertices: np.ndarray, traffic: Traffic, exact: bool = False) -> None:
-    """Add to `traffic` what it takes to fetch the rows of distinct `vertices` (int64) that `layer` reads. Local.
-
-    exact: whether they travel in the stored type, whatever the encoding.
-    """
+def predict_rows(ctx: RankContext, layer: int, vertices: np.ndarray, traffic: Traffic) -> None:
+    """Add to `traffic` what it takes to fetch the rows of distinct `vertices` (int64) that `layer` reads. Local."""
     rank, inputs = ctx.rank, ctx.inputs(layer)
     request = inputs.request(vertices)
     traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
-    traffic.add_answers(rank, "features", inputs.answer_bytes(request, exact))
+    traffic.add_answers(rank, "features", inputs.answer_bytes(request))
     traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
     for place, count in request.read_counts.items():
         traffic.add_rows(rank, place, count)

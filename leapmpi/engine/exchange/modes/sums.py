@@ -80,7 +80,7 @@ class Sums(FetchedInputsMode):
             inputs = self.ctx.inputs(self.number)
             request = inputs.request(block.dst)
             total += len(request.remote_ids) * inputs.id_codec.id_bytes
-            total += int(inputs.answer_bytes(request, exact=True).sum())
+            total += int(inputs.answer_bytes(request).sum())
         return total
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
@@ -90,7 +90,7 @@ class Sums(FetchedInputsMode):
         self.named.predict(blocks[rank], pairs, traffic)
         traffic.add_answers(rank, "features", pairs.counts * self._sum_bytes)
         if self.layer.sums_need_own:
-            predict_rows(self.ctx, self.number, blocks[rank].dst, traffic, exact=True)
+            predict_rows(self.ctx, self.number, blocks[rank].dst, traffic)
         # Counted once for all ranks.
         if rank == 0:
             self.named.predict_reads(blocks, traffic)
@@ -121,7 +121,7 @@ class Sums(FetchedInputsMode):
         block, places = self._merged(minibatch)
         pairs = self.named.pairs(block)
         share, _, counts = self.named.exchange(minibatch, block, pairs, layer, inputs)
-        own = inputs.prepare(block.dst, True, ctx.scatters) if layer.sums_need_own else None
+        own = inputs.prepare(block.dst, ctx.scatters) if layer.sums_need_own else None
 
         # Shares for others now, local ones while those travel.
         with ctx.phases("gather"), torch.no_grad():
