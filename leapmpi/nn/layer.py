@@ -120,7 +120,7 @@ class Layer(nn.Module):
         self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
-        self.bias = nn.Parameter(torch.zeros(out_dim))
+        self.bias: Tensor = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
