@@ -140,10 +140,10 @@ class Checkpointer:
         """The state of all ranks, and of this one alone."""
         # Arrays that are the same on all ranks, and those of this rank alone.
         trainer, communicator, progress = self.trainer, self.trainer.ctx.communicator, self.trainer.progress
-        losses, counts, phases = progress.summed(communicator)
+        losses, counts, phases, cores = progress.summed(communicator)
         arrays, about_models = trainer.models_state()
         choices, weights = trainer.engine.state(), trainer.ctx.task.class_weights
-        shared = {"losses": losses, "phases": phases, **arrays}
+        shared = {"losses": losses, "phases": phases, "core_seconds": cores, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
         of_rank = named("strategy", trainer.engine.placement.rank_state())
         if learned := trainer.ctx.learned:
