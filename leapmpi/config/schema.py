@@ -101,9 +101,6 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        # Models that differ are checked one by one, by _check_replicas.
-        if self.strategy.replicas == "equal" and self.model.name == "gat" and self.model.hidden % self.model.heads:
-            raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         _check_replicas(self)
         # A custom sampler is not loaded here.
         sampler, options = self.sampling.sampler, self.sampling.options
