@@ -7,6 +7,7 @@ that the next start can distinguish an abandoned folder from one in use, and rem
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count

@@ -37,7 +37,6 @@ _OTHERS = {
     "threads": "num-threads workers num-workers nthreads omp-num-threads",
     "seed": "random-seed random-state",
     "dtype": "precision",
-    "wire-dtype": "compression compress quantize",
     "cache": "cache-size cache-ratio",
     "checkpoint-every": "save-every checkpoint-interval save-interval",
     "checkpoint-keep": "keep-checkpoints save-total-limit",

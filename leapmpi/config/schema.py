@@ -16,6 +16,7 @@ from leapmpi.config.link import LinkConfig
 from leapmpi.config.options import sampler_options
 from leapmpi.config.sections import (
     DATA,
+    WITHDRAWN,
     EvaluateConfig,
     ModelConfig,
     RunConfig,
@@ -85,6 +86,11 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """A copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
+        if key in WITHDRAWN:
+            accepted, why = WITHDRAWN[key]
+            if value != accepted:
+                raise ConfigError(f"{origin}: {key} = {value} is no longer offered: {why}")
+            return self
         if key not in known:
             raise ConfigError(f"{origin}: {about_unknown(key, known)}")
         checked = parse_value(known[key], value, f"{origin}: {key}")
@@ -95,9 +101,6 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        # Models that differ are checked one by one, by _check_replicas.
-        if self.strategy.replicas == "equal" and self.model.name == "gat" and self.model.hidden % self.model.heads:
-            raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         _check_replicas(self)
         # A custom sampler is not loaded here.
         sampler, options = self.sampling.sampler, self.sampling.options

@@ -175,11 +175,6 @@ class StrategyConfig:
         metavar="SIZE",
         check=check_size,
     )
-    wire_dtype: str = setting(
-        "native",
-        "type in which raw feature rows cross ranks in training; all but native are lossy",
-        choices=("native", "float16", "bfloat16", "int8"),
-    )
     prefetch: str = setting(
         "auto",
         "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks, 1 where "
@@ -394,6 +389,16 @@ def fields() -> tuple[tuple[str, Setting], ...]:
     for name, section in SECTIONS.items():
         found |= settings_of(section, f"{name}.", group=_GROUP_OF_SECTION.get(name))
     return tuple(found.items())
+
+
+WITHDRAWN = {
+    "strategy.wire_dtype": (
+        "native",
+        "rows cross ranks in the type in which they are stored; leave it out, and store fewer bytes with "
+        "leapmpi-prep --feature-dtype",
+    )
+}
+"""Settings of earlier versions by dotted key: the default, which changes nothing and is accepted, and why no other."""
 
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:

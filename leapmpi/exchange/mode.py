@@ -247,15 +247,12 @@ def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None)
     return outputs
 
 
-def predict_rows(ctx: RankContext, vertices: np.ndarray, traffic: Traffic, exact: bool = False) -> None:
-    """Add to `traffic` what it takes to fetch the feature rows of distinct `vertices` (int64). Local.
-
-    exact: whether they travel in the stored type, whatever the encoding.
-    """
+def predict_rows(ctx: RankContext, vertices: np.ndarray, traffic: Traffic) -> None:
+    """Add to `traffic` what it takes to fetch the feature rows of distinct `vertices` (int64). Local."""
     rank, inputs = ctx.rank, ctx.features
     request = inputs.request(vertices)
     traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
-    traffic.add_answers(rank, "features", inputs.answer_bytes(request, exact))
+    traffic.add_answers(rank, "features", inputs.answer_bytes(request))
     traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
     for place, count in request.read_counts.items():
         traffic.add_rows(rank, place, count)

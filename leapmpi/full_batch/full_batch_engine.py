@@ -226,7 +226,7 @@ class FullBatchEngine(Engine):
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
             asked = nothing if graph.summed is None else graph.summed
-            rows = self.ctx.features.fetch(asked, exact=True)
+            rows = self.ctx.features.fetch(asked)
         if graph.summed is None:
             return None
         with self.ctx.phases("compute"):

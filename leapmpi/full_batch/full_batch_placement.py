@@ -141,7 +141,6 @@ class FullBatchPlacement(Placement):
         for key, given, why in (
             ("remote", by_kind and config.strategy.remote not in KINDS, f"has no {config.strategy.remote}"),
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
-            ("wire_dtype", config.strategy.wire_dtype != "native" and cls.keeps_sums, "keeps features as they are"),
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),

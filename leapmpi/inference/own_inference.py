@@ -80,7 +80,7 @@ class OwnModelInference(LayerwiseInference):
                     chosen = own[chunk]
                     block, _ = self.blocks.of(chosen, chunks.rounds == 1)
                     found = [
-                        _as_given(fetcher.fetch(block.src, exact=True), array)
+                        _as_given(fetcher.fetch(block.src), array)
                         for fetcher, array in zip(sources, arrays, strict=True)
                     ]
                     if len(chosen):

@@ -120,7 +120,7 @@ class Layer(nn.Module):
         self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
-        self.bias = nn.Parameter(torch.zeros(out_dim))
+        self.bias: Tensor = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
@@ -345,7 +345,7 @@ class Layer(nn.Module):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        return self.from_rows(block, self.prefix(x, block.original_if(self.dropout > 0), key), x, key)
+        return self.from_rows(block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
 
     def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
         """What `forward` gives, from the rows after prefix and before, float[n_src, in] each."""

@@ -170,7 +170,6 @@ _STATE = {
     "rank_pieces": count,
     "metrics_bytes": count,
     "progress": record({"epoch": count, "iteration": count, "seconds": number, "counts": entries(count)}),
-    "row_errors": items(number, 3, 3),
     "phases": items(text),
     "best": _BEST,
     "strategy": _STRATEGY,

@@ -166,7 +166,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "core_seconds": statistics.median(epoch["core_seconds"] for epoch in warm),
         "rows": medians("rows"),
         "bytes": medians("bytes"),
-        **{name: medians(name) for name in ("cache", "row_error") if name in warm[0]},
+        **({"cache": medians("cache")} if "cache" in warm[0] else {}),
         "phases": {
             phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
         },

@@ -18,7 +18,7 @@ import numpy as np
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.schema import Config, models_of
-from leapmpi.config.sections import fields, flattened
+from leapmpi.config.sections import WITHDRAWN, fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
@@ -147,6 +147,8 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
         if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):
             yield f"{key} was {_text(then[key])}, is {_text(today[key])}"
     for key in sorted(before.keys() - now.keys()):
+        if key in WITHDRAWN and before[key] == WITHDRAWN[key][0]:
+            continue
         yield f"{key} was {_text(before[key])}, which this leapmpi does not know"
     done = saved["progress"]["epoch"]
     if config.train.epochs <= done and config.train.epochs != before["train.epochs"]:
@@ -227,9 +229,10 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
     nothing = np.zeros(len(arrays["phases"]))
     phases = np.column_stack([columns.get(phase, nothing) for phase in PHASES])
-    trainer.progress = EpochProgress.restored(values["progress"], arrays["losses"], phases, trainer.ctx.communicator)
-    if world.rank == 0:
-        trainer.ctx.features.errors.add(*values["row_errors"])
+    cores = arrays.get("core_seconds", nothing)  # checkpoints of earlier versions have none
+    trainer.progress = EpochProgress.restored(
+        values["progress"], arrays["losses"], phases, cores, trainer.ctx.communicator
+    )
     # On other ranks sums may differ in their last bits.
     if scale := values.get("target_scale"):
         set_scale(trainer.ctx, np.array(scale))
@@ -257,6 +260,7 @@ def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:
     for name, shape in (
         ("losses", (trainer.per_epoch,)),
         ("phases", (values["ranks"], len(values["phases"]))),
+        *((("core_seconds", (values["ranks"],)),) if "core_seconds" in arrays else ()),
     ):
         if name not in arrays or arrays[name].shape != shape:
             found = arrays[name].shape if name in arrays else "missing"

@@ -190,7 +190,6 @@ def check_learned(config: Config) -> None:
         ("replicas", several, "one model learns the rows"),
         ("cache", strategy.cache > 0, "copies of learned rows would be out of date after a step"),
         ("feature_memory", bool(strategy.feature_memory), "learned rows are moved where they lie"),
-        ("wire_dtype", strategy.wire_dtype != "native", "learned rows are sent as they are"),
     ):
         if given:
             mend = "use leap or pull" if key == "name" else "leave it out"

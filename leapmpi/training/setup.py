@@ -24,7 +24,6 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
-from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedRows
@@ -209,7 +208,6 @@ def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray)
     shard = load_shard(host, ctx.device, loaded.shared)
     rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
     features, dtype = _features(config, *rows, None), getattr(torch, config.train.dtype)
-    features.errors = ctx.features.errors
     edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
     moved = replace(
         ctx,
@@ -370,10 +368,8 @@ def _features(
     phases: PhaseTimers,
     learned: LearnedRows | None,
 ) -> FeatureFetcher:
-    at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
-    encoding = encoding_for(config.strategy.wire_dtype, at_rest)
     dtype = getattr(torch, config.train.dtype)
-    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
+    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases)
     fetcher.learned = learned
     return fetcher
 

@@ -243,6 +243,8 @@ class Outcome:
     edges: np.ndarray
     counted: dict[str, int] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
+    model: dict[str, np.ndarray] = field(default_factory=dict)
+    """Of the last iteration: all parameters and running statistics after the optimizer's step."""
 
 
 @dataclass
@@ -252,6 +254,7 @@ class Reference:
     loss: float
     gradients: dict[str, np.ndarray]
     digest: str
+    model: dict[str, np.ndarray]
 
 
 def steps(case: Case, loaded: Loaded) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -311,6 +314,7 @@ class Runner:
             "replicas have drifted apart"
         )
         outcomes = [_outcome(*each, counted, loaded, engine) for each, counted in zip(trained, counts, strict=True)]
+        outcomes[-1].model = ctx.parameters.by_name()
         assert outcomes[0].expected == _forecast(trained[0][-1], config, loaded), "the forecast is wrong"
         return outcomes
 
@@ -383,7 +387,7 @@ def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, 
 
 
 def _reference(outcome: Outcome) -> Reference:
-    return Reference(outcome.loss, outcome.gradients, digest_edges(outcome.edges))
+    return Reference(outcome.loss, outcome.gradients, digest_edges(outcome.edges), outcome.model)
 
 
 def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MPI.Comm) -> float:
@@ -405,4 +409,15 @@ def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MP
         assert abs(loss - alone.loss) <= TOLERANCE * abs(alone.loss), f"{where}: loss {loss}, alone {alone.loss}"
         union = np.concatenate(comm.allgather(got.edges))
         assert digest_edges(union) == alone.digest, f"{where}: sampled edges differ"
+    _check_model(case, outcomes[-1].model, wanted[-1].model)
     return worst
+
+
+def _check_model(case: Case, model: dict[str, np.ndarray], alone: dict[str, np.ndarray]) -> None:
+    """Assert that all parameters and running statistics after training are those of the single process."""
+    assert model.keys() == alone.keys()
+    for name, wanted in alone.items():
+        # A parameter without a true gradient, which stays at 0, has rounding errors of the gradients of the others.
+        allowed = TOLERANCE * max(np.linalg.norm(wanted), 1e-4)
+        difference = np.linalg.norm(model[name] - wanted)
+        assert difference <= allowed, f"{case}: {name} is apart by {difference} after training"

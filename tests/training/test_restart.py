@@ -125,6 +125,22 @@ def test_a_signal_in_mid_epoch_is_made_good_by_the_next_start(name, small_data, 
     assert load_run(run.path).summary["restarts"] == 1
 
 
+def test_core_seconds_of_a_resumed_epoch_are_those_of_all_its_starts(small_data, at_step, tmp_path):
+    spent = 1.5
+
+    def work_and_stop():
+        until = time.process_time() + spent
+        while time.process_time() < until:
+            pass
+        send()
+
+    chosen = config(small_data, tmp_path / "run")
+    at_step(1, 0, work_and_stop)
+    with pytest.raises(Interrupted):
+        train(chosen)
+    assert epochs(train(chosen))[1]["core_seconds"] >= spent
+
+
 def test_a_signal_in_the_evaluation_and_another_later(small_data, whole, at_step, monkeypatch, tmp_path):
     genuine, sent = Evaluator._logits, []
 

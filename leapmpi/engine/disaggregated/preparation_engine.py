@@ -176,7 +176,7 @@ class PreparationEngine(Engine):
                 return (ROWS_IN_PLACE if isinstance(rows, ScatteredRows) else ROWS), dense(rows)
             # A rank that computes the layer as a whole would take the same steps up to here.
             rows = rows.to(layer.bias.dtype)
-            rows = layer.prefix(rows, block.original_if(layer.dropout > 0), minibatch.dropout)
+            rows = layer.prefix(rows, block.mask_names(minibatch.dropout, layer.dropout), minibatch.dropout)
             return SUMS, self._with_own(layer.raw_sums(block, rows), rows[: block.n_dst])
 
     def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:

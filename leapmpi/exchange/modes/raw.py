@@ -34,7 +34,7 @@ class Raw(ExchangeMode):
         """Distinct remote rows of the mini-batch that are not cached, each once as id and as row, and its gradient."""
         inputs = self.ctx.features
         request = inputs.request(self.read(minibatch))
-        rows = inputs.answer_bytes(request, exact=not minibatch.drops)
+        rows = inputs.answer_bytes(request)
         returned = inputs.returned_row_bytes if minibatch.drops else 0
         return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
 
@@ -46,8 +46,7 @@ class Raw(ExchangeMode):
         """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
         inputs, rows = self.ctx.features, self.read(minibatch)
         missing = inputs.missing(rows)
-        decoded = missing if inputs.encoding else 0
-        copied = decoded if self.ctx.scatters else len(rows)
+        copied = 0 if self.ctx.scatters else len(rows)
         learns = (missing + len(rows)) * inputs.returned_row_bytes
         return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes + learns
 
@@ -56,9 +55,9 @@ class Raw(ExchangeMode):
         return super().step_bytes(micro_batch, alone or self.ctx.scatters)
 
     def request(self, minibatch: MiniBatch) -> None:
-        """Request the rows; evaluation reads them uncompressed. Collective."""
-        rows, exact = self.read(minibatch), not minibatch.drops
-        minibatch.row_exchange = self.ctx.features.prepare(rows, exact, self.ctx.scatters)
+        """Request the rows. Collective."""
+        rows = self.read(minibatch)
+        minibatch.row_exchange = self.ctx.features.prepare(rows, self.ctx.scatters, learns=minibatch.drops)
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
         """None, and the micro-batch's rows of the union."""

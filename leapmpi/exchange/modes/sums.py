@@ -79,7 +79,7 @@ class Sums(ExchangeMode):
             inputs = self.ctx.features
             request = inputs.request(block.dst)
             total += len(request.remote_ids) * inputs.id_codec.id_bytes
-            total += int(inputs.answer_bytes(request, exact=True).sum())
+            total += int(inputs.answer_bytes(request).sum())
         return total
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
@@ -89,7 +89,7 @@ class Sums(ExchangeMode):
         self.named.predict(blocks[rank], pairs, traffic)
         traffic.add_answers(rank, "features", pairs.counts * self._sum_bytes)
         if self.layer.sums_need_own:
-            predict_rows(self.ctx, blocks[rank].dst, traffic, exact=True)
+            predict_rows(self.ctx, blocks[rank].dst, traffic)
         # Counted once for all ranks.
         if rank == 0:
             self.named.predict_reads(blocks, traffic)
@@ -120,7 +120,7 @@ class Sums(ExchangeMode):
         block, places = self._merged(minibatch)
         pairs = self.named.pairs(block)
         share, _, counts = self.named.exchange(minibatch, block, pairs, layer, inputs)
-        own = inputs.prepare(block.dst, True, ctx.scatters) if layer.sums_need_own else None
+        own = inputs.prepare(block.dst, ctx.scatters) if layer.sums_need_own else None
 
         # Shares for others now, local ones while those travel.
         with ctx.phases("gather"), torch.no_grad():

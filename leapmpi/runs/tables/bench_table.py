@@ -19,7 +19,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [_HEADINGS, *(_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
     parts += [about_cold(rows)] if about_cold(rows) else []
-    return "\n\n".join([*parts, *_costs(rows), *_prefetching(rows), *_cache_and_loss(rows), *_ignored(rows)])
+    return "\n\n".join([*parts, *_costs(rows), *_prefetching(rows), *_cache(rows), *_ignored(rows)])
 
 
 def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -57,21 +57,15 @@ def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [aligned(lines)]
 
 
-def _cache_and_loss(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Hit rates of strategies with a cache, and errors of those with lossy rows."""
-    tables = []
-
-    if cached := [row for row in rows if "cache" in row]:
-        lines = [("remote rows spared by the cache", "measured", "predicted")]
-        names = ("hit_rate", "predicted_hit_rate")
-        lines += [(row["strategy"], *(f"{row['cache'][name]:.1%}" for name in names)) for row in cached]
-        tables.append(aligned(lines))
-
-    if lossy := [row for row in rows if "row_error" in row]:
-        lines = [("relative error of rows sent", "mean", "largest")]
-        lines += [(row["strategy"], *(f"{row['row_error'][name]:.1e}" for name in ("mean", "max"))) for row in lossy]
-        tables.append(aligned(lines))
-    return tables
+def _cache(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of hit rates of strategies with a cache."""
+    cached = [row for row in rows if "cache" in row]
+    if not cached:
+        return []
+    lines = [("remote rows spared by the cache", "measured", "predicted")]
+    names = ("hit_rate", "predicted_hit_rate")
+    lines += [(row["strategy"], *(f"{row['cache'][name]:.1%}" for name in names)) for row in cached]
+    return [aligned(lines)]
 
 
 def _ignored(rows: Sequence[dict[str, Any]]) -> list[str]:

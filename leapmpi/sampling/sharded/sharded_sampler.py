@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
@@ -17,7 +16,7 @@ from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.hash_frontier import HashFrontier
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class ShardedSampler(Sampler):
     """Draws as `inner` does on a whole topology, to the bit; its blocks carry what edges carry.
 
     `sample` and `neighbours` are collective: all ranks call them with their own roots, as often and in one order. There
-    is no `topology` to read: who asks for it gets a ConfigError.
+    is no `topology` to read: reading it raises NoWholeTopology.
     """
 
     sharded = True
@@ -61,7 +60,7 @@ class ShardedSampler(Sampler):
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "topology":
-            raise ConfigError(
+            raise NoWholeTopology(
                 "run.topology: sharded leaves no rank with the whole topology, which this needs; use --topology node"
             )
         raise AttributeError(f"{type(self).__name__} has no {name}")

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.errors import ConfigError
 from leapmpi.sampling.edges.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
 from leapmpi.sampling.sharded.shared_order import OriginalOrder, slice_bounds
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class SharedCandidates(Candidates):
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "topology":
-            raise ConfigError(
+            raise NoWholeTopology(
                 "link.negatives: these negatives read the whole topology, of which a rank has a part; use uniform, "
                 "degree or in-batch, or --topology node"
             )

@@ -17,8 +17,13 @@ import numpy as np
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
+from leapmpi.errors import ConfigError
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.system.jit import compiled
+
+
+class NoWholeTopology(ConfigError, AttributeError):
+    """The whole topology is read where a rank holds a shard of it: as an AttributeError, `hasattr` is False."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,7 +70,6 @@ def _refused(config: Config, dataset: Dataset) -> Iterator[tuple[str, str]]:
         ("tune", strategy.tune, "an iteration has one time step"),
         ("replicas", strategy.replicas == "independent", "one model is trained"),
         ("cache", strategy.cache > 0, "preparation ranks keep no copies of rows"),
-        ("wire_dtype", strategy.wire_dtype != "native", "rows are sent as they are"),
     ):
         if given:
             yield f"strategy.{key}", f"{why}; {leave}"

@@ -13,7 +13,6 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
-from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedShard
@@ -80,7 +79,6 @@ def virtual_ranks(
         features, labels = _shards(
             config, dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
         )
-        encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
             RankContext(
                 # Nothing is sent, so its rank and its size are all that is read.
@@ -90,7 +88,7 @@ def virtual_ranks(
                 model=model,
                 task=task,
                 parameters=parameters,
-                features=fetcher_for(virtual_rank, features, offsets, device, dtype, encoding=encoding),
+                features=fetcher_for(virtual_rank, features, offsets, device, dtype),
                 labels=FeatureFetcher(virtual_rank, labels, offsets, device, torch.int64, "labels"),
                 rank_offsets=offsets,
                 device=device,

@@ -23,7 +23,6 @@ def config_of(**settings):
         ({"strategy__memory_limit": "1G"}, "strategy.memory_limit"),
         ({"strategy__balance": "on"}, "roots stay with the rank that prepares them"),
         ({"strategy__cache": 0.1}, "strategy.cache"),
-        ({"strategy__wire_dtype": "int8"}, "rows are sent as they are"),
         ({"model__norm": "batch"}, "use --norm layer"),
         ({"run__topology": "sharded"}, "use node"),
         ({"train__task": "link"}, "train vertices"),

@@ -112,7 +112,7 @@ def test_one_rank_has_no_choice(chosen):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"strategy.wire_dtype": "int8"}, "--wire-dtype acts on raw rows"),
+        ({"strategy.cache": 0.1}, "--cache acts on raw rows"),
         ({"strategy.remote": "raw"}, "its own way to compute the first layer"),
         ({"model.residual": True}, "p3 cannot train this model"),
     ],
