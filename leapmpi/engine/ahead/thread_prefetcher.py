@@ -11,7 +11,7 @@ the same d further ones when the work is stopped, so nobody waits for a rank tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -164,12 +164,14 @@ class ThreadPrefetcher:
         with torch.cuda.stream(stream) if stream else nullcontext():
             under_way: _Prepared | None = None
             for number, task in enumerate(self.tasks):
-                if under_way and not self._may_prepare(number, holding=True):
+                if under_way and not self._may_prepare(number, lambda: self._pauses or self._hands_over_at_once):
                     self._hand_over(under_way, stream)
                     under_way = None
-                if number >= self._allowed:
+                # Only a pause waits for the end of sends. A rank that may prepare this one already needs the others
+                # for it, and sends its share of the one before only then: whoever waited for that would wait for ever.
+                if self._unsettled and not self._may_prepare(number, lambda: self._pauses):
                     self._settle()
-                if not self._may_prepare(number, holding=False):
+                if not self._may_prepare(number):
                     return
                 try:
                     minibatch = requested(self.engine, task)
@@ -237,17 +239,18 @@ class ThreadPrefetcher:
             self._done += 1
             self._condition.notify_all()
 
-    def _may_prepare(self, number: int, holding: bool) -> bool:
-        """Wait until mini-batch `number` may be prepared; False when it may not for now, or, at the end, ever.
+    @property
+    def _hands_over_at_once(self) -> bool:
+        """Whether a mini-batch is handed over though the next one may not be prepared yet.
 
-        `holding` says that the one before is not handed over yet: at depth 1 training needs to take it first, and what
-        goes to other ranks is not held back.
+        At depth 1 training needs to take it first, and what goes to other ranks is not held back.
         """
-        at_once = self.depth == 1 or self.engine.ships
+        return self.depth == 1 or self.engine.ships
+
+    def _may_prepare(self, number: int, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until mini-batch `number` may be prepared; False when training has ended, or `unless` holds, before."""
         with self._condition:
-            self._condition.wait_for(
-                lambda: number < self._allowed or self._closed or (holding and (self._pauses or at_once))
-            )
+            self._condition.wait_for(lambda: number < self._allowed or self._closed or unless())
             return number < self._allowed
 
     def _select_device(self) -> None:
