@@ -52,12 +52,6 @@ CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
         ". -> merging",
         "merging -> .",
     ),
-    "leapmpi.report": (
-        ". -> charts",
-        ". -> sections",
-        "charts -> .",
-        "sections -> .",
-    ),
     "leapmpi.sampling": (
         ". -> custom",
         ". -> edges",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 
 SECONDS, BYTES, SHARE, COUNT = "s", "B", "%", "count"
 """Units that `shown` knows; any other is written after the number."""

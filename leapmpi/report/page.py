@@ -67,11 +67,11 @@ def drawn(figure: Figure) -> Markup:
     """The picture of a figure, with its table."""
     picture = Markup()
     if isinstance(figure, LineFigure):
-        picture = line_chart.draw(figure)
+        picture = line_chart(figure)
     elif isinstance(figure, BarFigure):
-        picture = bar_chart.draw(figure)
+        picture = bar_chart(figure)
     elif isinstance(figure, HeatFigure):
-        picture = heat_map.draw(figure)
+        picture = heat_map(figure)
     name = element("small", f" --png {figure.name}")
     caption = element("figcaption", figure.title, name)
     return element("figure", caption, element("div", picture, class_="wide"), details("Numbers", table(figure.table())))

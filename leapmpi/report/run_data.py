@@ -15,7 +15,7 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import LeapmpiError, RunFolderError
 from leapmpi.runs.file_names import LOG
 from leapmpi.runs.run import FINISHED, Run, load_run
-from leapmpi.runs.tables.warm_epochs import warm_epochs
+from leapmpi.runs.warm_epochs import warm_epochs
 
 MOST_WARNINGS = 50
 _LOG_BYTES = 4 << 20

@@ -15,7 +15,7 @@ from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.errors import ConfigError
-from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
+from leapmpi.runs.warm_epochs import set_ratios, warm_epochs
 from leapmpi.training.disaggregated.checks import by_role
 from leapmpi.training.records import banner
 from leapmpi.training.records.epoch_record import ahead_seconds

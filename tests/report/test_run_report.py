@@ -9,7 +9,7 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.report.run_data import read_runs
-from leapmpi.report.run_report import run_page, run_sections
+from leapmpi.report.sections.run_report import run_page, run_sections
 from tests.support.made_run import make_run
 
 

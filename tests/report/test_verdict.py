@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leapmpi.report.run_data import RunData
-from leapmpi.report.verdict import BAD, FAIR, verdict
+from leapmpi.report.sections.verdict import BAD, FAIR, verdict
 from leapmpi.runs.run_folder import record_failure
 from tests.support.made_run import make_run
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from leapmpi.cli.main import main
+from leapmpi.runs.compare import row
 from leapmpi.runs.run import Run
-from leapmpi.runs.tables.compare_table import row
 
 
 def epoch(seconds, local=0, remote=0, sent=0, loss=1.0, time_steps=1):

@@ -1,6 +1,6 @@
 """Lists of ranks, and the table that a run starts with, on few ranks and on many."""
 
-from leapmpi.runs.tables.rank_table import rank_table, ranks_text
+from leapmpi.runs.text import rank_table, ranks_text
 
 MIB = 1 << 20
 

@@ -18,7 +18,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
-from leapmpi.runs.tables.compare_table import row
+from leapmpi.runs.compare import row
 from leapmpi.training import setup
 from leapmpi.training.evaluation import Evaluator
 from tests.support.file_size import largest_file

@@ -13,6 +13,7 @@ from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
 
 _MOST_RANKS = 64
+_MOST_DECISIONS = 50
 
 
 def section(runs: Sequence[RunData]) -> Section:
@@ -83,3 +84,43 @@ def _ranks(run: RunData) -> list[Markup]:
         )
     left = len(run.ranks) - _MOST_RANKS
     return [details("Ranks" + f", the first {_MOST_RANKS} of {len(run.ranks)}" * (left > 0), table(rows, 3))]
+
+
+def events(runs: Sequence[RunData]) -> Section:
+    """Starts and ends of each run, then warnings of its log."""
+    rows = [["run", "time", "event", "what"]]
+    for run in runs:
+        for record in run.all("start", "resumed", "interrupted", "end"):
+            rows.append([run.label, record.get("time", "-"), record["event"], _event_text(record)])
+        if run.ended.get("why"):
+            rows.append([run.label, "-", run.status, _failure_text(run.ended)])
+    body: list[Markup] = [table(rows, 4)]
+    for run in runs:
+        if run.warnings:
+            body += [element("p", f"{run.label}: warnings in its log"), table([["line"], *([w] for w in run.warnings)])]
+        if decisions := run.all("decision"):
+            body.append(_decisions(run, decisions))
+    if not any(run.warnings for run in runs):
+        body.append(element("p", "No warnings."))
+    return Section("Restarts and warnings", body)
+
+
+def _event_text(record: dict[str, Any]) -> str:
+    place = f"epoch {record['epoch']}, after iteration {record.get('iteration')}" if "epoch" in record else ""
+    after = record.get("after") or {}
+    before = f"the start before ended {after['status']}: {after.get('why', '')}" if after.get("status") else ""
+    ranks = f"{record['ranks']} ranks" if "ranks" in record else ""
+    parts = (place, ranks, record.get("reason", ""), before, f"leapmpi {record.get('version', '')}")
+    return "; ".join(part for part in map(str, parts) if part and part != "leapmpi ")
+
+
+def _failure_text(ended: dict[str, Any]) -> str:
+    where = [f"{name} {ended[name]}" for name in ("rank", "host", "phase", "epoch", "iteration") if name in ended]
+    return f"{ended['why']}" + f" ({', '.join(where)})" * bool(where)
+
+
+def _decisions(run: RunData, decisions: Sequence[dict[str, Any]]) -> Markup:
+    rows = [["epoch", "iteration", "about", "value"]]
+    rows += [[each["epoch"], each["iteration"], each["about"], str(each["value"])] for each in decisions]
+    shown = rows[: _MOST_DECISIONS + 1]
+    return details(f"{run.label}: {len(decisions)} decisions from counts and clocks", table(shown, 4))

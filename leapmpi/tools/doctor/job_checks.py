@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.runs.text import ranks_text
 from leapmpi.tools.doctor.facts import NETWORK
 from leapmpi.tools.doctor.problems import MOST_SPREAD, Problem, by_node
 

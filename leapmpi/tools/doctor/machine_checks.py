@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.runs.text import ranks_text
 from leapmpi.system.stale_files import SHARED_MEMORY
 from leapmpi.tools.doctor.problems import Problem, by_node
 

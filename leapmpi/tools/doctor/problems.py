@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.runs.text import ranks_text
 
 MOST_SPREAD = 0.3
 """Measurements that differ by more than this share of their median were disturbed."""

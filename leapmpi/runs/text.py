@@ -1,4 +1,4 @@
-"""Ranks as text: lists of their numbers, and the table of hosts, devices, parts and memory."""
+"""Figures as text: aligned columns, scores, sizes, lists of ranks, and the table of ranks in the log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,34 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from leapmpi.runs.tables.text import aligned, size_text
 
-MOST_ROWS = 16
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """`lines` of equally many cells, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+def score_text(score: float) -> str:
+    """A score: '0.8120', or four digits of one that is very small or large, as errors of a regression may be."""
+    return f"{score:.4f}" if score == 0 or 0.001 <= abs(score) < 10_000 else f"{score:.4g}"
+
+
+def scores_text(scores: Mapping[str, float | None]) -> str:
+    """'val 0.8120 test 0.8010', without splits that have no score."""
+    return " ".join(f"{split} {score_text(score)}" for split, score in scores.items() if score is not None)
+
+
+def size_text(count: float) -> str:
+    """A number of bytes with its unit, such as '1.5 MiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+_MOST_RANK_ROWS = 16
 """With more ranks than this, the table has a row per node; with more nodes than this, it leaves some out."""
 
 _HEAD = ("rank", "host", "device", "threads", "parts", "features", "memory", "free on host")
@@ -26,7 +51,7 @@ def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     Many ranks share a row per node: devices and threads as ranges, features and memory as sums. Of very many nodes
     the table shows the first ones, the one with the least free memory, and the last.
     """
-    if len(facts) <= MOST_ROWS:
+    if len(facts) <= _MOST_RANK_ROWS:
         return aligned([_HEAD, *(_row([each], [rank]) for rank, each in enumerate(facts))]).splitlines()
 
     # One row per node, of some nodes.
@@ -45,9 +70,9 @@ def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _chosen(numbers: list[int], free: Mapping[int, int]) -> list[int]:
     """The nodes that the table shows, given the free memory of each in bytes."""
-    if len(numbers) <= MOST_ROWS:
+    if len(numbers) <= _MOST_RANK_ROWS:
         return numbers
-    return sorted({*numbers[: MOST_ROWS - 2], min(numbers, key=free.__getitem__), numbers[-1]})
+    return sorted({*numbers[: _MOST_RANK_ROWS - 2], min(numbers, key=free.__getitem__), numbers[-1]})
 
 
 def _row(members: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> tuple[str, ...]:

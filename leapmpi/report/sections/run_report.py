@@ -7,22 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from leapmpi.errors import RunFolderError
-from leapmpi.report import comparison
 from leapmpi.report.markup import Markup, bullets, element, joined
 from leapmpi.report.page import Section, page
 from leapmpi.report.run_data import RunData
 from leapmpi.report.sections import (
     bytes_and_rows,
+    comparison,
     dataset,
-    events,
     learning,
     plan_and_measured,
     provenance,
-    ranks,
     scores,
     seconds,
 )
-from leapmpi.report.verdict import BAD, FAIR, GOOD, box
+from leapmpi.report.sections.verdict import BAD, FAIR, GOOD, box
 
 
 def run_sections(
@@ -54,9 +52,9 @@ def _sections(
         seconds.section(runs),
         bytes_and_rows.section(runs, predicted),
         plan_and_measured.section(runs, predicted),
-        ranks.section(runs, predicted, health),
+        plan_and_measured.balance(runs, predicted, health),
         scores.section(runs, class_names),
-        events.section(runs),
+        provenance.events(runs),
         dataset.section(health, class_names),
         provenance.section(runs),
     ]

@@ -12,8 +12,8 @@ from leapmpi.errors import LeapmpiError, RunFolderError, one_line
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import SUMMARY
 from leapmpi.runs.run import Run, load_run, require
-from leapmpi.runs.tables.text import aligned, score_text
-from leapmpi.runs.tables.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
+from leapmpi.runs.text import aligned, score_text
+from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
