@@ -18,17 +18,17 @@ from leapmpi.report.numbers import short, shown, ticks
 
 WIDTH, HEIGHT = 720, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 38
-"""The plane, and the margins around what is drawn, in pixels at its natural size."""
+"""Margins around the plot area, in pixels at its natural size."""
 
 COLOURS = 8
-"""Colours of the page's style sheet: classes c0 to c7; further lines and bars use them again."""
+"""Number of colours in the style sheet, classes c0 to c7. Further lines and bars reuse them."""
 
 Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Numbers from x0 to x1 and y0 to y1 on a plane of `height` pixels."""
+    """Plot area of `height` pixels that spans the values x0 to x1 and y0 to y1."""
 
     x0: float
     x1: float
@@ -37,27 +37,27 @@ class Plane:
     height: int = HEIGHT
 
     def x(self, value: float) -> float:
-        """Pixels from the left."""
+        """Return the distance of `value` from the left edge, in pixels."""
         return LEFT + (value - self.x0) / ((self.x1 - self.x0) or 1) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Pixels from the top."""
+        """Return the distance of `value` from the top edge, in pixels."""
         return self.height - BOTTOM - (value - self.y0) / ((self.y1 - self.y0) or 1) * (self.height - TOP - BOTTOM)
 
 
 def pixels(value: float) -> str:
-    """A coordinate, to a tenth of a pixel."""
+    """Format a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def label(x: float, y: float, text: str, anchor: str = "middle", turned: bool = False) -> Markup:
-    """Text at a point."""
+    """Return text centred (or anchored) at a point; `turned` rotates it by 90 degrees."""
     turn = f"rotate(-90 {pixels(x)} {pixels(y)})" if turned else None
     return element("text", text, x=pixels(x), y=pixels(y), text_anchor=anchor, transform=turn)
 
 
 def axes(plane: Plane, x_label: str, y_label: str, y_unit: str = "") -> Markup:
-    """Grid lines, numbers and names of both axes."""
+    """Return grid lines, tick labels and titles of both axes."""
     bottom = plane.height - BOTTOM
     parts = []
     for value in ticks(plane.y0, plane.y1, 5, y_unit):
@@ -73,12 +73,12 @@ def axes(plane: Plane, x_label: str, y_label: str, y_unit: str = "") -> Markup:
 
 
 def picture(height: float, title: str, *parts: Markup) -> Markup:
-    """The SVG element; it grows and shrinks with the page, down to a width that can still be read."""
+    """Return the SVG element. It scales with the page, down to a readable width."""
     return element("svg", *parts, viewBox=f"0 0 {WIDTH} {pixels(height)}", role="img", aria_label=title)
 
 
 def legend(names: Sequence[str]) -> Markup | None:
-    """Which colour is what; nothing where there is one."""
+    """Return the legend of colours; None for a single entry."""
     if len(names) < 2:
         return None
     entries = [element("span", element("i", class_=f"c{number % COLOURS}"), name) for number, name in enumerate(names)]
@@ -86,11 +86,11 @@ def legend(names: Sequence[str]) -> Markup | None:
 
 
 _MOST_MARKS = 60
-"""Points of a line that are drawn as circles with their numbers."""
+"""Longest line whose points are drawn as circles with tooltips."""
 
 
 def line_chart(figure: LineFigure) -> Markup:
-    """The picture and its legend."""
+    """Return the picture of a line figure and its legend."""
     plane = _plane(figure)
     parts = [axes(plane, figure.x_label, figure.y_label, figure.y_unit)]
     parts += [_line(plane, line, f"c{number % COLOURS}", figure) for number, line in enumerate(figure.lines)]
@@ -118,9 +118,9 @@ def _line(plane: Plane, line: Line, colour: str, figure: LineFigure) -> Markup:
     if (line.marked or len(x) == 1) and len(x) <= _MOST_MARKS:
         for a, b in zip(x.tolist(), y.tolist(), strict=True):
             if np.isfinite(b):
-                told = f"{line.label}: {shown(b, figure.y_unit)} at {shown(a)}"
+                tooltip = f"{line.label}: {shown(b, figure.y_unit)} at {shown(a)}"
                 place = {"cx": pixels(plane.x(a)), "cy": pixels(plane.y(b)), "r": 3}
-                parts.append(element("circle", element("title", told), **place, class_=colour))
+                parts.append(element("circle", element("title", tooltip), **place, class_=colour))
     return joined(parts)
 
 
@@ -129,8 +129,8 @@ _MOST_LETTERS = 22
 
 
 def bar_chart(figure: BarFigure) -> Markup:
-    """The picture and its legend."""
-    # Each label has a row; rows get thinner where there are many.
+    """Return the picture of a bar figure and its legend."""
+    # One row per label, thinner if there are many labels.
     each = 1 if figure.stacked else len(figure.stacks)
     thickness = 18 if len(figure.labels) * each <= 16 else 11
     row = thickness * each + (6 if thickness == 18 else 3)
@@ -161,14 +161,14 @@ def _lengths(figure: BarFigure) -> list[float]:
 
 
 def _bars(figure: BarFigure, number: int, top: float, thickness: float, scale: float) -> Markup:
-    """The bars of one label."""
+    """Return the bars of one label."""
     parts, x = [], float(_BAR_LEFT)
     for place, (name, values) in enumerate(figure.stacks):
         width = _positive(values[number]) * scale
         if width > 0:
-            told = element("title", f"{figure.labels[number]}, {name}: {shown(values[number], figure.unit)}")
+            tooltip = element("title", f"{figure.labels[number]}, {name}: {shown(values[number], figure.unit)}")
             box = {"x": pixels(x), "y": pixels(top), "width": pixels(max(width, 0.5)), "height": pixels(thickness - 1)}
-            parts.append(element("rect", told, **box, class_=f"c{place % COLOURS}"))
+            parts.append(element("rect", tooltip, **box, class_=f"c{place % COLOURS}"))
         if figure.stacked:
             x += width
         else:
@@ -185,20 +185,20 @@ def _positive(value: float | None) -> float:
 
 _MAP_LEFT, _MAP_TOP, _MAP_RIGHT = 90, 34, 150
 _SHADES = 8
-"""Shades; 0 is left blank."""
+"""Number of shades; 0 stays blank."""
 
 _MOST_WRITTEN = 8
-"""Up to so many rows and columns, numbers stand in the squares."""
+"""Largest matrix, in rows and columns, whose numbers are written into the squares."""
 
 
 def heat_map(figure: HeatFigure) -> Markup:
-    """The picture, with a scale at its side."""
+    """Return the picture of a heat map, with a scale at its side."""
     rows, columns = figure.values.shape
     size = min(46, (WIDTH - _MAP_LEFT - _MAP_RIGHT) // max(columns, 1), 420 // max(rows, 1))
     size = max(size, 3)
     largest = float(figure.values.max(initial=0.0)) or 1.0
 
-    # Squares of one shade are one path: thousands of them stay small.
+    # One path holds all squares of a shade, so that a page of thousands of squares stays small.
     shades: dict[int, list[str]] = defaultdict(list)
     for row, values in enumerate(np.ceil(figure.values / largest * _SHADES).astype(int).tolist()):
         for column, shade in enumerate(values):
@@ -241,7 +241,7 @@ def _numbers(figure: HeatFigure, size: int, largest: float) -> list[Markup]:
 
 
 def _scale(figure: HeatFigure, x: int, largest: float) -> list[Markup]:
-    """Shades and the numbers up to which they stand."""
+    """Return the shades and the largest value of each."""
     parts = []
     for shade in range(_SHADES, 0, -1):
         y = _MAP_TOP + (_SHADES - shade) * 16

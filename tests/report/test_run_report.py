@@ -96,10 +96,10 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert out.read_bytes() == first
     out.write_text("my thesis")
     assert main(["report", str(path), "-o", str(out)]) != 0
-    assert "is no report" in capsys.readouterr().err
+    assert "is not a report" in capsys.readouterr().err
     assert out.read_text() == "my thesis"
     assert main(["report", str(tmp_path / "nothing")]) != 0
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_single_figures_are_written_for_papers(tmp_path, capsys):

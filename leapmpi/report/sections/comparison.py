@@ -1,4 +1,4 @@
-"""Speed-ups between runs, with how sure they are: bootstrap of the medians of warm epochs, with a fixed seed."""
+"""Section that compares runs: speed-ups with bootstrap intervals over warm epochs, with a fixed seed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from leapmpi.report.run_data import RunData
 _DRAWS = 2000
 _SEED = 0
 _LEAST_EPOCHS = 3
-"""Warm epochs of both runs from which an interval is given."""
+"""Fewest warm epochs of both runs for an interval."""
 
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """How many times faster a run's epochs are than the first run's; the 95 % interval, where there is one."""
+    """Ratio of epoch times, first run over this run, with its 95 % interval if there is one."""
 
     ratio: float
     low: float | None
     high: float | None
 
     def text(self) -> str:
-        """'1.82 (1.75 to 1.90)'."""
+        """Format as '1.82 (1.75 to 1.90)'."""
         if self.low is None or self.high is None:
-            return f"{self.ratio:.2f} (too few warm epochs to tell how sure)"
+            return f"{self.ratio:.2f} (too few warm epochs for an interval)"
         doubt = ", no clear difference" if self.low <= 1 <= self.high else ""
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}{doubt})"
 
 
 def speed_up(first: Sequence[float], other: Sequence[float]) -> SpeedUp | None:
-    """The ratio of the medians of seconds of epochs, `first` over `other`; None where one is empty or zero.
+    """Return the ratio of median epoch seconds, `first` over `other`; None if one is empty or zero.
 
-    The interval is that of the percentile bootstrap (Efron and Tibshirani, 1993, section 13.3): both sides are drawn
-    anew with replacement, 2,000 times, with a fixed seed.
+    The interval is that of the percentile bootstrap (Efron and Tibshirani, 1993, section 13.3). Both sides are
+    resampled with replacement 2,000 times, with a fixed seed.
     """
     if not len(first) or not len(other) or not np.median(other) > 0:
         return None
@@ -54,13 +54,13 @@ def speed_up(first: Sequence[float], other: Sequence[float]) -> SpeedUp | None:
 
 
 def warm_seconds(run: RunData) -> list[float]:
-    """Seconds of the warm epochs of a run."""
+    """Return the seconds of the warm epochs of a run."""
     return [each["seconds"] for each in run.warm if "seconds" in each]
 
 
 def section(runs: Sequence[RunData]) -> Section:
-    """Several runs side by side: seconds, speed-up to the first one, bytes, scores."""
-    rows = [["run", "strategy", "ranks", "s/epoch", "speed-up to the first (95 %)", "bytes an epoch", "val", "test"]]
+    """Return several runs side by side: seconds, speed-up over the first, bytes, scores."""
+    rows = [["run", "strategy", "ranks", "s/epoch", "speed-up over the first (95 %)", "bytes an epoch", "val", "test"]]
     first = warm_seconds(runs[0])
     ratios = []
     for run in runs:
@@ -77,11 +77,11 @@ def section(runs: Sequence[RunData]) -> Section:
         ]
         rows.append([run.label, *cells])
     note = (
-        "Speed-up: seconds of the first run's warm epochs over those of the run, medians; in brackets the 95 % "
-        "interval of a bootstrap over epochs. It says how much epochs vary within these runs, not how a machine varies "
-        "from day to day: only runs of one sitting can be compared (leapmpi bench)."
+        "Speed-up: median seconds of the first run's warm epochs over those of this run; in brackets the 95 % "
+        "interval of a bootstrap over epochs. It covers variation within these runs, not how a machine varies "
+        "from day to day: compare only runs of one sitting (leapmpi bench)."
     )
     figure = BarFigure(
-        "speed-up", "Speed-up to the first run", [r.label for r in runs], [("speed-up", ratios)], "", "run"
+        "speed-up", "Speed-up over the first run", [r.label for r in runs], [("speed-up", ratios)], "", "run"
     )
     return Section("Comparison", [table(rows, 2), element("p", note, class_="note")], [figure])

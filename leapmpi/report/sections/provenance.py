@@ -1,4 +1,4 @@
-"""Where the figures come from: commands, versions, hosts, digests, settings."""
+"""Sections about provenance (commands, versions, hosts, digests, settings) and about restarts and warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_DECISIONS = 50
 
 
 def section(runs: Sequence[RunData]) -> Section:
-    """Of each run; of several, the settings that differ come first."""
+    """Return the provenance of each run; with several runs, differing settings come first."""
     body: list[Markup] = []
     if len(runs) > 1:
         differing = differences(runs)
@@ -32,7 +32,7 @@ def section(runs: Sequence[RunData]) -> Section:
 
 
 def differences(runs: Sequence[RunData]) -> list[list[str]]:
-    """A row of headings, then one for each setting, folder names apart, that is not the same in all runs."""
+    """Return headings, then one row per setting that differs between runs, folder names excepted."""
     values = [flattened(run.config.to_values()) if run.config else {} for run in runs]
     keys = dict.fromkeys(key for each in values for key in each)
     rows = [["setting", *(run.label for run in runs)]]
@@ -71,7 +71,7 @@ def _facts(run: RunData) -> Iterator[tuple[str, Any]]:
 
 
 def _ranks(run: RunData) -> list[Markup]:
-    """The table of ranks, hosts, devices, parts."""
+    """Return the table of ranks, hosts, devices and parts."""
     if not run.ranks:
         return []
     rows = [["rank", "host", "device", "threads", "parts", "features", "topology"]]
@@ -87,7 +87,7 @@ def _ranks(run: RunData) -> list[Markup]:
 
 
 def events(runs: Sequence[RunData]) -> Section:
-    """Starts and ends of each run, then warnings of its log."""
+    """Return starts and ends of each run, then the warnings of its log."""
     rows = [["run", "time", "event", "what"]]
     for run in runs:
         for record in run.all("start", "resumed", "interrupted", "end"):
@@ -108,7 +108,7 @@ def events(runs: Sequence[RunData]) -> Section:
 def _event_text(record: dict[str, Any]) -> str:
     place = f"epoch {record['epoch']}, after iteration {record.get('iteration')}" if "epoch" in record else ""
     after = record.get("after") or {}
-    before = f"the start before ended {after['status']}: {after.get('why', '')}" if after.get("status") else ""
+    before = f"the previous start ended {after['status']}: {after.get('why', '')}" if after.get("status") else ""
     ranks = f"{record['ranks']} ranks" if "ranks" in record else ""
     parts = (place, ranks, record.get("reason", ""), before, f"leapmpi {record.get('version', '')}")
     return "; ".join(part for part in map(str, parts) if part and part != "leapmpi ")
@@ -123,4 +123,4 @@ def _decisions(run: RunData, decisions: Sequence[dict[str, Any]]) -> Markup:
     rows = [["epoch", "iteration", "about", "value"]]
     rows += [[each["epoch"], each["iteration"], each["about"], str(each["value"])] for each in decisions]
     shown = rows[: _MOST_DECISIONS + 1]
-    return details(f"{run.label}: {len(decisions)} decisions from counts and clocks", table(shown, 4))
+    return details(f"{run.label}: {len(decisions)} decisions based on counts and timings", table(shown, 4))

@@ -1,4 +1,4 @@
-"""The page about one or several runs, and that about a dataset: which sections they have."""
+"""Pages about runs and about a dataset: the choice and order of their sections."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def run_sections(
     forecasts: Mapping[str, dict[str, Any]] | None = None,
     class_names: Sequence[str] = (),
 ) -> list[Section]:
-    """The sections of a page about `runs`; `forecasts` are those of `leapmpi plan` by the labels of runs. Pure.
+    """Return the sections of a page about `runs`. `forecasts` are those of `leapmpi plan` by run label.
 
-    Raises RunFolderError for records that do not fit together.
+    Raises RunFolderError for inconsistent records.
     """
     try:
         return _sections(runs, health, forecasts or {}, class_names)
@@ -61,13 +61,13 @@ def _sections(
 
 
 def run_page(runs: Sequence[RunData], sections: Sequence[Section]) -> str:
-    """The page about `runs`: a verdict on each, then the sections."""
+    """Return the page about `runs`: a verdict on each, then the sections."""
     title = f"Run {runs[0].label}" if len(runs) == 1 else f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
     return page(title, joined(box(run, len(runs) > 1) for run in runs), sections)
 
 
 def dataset_page(name: str, health: Mapping[str, Any], class_names: Sequence[str] = ()) -> tuple[str, list[Section]]:
-    """The page about a dataset called `name`, and its sections."""
+    """Return the page about a dataset called `name`, and its sections."""
     found = dataset.findings(health)
     lights = [light for light, _ in found]
     light = BAD if BAD in lights else FAIR if FAIR in lights else GOOD
@@ -76,10 +76,10 @@ def dataset_page(name: str, health: Mapping[str, Any], class_names: Sequence[str
     lead: Markup = element(
         "div",
         element("p", word, size),
-        bullets([sentence for _, sentence in found] or ["Nothing about it stands out."]),
+        bullets([sentence for _, sentence in found] or ["No problems found."]),
         class_=f"verdict {light}",
     )
     section = dataset.section(health, class_names)
-    # What stands out is said above.
+    # The verdict box already lists the findings.
     sections = [replace(section, body=section.body[1:])]
     return page(f"Dataset {name}", lead, sections), sections

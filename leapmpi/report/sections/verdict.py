@@ -1,6 +1,6 @@
-"""The verdict on a run, by fixed rules: what was reached, where the time went, what to change.
+"""Verdict on a run by fixed rules: result, time by phase, advice.
 
-Each rule looks at recorded figures alone and says one sentence; advice is ordered by how much it may bring.
+Each rule reads only recorded figures and yields one sentence. Advice is ordered by its possible gain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = {GOOD: "Good", FAIR: "Fair", BAD: "Bad"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """`light` is GOOD, FAIR or BAD; `advice` lists what may be changed, the most useful first."""
+    """Verdict on one run: `light` is GOOD, FAIR or BAD; `advice` is ordered, most useful first."""
 
     light: str
     reached: str
@@ -32,7 +32,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Advice:
-    """`gain` is a share of the run's time that is at stake, or 1 and more for what is wrong; `light` at least."""
+    """Advice with its `gain`, a share of the run's time (1 and more for faults), and the least `light` it implies."""
 
     gain: float
     light: str
@@ -40,7 +40,7 @@ class _Advice:
 
 
 def verdict(run: RunData) -> Verdict:
-    """What the records of a run say. Pure."""
+    """Return the verdict on a run, from its records alone."""
     advice = sorted(_advice(run), key=lambda each: -each.gain)
     lights = [each.light for each in advice]
     light = BAD if BAD in lights else FAIR if FAIR in lights else GOOD
@@ -48,17 +48,17 @@ def verdict(run: RunData) -> Verdict:
 
 
 def box(run: RunData, several: bool) -> Markup:
-    """The verdict as it stands at the top of a page."""
+    """Return the verdict box at the top of a page."""
     found = verdict(run)
     name = f"{run.label}: " * several
     lines = [element("p", element("span", f"{name}{_WORDS[found.light]}. ", class_="light"), found.reached)]
     lines.append(element("p", found.time))
-    advice = found.advice or ["Nothing stands out that should be changed."]
+    advice = found.advice or ["Nothing needs to be changed."]
     return element("div", *lines, bullets(advice), class_=f"verdict {found.light}")
 
 
 def _reached(run: RunData) -> str:
-    """Where the run came to."""
+    """Describe progress and scores."""
     best, wanted = run.best, run.config.train.epochs if run.config else None
     of = f" of {wanted}" if wanted and wanted != len(run.epochs) else ""
     done = f"{len(run.epochs)}{of} epochs on {run.size} rank{'s' * (run.size > 1)}"
@@ -66,20 +66,20 @@ def _reached(run: RunData) -> str:
         ended = "failed" if run.status == FAILED else "was interrupted"
         done = f"It {ended} after {done}: {run.ended.get('why')}"
     elif run.status == RUNNING:
-        done = f"{done} so far; it has not ended (it still runs, or was killed)"
+        done = f"{done} so far; it has not ended (still running, or killed)"
     whole = run.ended.get("seconds")
     took = f", {shown(whole, SECONDS)} in all" if whole is not None else ""
     if best.get("val") is None and best.get("test") is None:
-        return f"{done}{took}; nothing is scored."
+        return f"{done}{took}; no scores."
     scores = ", ".join(f"{split} {shown(best[split])}" for split in ("val", "test") if best.get(split) is not None)
     return f"{run.metric.capitalize()} {scores} in epoch {best['epoch']}; {done}{took}."
 
 
 def _time(run: RunData) -> str:
-    """Where the time of an epoch went."""
+    """Describe the time of an epoch by phase."""
     phases, epoch = run.phase_means(), run.epoch_seconds
     if not epoch or not phases:
-        return "No whole epoch is recorded, so that nothing can be said of the time."
+        return "No complete epoch is recorded, so its time is unknown."
     largest = sorted(phases, key=lambda name: -phases[name])[:3]
     parts = [f"{name} {shown(phases[name] / epoch, SHARE)}" for name in largest if phases[name] > 0.02 * epoch]
     rows = run.median("rows")
@@ -98,7 +98,7 @@ def _advice(run: RunData) -> Iterator[_Advice]:
 
 def _of_the_end(run: RunData) -> Iterator[_Advice]:
     if run.status == FAILED:
-        yield _Advice(9, BAD, "Mend what the message says; the same command with --run resumes where a checkpoint is.")
+        yield _Advice(9, BAD, "Correct the cause; the same command with --run resumes from the last checkpoint.")
     if run.status == INTERRUPTED:
         yield _Advice(9, FAIR, "The same command with --run and this folder resumes it.")
     if len(run.warnings):
@@ -106,7 +106,7 @@ def _of_the_end(run: RunData) -> Iterator[_Advice]:
 
 
 def _of_learning(run: RunData) -> Iterator[_Advice]:
-    """Scores against one answer for all, and over epochs."""
+    """Compare scores with the trivial predictor, and over epochs."""
     best, trivial = run.best, run.trivial
     if best.get("val") is not None and trivial.get("val") is not None:
         better = best["val"] < trivial["val"] if run.lower_is_better else best["val"] > trivial["val"]
@@ -115,8 +115,8 @@ def _of_learning(run: RunData) -> Iterator[_Advice]:
             yield _Advice(
                 5,
                 BAD,
-                f"It learned nothing that counts: {answer} scores {shown(trivial['val'])} on val. Try another "
-                "--lr, more epochs, or look at labels and features (leapmpi-prep report DATA).",
+                f"It learned nothing useful: {answer} scores {shown(trivial['val'])} on val. Try another "
+                "--lr, more epochs, or examine labels and features (leapmpi-prep report DATA).",
             )
     scored = [each["epoch"] for each in run.scored]
     if len(scored) >= 4 and best.get("epoch") in scored:
@@ -138,28 +138,28 @@ def _of_time(run: RunData) -> Iterator[_Advice]:
     share = {name: seconds / epoch for name, seconds in phases.items()}
     last = run.warm[-1]
 
-    # What other ranks or rows are waited for.
+    # Time spent on other ranks: remote rows, uneven work, gradients.
     fetching = share.get("exchange", 0.0) + share.get("gather", 0.0) * (run.size > 1)
     if run.size > 1 and fetching > 0.3:
         mends = []
         if last.get("remote") == "raw" and "cache" not in last:
-            mends.append("--cache 0.05 spares rows that are read often")
+            mends.append("--cache 0.05 keeps frequently read rows")
         if config and config.strategy.remote != "auto":
-            mends.append("--remote auto takes what is predicted to be fastest")
+            mends.append("--remote auto takes the mode predicted to be fastest")
         if last.get("remote") == "raw" and not last.get("prefetch"):
-            mends.append("--prefetch 1 fetches while it trains")
+            mends.append("--prefetch 1 overlaps fetching with training")
         if config and config.strategy.name == "pull":
-            mends.append("--strategy leap trains roots where their neighbours are")
-        mends = mends or ["a partition of smaller cut (leapmpi-prep compare) would move less"]
+            mends.append("--strategy leap trains roots where their neighbours are stored")
+        mends = mends or ["a partition with a smaller cut (leapmpi-prep compare) would move less"]
         yield _Advice(
-            fetching, FAIR, f"{shown(fetching, SHARE)} of an epoch goes into rows of others: {'; '.join(mends)}."
+            fetching, FAIR, f"{shown(fetching, SHARE)} of an epoch is spent on remote rows: {'; '.join(mends)}."
         )
     uneven = imbalance(run)
     if uneven and uneven > 1.25 and run.size > 1:
-        mend = "--balance on lets the most loaded rank give roots away" if _is_leap(run) else "a more even partition"
+        mend = "--balance on moves roots off the most loaded rank" if _is_leap(run) else "a more even partition"
         yield _Advice(1 - 1 / uneven, FAIR, f"The busiest rank works {shown(uneven)} times the mean: {mend}.")
     if (idle := share.get("wait", 0.0)) > 0.25 and run.size > 1 and not (uneven and uneven > 1.25):
-        yield _Advice(idle, FAIR, f"Ranks wait for {shown(idle, SHARE)} of an epoch: --timeline shows for what.")
+        yield _Advice(idle, FAIR, f"Ranks wait for {shown(idle, SHARE)} of an epoch: --timeline shows why.")
     if (reducing := share.get("reduce", 0.0)) > 0.3:
         yield _Advice(
             reducing,
@@ -167,12 +167,12 @@ def _of_time(run: RunData) -> Iterator[_Advice]:
             f"{shown(reducing, SHARE)} of an epoch sums gradients: a larger --batch-size does so less often.",
         )
 
-    # What this rank does by itself, at a pace that settings change.
+    # Time of a rank's own work that settings can shorten.
     if (sampling := share.get("sample", 0.0)) > 0.4:
         mend = (
             "fewer neighbours (--fanout)"
             if last.get("prefetch")
-            else "--prefetch 1 samples while it trains, or fewer neighbours (--fanout)"
+            else "--prefetch 1 overlaps sampling with training, or fewer neighbours (--fanout)"
         )
         yield _Advice(sampling, FAIR, f"{shown(sampling, SHARE)} of an epoch draws neighbours: {mend}.")
     if (saving := share.get("checkpoint", 0.0)) > 0.05:
@@ -183,7 +183,7 @@ def _of_time(run: RunData) -> Iterator[_Advice]:
 
 
 def _around_epochs(run: RunData) -> Iterator[_Advice]:
-    """Evaluation and start against training; predictions against measurement."""
+    """Compare evaluation and start with training, and predictions with measurements."""
     training = sum(each.get("seconds", 0.0) for each in run.epochs) or 1.0
     evaluation = sum(each.get("evaluation_seconds", 0.0) for each in run.epochs)
     if evaluation > 0.5 * training and len(run.scored) > 2:
@@ -203,7 +203,7 @@ def _around_epochs(run: RunData) -> Iterator[_Advice]:
             0.04,
             GOOD,
             f"An epoch was predicted to take {shown(predicted, SECONDS)} and takes "
-            f"{shown(run.epoch_seconds, SECONDS)}: leapmpi doctor --measure lets predictions know this machine.",
+            f"{shown(run.epoch_seconds, SECONDS)}: leapmpi doctor --measure calibrates predictions for this machine.",
         )
 
 
@@ -213,7 +213,7 @@ def _of_memory(run: RunData) -> Iterator[_Advice]:
         return
     hosts: dict[str, float] = {}
     for peak, each in zip(peaks, ranks, strict=True):
-        # What the rank took after the banner must have been free then.
+        # Memory taken after the banner must have been free at that time.
         hosts[each.get("host", "")] = hosts.get(each.get("host", ""), 0.0) + max(0.0, peak - each.get("memory", 0.0))
     for each in ranks:
         free, host = each.get("free"), each.get("host", "")
@@ -222,8 +222,8 @@ def _of_memory(run: RunData) -> Iterator[_Advice]:
             yield _Advice(
                 0.5,
                 FAIR,
-                f"Host {host} came close to the end of its memory: --memory-limit, more ranks, or "
-                "--topology sharded hold less.",
+                f"Host {host} almost ran out of memory: --memory-limit, more ranks, or "
+                "--topology sharded would use less.",
             )
 
 
