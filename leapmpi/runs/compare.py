@@ -1,4 +1,4 @@
-"""`leapmpi compare`: finished runs side by side, ratios to the first."""
+"""Implementation of `leapmpi compare`: finished runs side by side, with ratios to the first."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio, set_ratios, 
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
-    """Print a table (or JSON) of the runs in `folders`, and a line on standard error for each that is no finished run.
+    """Print a table (or JSON) of the runs in `folders`; report each unfinished one on standard error.
 
-    Raises RunFolderError where there is no finished run among them.
+    Returns the exit code. Raises RunFolderError if no folder holds a finished run.
     """
-    # What can be compared, and why the others cannot.
+    # Skip unfinished runs with a message, so that one of them does not spoil the table.
     rows: list[dict[str, Any]] = []
     skipped: list[RunFolderError] = []
     for folder in folders:
@@ -36,16 +36,16 @@ def compare(folders: list[str], as_json: bool = False) -> int:
     if not rows:
         raise RunFolderError(f"none of the {len(folders)} folders holds a finished run")
 
-    # Side by side.
+    # Ratios need all rows.
     set_ratios(rows)
     sys.stdout.write((json.dumps(rows, indent=1) if as_json else table(rows)) + "\n")
     return 0
 
 
 def row(run: Run) -> dict[str, Any]:
-    """The figures of one run: sums per epoch, and their median over warm epochs (see `warm_epochs`).
+    """Return the figures of one run: sums per epoch, as medians over warm epochs (see `warm_epochs`).
 
-    Raises RunFolderError when the run is not finished or its summary lacks what it should hold.
+    Raises RunFolderError if the run is not finished or its summary is damaged.
     """
     summary = run.summary
     require(summary, schemas.FINISHED, run.path / SUMMARY)
@@ -56,7 +56,7 @@ def row(run: Run) -> dict[str, Any]:
 
 
 def _data(run: Run) -> str | None:
-    """The dataset's folder as the run's config names it; None where it names none or cannot be read."""
+    """Return the dataset's folder from the run's config; None if there is none or it cannot be read."""
     try:
         return run.config.data or None
     except LeapmpiError:
@@ -64,7 +64,7 @@ def _data(run: Run) -> str | None:
 
 
 def _begun(run: Run) -> set[int]:
-    """The positions of epochs with which a start of the run began: the first, and where the run was resumed."""
+    """Return the positions of the first epoch of each start: 0, and wherever the run was resumed."""
     begun = {0}
     try:
         events = [record["event"] for record in run.metrics()]
@@ -112,8 +112,8 @@ _HEADINGS = (
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as aligned text."""
-    # Datasets by the names of their folders, where these tell them apart.
+    """Format the rows as aligned text."""
+    # Show the whole paths of datasets only if their folder names clash.
     paths = {each["data"] for each in rows if each["data"]}
     named = len({Path(path).name for path in paths}) == len(paths)
 

@@ -20,7 +20,7 @@ _BENCH_HEADINGS = (
 
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Seconds, ratios, rows, bytes, loss and scores; below, bytes by kind and seconds by phase where not all are 0."""
+    """Format seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase."""
     lines = [_BENCH_HEADINGS, *(_bench_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
     parts += [about_cold(rows)] if about_cold(rows) else []
@@ -28,7 +28,7 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Core-hours of each strategy, and what they cost, where ranks have roles or prices are given."""
+    """Return the core-hours and cost of each strategy, if ranks have roles or prices are given."""
     priced = any("cost" in row for row in rows)
     if not priced and not any(row.get("roles") for row in rows):
         return []
@@ -46,16 +46,16 @@ def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
             needed,
         )
         lines.append((*shown, *([f"{row['cost']:.6f}"] if priced else [])))
-    note = "busy: share of the time in which compute ranks work; needed: ranks predicted to prepare as fast as they do"
+    note = "busy: share of time that compute ranks work; needed: preparing ranks predicted to keep up with them"
     return [f"{aligned(lines)}\n{note}"]
 
 
 def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Seconds spent on prefetching, and how many of them training did not wait for."""
+    """Return the seconds spent on prefetching, and those overlapped with training."""
     ran = [row for row in rows if row["prefetch"]]
     if not ran:
         return []
-    lines = [("seconds ahead of training", "prefetch", "spent", "hidden")]
+    lines = [("seconds of prefetching", "prefetch", "spent", "hidden")]
     for row in ran:
         spent, hidden = row["ahead"]["seconds"], row["ahead"]["hidden"]
         lines.append((row["strategy"], str(row["prefetch"]), f"{spent:.2f}", f"{hidden:.2f}"))
@@ -63,11 +63,11 @@ def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _cache_and_loss(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Hit rates of strategies with a cache, and errors of those with lossy rows."""
+    """Return hit rates of strategies with a cache, and errors of those with lossy rows."""
     tables = []
 
     if cached := [row for row in rows if "cache" in row]:
-        lines = [("remote rows spared by the cache", "measured", "predicted")]
+        lines = [("remote rows saved by the cache", "measured", "predicted")]
         names = ("hit_rate", "predicted_hit_rate")
         lines += [(row["strategy"], *(f"{row['cache'][name]:.1%}" for name in names)) for row in cached]
         tables.append(aligned(lines))
@@ -80,7 +80,7 @@ def _cache_and_loss(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _ignored(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Settings that have no effect on a strategy, a line each."""
+    """Return the settings without effect, one line each."""
     lines = [f"{row['strategy']}: {sentence}" for row in rows for sentence in row["ignored"]]
     return ["\n".join(lines)] if lines else []
 
@@ -105,7 +105,7 @@ def _bench_line(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -> str:
-    """The parts of the figure `name` of each row, times `scale`, but for those that are about 0 in all rows."""
+    """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows."""
     shown = [part for part in rows[0][name] if any(row[name][part] * scale >= 0.005 for row in rows)]
     lines = [(unit, *shown)]
     lines += [(row["strategy"], *(f"{row[name][part] * scale:.2f}" for part in shown)) for row in rows]
@@ -119,7 +119,7 @@ _FORECAST_HEADINGS = (
 
 
 def forecast_table(outcome: dict[str, Any]) -> str:
-    """Figures of one iteration over all ranks, bytes by kind, and what was left out."""
+    """Format the figures of one iteration over all ranks, bytes by kind, and the strategies left out."""
     tables = [*_of_forecasts(outcome["forecasts"]), *_of_roles(outcome["roles"]), *outcome["left_out"]]
     tables += outcome["too_large"]
     tables += [f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: {each['sentence']}" for each in outcome["auto"]]
@@ -142,7 +142,7 @@ def _preparing(ranks: int) -> str:
 
 
 def _of_roles(roles: list[dict[str, Any]]) -> list[str]:
-    """Figures of one iteration where some ranks prepare, and in words what follows."""
+    """Return figures of one iteration with preparing ranks, and a sentence about each."""
     if not roles:
         return []
     lines: list[tuple[str, ...]] = [
@@ -156,7 +156,7 @@ def _of_roles(roles: list[dict[str, Any]]) -> list[str]:
 
 
 def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
-    """Figures of one iteration where all ranks do the same, and bytes by kind."""
+    """Return figures of one iteration without roles, and bytes by kind."""
     if not forecasts:
         return []
     kinds = [kind for kind in forecasts[0]["sent"] if any(each["sent"][kind] >= 2**10 for each in forecasts)]
@@ -187,7 +187,7 @@ def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:
 
 
 def forecast_comparison(outcome: dict[str, Any]) -> str:
-    """Rows and bytes of an epoch, predicted and counted."""
+    """Format rows and bytes of an epoch, predicted and counted."""
     lines: list[tuple[str, ...]] = [("an epoch", "predicted", "counted", "ratio")]
     for name, unit, scale in (("rows", "rows", 1), ("bytes", "MiB", 2**20)):
         for key, each in outcome[name].items():
@@ -198,13 +198,13 @@ def forecast_comparison(outcome: dict[str, Any]) -> str:
 
 
 _MOST_CLASS_ROWS = 40
-"""Classes that are shown; those with most vertices, where there are more. JSON has all of them."""
+"""Most classes shown; with more, those with most vertices. JSON has all."""
 
 _MOST_CONFUSED = 3
 
 
 def class_table(found: dict[str, Any], names: Sequence[str] | None = None) -> str:
-    """The table of one split, from its class_report (leapmpi/training/scoring); `names` of classes, where known."""
+    """Format the table of one split, from its class_report; `names` are class names, if known."""
     regression = "mse" in found
     count = len(found["known"])
     kind = "target" if regression else "class" if "confusion" in found else "label"
@@ -221,7 +221,7 @@ def class_table(found: dict[str, Any], names: Sequence[str] | None = None) -> st
         counts = [_class_text(found[key][each]) for key in further]
         more = [_confused(found["confusion"], each)] if kind == "class" else counts
         lines.append((name, *values, *more))
-    rest = f"\n{count - len(shown):,} more, with fewer vertices, are in --json" if count > len(shown) else ""
+    rest = f"\n{count - len(shown):,} more classes, with fewer vertices, are in --json" if count > len(shown) else ""
     return aligned(lines) + rest
 
 
@@ -232,7 +232,7 @@ def _class_text(value: float | None) -> str:
 
 
 def _confused(confusion: Sequence[Sequence[int]], each: int) -> str:
-    """What a class was taken for most often, such as '3 (12 times), 0 (4)'."""
+    """Return the most frequent wrong predictions of a class, such as '3 (12 times), 0 (4)'."""
     wrong = sorted((-count, other) for truth, other, count in confusion if truth == each and other != truth)
     return ", ".join(f"{'none' if other < 0 else other} ({-count:,})" for count, other in wrong[:_MOST_CONFUSED]) or "-"
 
@@ -244,13 +244,13 @@ _COLUMNS = (
 
 
 class EpochTable(list[dict[str, Any]]):
-    """A list of dicts, one for each epoch, that shows itself as a table, in notebooks too."""
+    """List of dicts, one per epoch, that displays as a table, in notebooks too."""
 
     def __repr__(self) -> str:
         return aligned(self._lines()) if self else "no epochs"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML shown by notebooks."""
         head, *rows = [[escape(cell) for cell in line] for line in self._lines()]
         cells = "".join(f"<th>{cell}</th>" for cell in head)
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
@@ -261,10 +261,11 @@ class EpochTable(list[dict[str, Any]]):
 
 
 def epoch_table(records: Sequence[dict[str, Any]]) -> Any:
-    """A row for each of the `records` of epochs, the last of those with one number. Scores that are missing are None.
+    """Return one row per epoch of `records`; the last record of an epoch counts. Missing scores are None.
 
     Columns: epoch (from 1), loss, val and test by the run's metric, seconds of training and of evaluation, remote_share
-    of the rows that were read, sent_bytes over all ranks, lr, time_steps, remote.
+    of the rows read, sent_bytes over all ranks, lr, time_steps, remote. The result is a pandas.DataFrame if pandas is
+    installed.
     """
     last = {each["epoch"]: each for each in records}
     rows = EpochTable(_epoch_row(last[number]) for number in sorted(last))

@@ -285,7 +285,7 @@ def test_a_checkpoint_folder_that_became_a_file_costs_checkpoints_but_not_the_ru
     assert (tmp_path / "run/checkpoint").read_text() == "mine"
     first, count, end = capsys.readouterr().out.splitlines()
     assert "no checkpoint of the end could be written" in end
-    assert f"{tmp_path}/run/checkpoint is a file now, not the folder of the checkpoints; remove it" in first
+    assert f"{tmp_path}/run/checkpoint is a file where the checkpoint folder should be; remove it" in first
     assert count == "warning: 8 checkpoints in a row could not be written, the last one among them"
 
 
