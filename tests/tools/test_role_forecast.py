@@ -52,7 +52,7 @@ def test_a_run_with_roles_is_not_compared(finished_run, tmp_path):
     shutil.copytree(finished_run.path, folder)
     (folder / "config.toml").write_text(to_toml(finished_run.config.replaced({"strategy.prepare_ranks": 1})))
     config = Config.from_values({"data": finished_run.config.data})
-    with pytest.raises(RunFolderError, match="which is not compared"):
+    with pytest.raises(RunFolderError, match="cannot be compared"):
         compare(config, str(folder))
 
 
