@@ -17,14 +17,6 @@ import pytest
 from tests.support.launch import PROJECT
 
 CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
-    "leapmpi.dataset": (
-        ". -> hdf5",
-        "hdf5 -> .",
-    ),
-    "leapmpi.device": (
-        ". -> draws",
-        "draws -> .",
-    ),
     "leapmpi.engine": (
         ". -> edges",
         ". -> exchange",
@@ -47,24 +39,6 @@ CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
         "kernels -> .",
         "shares -> .",
         "shares -> kernels",
-    ),
-    "leapmpi.plan": (
-        ". -> merging",
-        "merging -> .",
-    ),
-    "leapmpi.sampling": (
-        ". -> custom",
-        ". -> edges",
-        ". -> samplers",
-        ". -> sharded",
-        "custom -> .",
-        "edges -> .",
-        "edges -> sharded",
-        "samplers -> .",
-        "samplers -> edges",
-        "sharded -> .",
-        "sharded -> edges",
-        "sharded -> samplers",
     ),
     "leapmpi.training": (
         ". -> disaggregated",

@@ -12,10 +12,10 @@ import numpy as np
 from leapmpi.dataset.graph import Graph, content_uuid, counts, split_sizes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.partitioned import column_bounds
-from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
 

@@ -15,8 +15,8 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, opened, required
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.hdf5.writer import new_file, write_attributes
-from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.dataset.scan import SCANNED, is_natural, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.dataset.validation import check_bounds, check_outline

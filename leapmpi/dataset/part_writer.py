@@ -13,8 +13,8 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
-from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, row_bytes
 from leapmpi.system.jit import compiled
 

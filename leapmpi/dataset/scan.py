@@ -13,7 +13,7 @@ from leapmpi.dataset.content_hash import content_lanes, edge_lanes, time_lanes
 from leapmpi.dataset.edge_data import check_edge_values
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
+from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_groups
 from leapmpi.dataset.sparse_features import arrays_of, row_bytes
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.system.worker_threads import in_order

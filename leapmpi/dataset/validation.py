@@ -10,7 +10,7 @@ import numpy as np
 from leapmpi.dataset.edge_data import check_edge_outline
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled

@@ -19,8 +19,8 @@ from leapmpi.dataset.graph_file import check_entries, label_kind, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
+from leapmpi.dataset.hdf5.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
-from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
 from leapmpi.dataset.validation import (
     check_ascending,

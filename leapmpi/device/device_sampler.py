@@ -5,17 +5,16 @@ The CPU's sampler stays at hand: it draws what is asked vertex by vertex (`neigh
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.device.device_block import DeviceBlock
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
-from leapmpi.device.device_left_out import DeviceLeftOut
 from leapmpi.device.draw_form import DrawForm
-from leapmpi.device.draws.lists import DeviceDrawn, sums_in_order
+from leapmpi.device.lists import DeviceDrawn, sums_in_order
 from leapmpi.device.local_forms import (
     Labor0Form,
     NodeWiseForm,
@@ -27,10 +26,11 @@ from leapmpi.device.local_forms import (
 from leapmpi.device.table_forms import CountedSubgraphForm, FastGCNForm, LaborIForm, LadiesForm, SubgraphForm
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import BlockTensors, Edges, EdgeWeights
-from leapmpi.sampling.block import Block
+from leapmpi.sampling.block import Block, LateBlock
 from leapmpi.sampling.edge_lookup import EdgeDataSampler
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.inclusion import CountedInclusion
+from leapmpi.sampling.left_out import LeftOut
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler, WrappingSampler
 from leapmpi.sampling.samplers.cluster_gcn import ClusterGCN
@@ -44,6 +44,72 @@ from leapmpi.sampling.samplers.temporal import Temporal
 from leapmpi.sampling.samplers.weighted import Weighted
 from leapmpi.sampling.samplers.with_replacement import WithReplacement
 from leapmpi.system.counter_rng import DrawKey
+
+
+class DeviceBlock(LateBlock):
+    """A Block with `src` on the host, and the other arrays on the device, in `tensors`.
+
+    A copy with other arrays (dataclasses.replace) is the host's alone.
+    """
+
+    tensors: BlockTensors
+
+    def __init__(self, *arrays: Any, **fields: Any) -> None:
+        super().__init__(*arrays, **fields | {"tensors": None})
+
+    @classmethod
+    def of(cls, src: np.ndarray, tensors: BlockTensors) -> DeviceBlock:
+        """The block of `tensors`, whose sources are `src` int64[n_src]."""
+        edges, weights = tensors.edges, tensors.weights
+        there = {
+            "indptr": edges.indptr,
+            "src_original": tensors.known_original,
+            "src_degree": tensors.known_degree,
+            "weight": tensors.weight,
+            "edge_numbers": tensors.edge_numbers,
+        }
+        if weights is not None:
+            there |= {"edge_weight": weights.edges, "drawn_weight": weights.drawn, "src_weight_sum": weights.src_sum}
+        late = {name: partial(_on_host, each) for name, each in there.items() if each is not None}
+        late["indices"] = partial(_narrow, edges.indices)
+        return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, tensors=tensors)
+
+    @property
+    def edges(self) -> int:
+        """Number of sampled edges."""
+        copied = vars(self).get("indices")
+        return len(self.tensors.edges.indices if copied is None else copied)
+
+
+def _on_host(array: Tensor) -> np.ndarray:
+    return array.cpu().numpy()
+
+
+def _narrow(indices: Tensor) -> np.ndarray:
+    """Indices are 64 bits wide on the device, and 32 here."""
+    return _on_host(indices.int())
+
+
+class DeviceLeftOut:
+    """The copies of `left_out`, and who draws from them."""
+
+    def __init__(self, left_out: LeftOut, topology: DeviceTopology) -> None:
+        self.of, self._whole = left_out, topology
+        arrays = left_out.vertices, left_out.topology.indptr, left_out.scale, left_out.numbers
+        self._vertices, indptr, self._scale, kept = (placed(array, topology.device) for array in arrays)
+        self._start, self._degree = indptr[:-1] + len(topology.indices), indptr.diff()
+        self.topology = topology.with_copies(kept)
+
+    def lists(self, to: Destinations) -> tuple[Destinations, Tensor | None]:
+        """`to`, from the lists that they draw from; and float64[n], how much longer these were, None: nobody's."""
+        if not len(self._vertices):
+            return to, None
+        number = torch.searchsorted(self._vertices, to.vertices).clamp(max=len(self._vertices) - 1)
+        lost = self._vertices[number] == to.vertices
+        start = torch.where(lost, self._start[number], to.start)
+        degree = torch.where(lost, self._degree[number], to.degree)
+        return to._replace(start=start, degree=degree), torch.where(lost, self._scale[number], 1.0)
+
 
 _FORMS: dict[type, type[DrawForm]] = {
     NodeWiseSampler: NodeWiseForm,

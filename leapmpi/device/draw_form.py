@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws.lists import DeviceDrawn
 from leapmpi.device.hashing import signed
+from leapmpi.device.lists import DeviceDrawn
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
 from leapmpi.device.draw_form import DrawForm, S, hashed
-from leapmpi.device.draws.labor_draws import by_importance, importance_of
-from leapmpi.device.draws.lists import DeviceDrawn, Lists, normalised
-from leapmpi.device.draws.table_draws import by_frontier, by_norm, from_table, weight_in_table
+from leapmpi.device.labor_draws import by_importance, importance_of
+from leapmpi.device.lists import DeviceDrawn, Lists, normalised
+from leapmpi.device.table_draws import by_frontier, by_norm, from_table, weight_in_table
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.inclusion import CountedInclusion
 from leapmpi.sampling.layer_tables import TableSampler

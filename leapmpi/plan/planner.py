@@ -13,7 +13,6 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.merging import paper
 from leapmpi.plan.root_assignment import RootAssignment
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
@@ -42,7 +41,7 @@ def plan_leap(
     rank_offsets: np.ndarray,
     time_steps: int,
     *,
-    merge: Rule = paper.merge,
+    merge: Rule | None = None,
     cost: np.ndarray | None = None,
     rank: np.ndarray | None = None,
     seed: int = 0,
@@ -74,7 +73,7 @@ def plan_leap(
     # Fewer steps than ranks: some are dropped.
     if time_steps < ranks:
         roots = RootAssignment(ranks, ranks, trained_by, step, np.ones(len(batch)) if cost is None else cost)
-        kept, step = merge(roots, time_steps, DrawKey(PLAN, seed, epoch, iteration))
+        kept, step = (merge or merge_rule("paper"))(roots, time_steps, DrawKey(PLAN, seed, epoch, iteration))
     micro_batch = trained_by * time_steps + np.searchsorted(kept, step)
     return _schedule(batch, micro_batch, ranks, kept, epoch, iteration)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph, VertexRows, split_sizes
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.runs.degree_groups import FIRST_DEGREES, degree_labels
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
-from leapmpi.sampling.edges.left_out import LeftOut
 from leapmpi.sampling.frontier import Frontier
+from leapmpi.sampling.left_out import LeftOut
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey

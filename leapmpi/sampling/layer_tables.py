@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
 
 
 @compiled
@@ -79,6 +76,23 @@ class TableSampler(HopSampler):
         return drawn
 
 
+class SharedFrontier(Protocol):
+    """Exchange of a frontier between ranks that hold only their own lists (sharded/frontier_ranks.py)."""
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices of all ranks."""
+
+    def own(self, ids: np.ndarray) -> np.ndarray:
+        """Return the own numbers, int64 ascending, of those of `ids` (int64[k]) that this rank owns. Local."""
+
+    def gathered(self, numbers: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the `numbers` (int64[k]) of all ranks and their `columns`, eight bytes each. Collective."""
+
+    def reached(self, frontier: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+        """Return own numbers of `frontier` and of the vertices that all ranks have `drawn`. Collective."""
+
+
 class FrontierSampler(TableSampler):
     """Base of frontier-global samplers: every rank draws the tables for the frontier of the whole batch.
 
@@ -89,7 +103,7 @@ class FrontierSampler(TableSampler):
 
     def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
         super().__init__(setup, row_normalise)
-        self.ranks: FrontierRanks | None = None
+        self.ranks: SharedFrontier | None = None
         self.frontiers: list[np.ndarray] = []
         """By hop, the destinations of the last batch, int64, where the topology is whole."""
 
@@ -97,7 +111,7 @@ class FrontierSampler(TableSampler):
     def _whole(self) -> Frontier:
         return Frontier(self.topology, self._workers)
 
-    def share(self, ranks: FrontierRanks) -> None:
+    def share(self, ranks: SharedFrontier) -> None:
         """Draw together with `ranks` from now on. Until a batch begins every source is in all tables. Local."""
         self.ranks = ranks
         self._tables = [np.ones(self.topology.vertices) for _ in self.fanouts]
@@ -134,7 +148,7 @@ class FrontierSampler(TableSampler):
         finally:
             self._whole.clear()
 
-    def _make_shared_tables(self, key: DrawKey, batch: np.ndarray, ranks: FrontierRanks) -> None:
+    def _make_shared_tables(self, key: DrawKey, batch: np.ndarray, ranks: SharedFrontier) -> None:
         """The same of own vertices; what they draw goes to its owners. Collective."""
         frontier, topology = ranks.own(batch), self.topology
         for hop in range(len(self.fanouts)):

@@ -25,7 +25,7 @@ from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
-    from leapmpi.sampling.edges.training_edges import TrainingEdges
+    from leapmpi.sampling.training_edges import TrainingEdges
 
 LISTS, NAMED_LISTS = "lists", "named lists"
 """What a sampler that can draw from a sharded topology says in its module as SHARDED: whether a draw reads the list of

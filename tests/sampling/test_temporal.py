@@ -12,9 +12,9 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import uses_times
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import temporal
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, VAL, DrawKey
 from tests.support import twin
 from tests.support.draw_digest import block_edges

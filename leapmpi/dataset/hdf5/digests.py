@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.reader import opened
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.errors import DataError
 
 

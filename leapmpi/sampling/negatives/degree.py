@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.candidates import Candidates
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.negative_sampler import NegativeSampler
 
 _UNIT = 1 << 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.negative_sampler import NegativeSampler
 from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.candidates import scaled
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.candidates import scaled
+from leapmpi.sampling.negative_sampler import NegativeSampler
 
 
 class Uniform(NegativeSampler):

@@ -27,7 +27,7 @@ from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
-    from leapmpi.sampling.edges.training_edges import TrainingEdges
+    from leapmpi.sampling.training_edges import TrainingEdges
 
 READS_TIMES = True
 SHARDED = LISTS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.sampling.edges.candidates import range_of
+from leapmpi.sampling.candidates import range_of
 from leapmpi.sampling.sharded.shared_candidates import id_type
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 

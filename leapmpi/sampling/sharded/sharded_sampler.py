@@ -22,7 +22,7 @@ from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
-    from leapmpi.sampling.edges.training_edges import TrainingEdges
+    from leapmpi.sampling.training_edges import TrainingEdges
 
 
 class ShardedSampler(Sampler):

@@ -13,7 +13,7 @@ import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.edges.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
+from leapmpi.sampling.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
 from leapmpi.sampling.sharded.shared_order import OriginalOrder, slice_bounds
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.jit import compiled

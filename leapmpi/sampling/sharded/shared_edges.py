@@ -1,7 +1,7 @@
 """Edges as roots where the topology is sharded: each rank orders the edges to its own vertices, and names its share of
 a batch to all others.
 
-The order of an epoch is that of ../edges/training_edges.py: by a hash of the original ids of the ends. Which of a
+The order of an epoch is that of ../training_edges.py: by a hash of the original ids of the ends. Which of a
 rank's edges a batch holds follows from where the batch ends among the hashes of all ranks.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.edges.training_edges import BatchEdges, TrainingEdges
 from leapmpi.sampling.sharded.shared_order import ascending, own_counts, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import BatchEdges, TrainingEdges
 from leapmpi.system.counter_rng import ORDER
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.sampling.edges.candidates import range_of
+from leapmpi.sampling.candidates import range_of
 from leapmpi.sampling.sampler import Drawn
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws.lists import Chosen, DeviceDrawn, Lists, from_lists, normalised
 from leapmpi.device.hashing import bounded_wide, fold
+from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, from_lists, normalised
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.samplers.weighted import LEAST, STEPS
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.config.user_code import load_named
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.custom.api import NONE, OwnSampler, holds
+from leapmpi.sampling.user_samplers.api import NONE, OwnSampler, holds
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -34,7 +34,7 @@ def load_custom(named: str) -> type[OwnSampler]:
     if not (isinstance(found, type) and issubclass(found, OwnSampler) and found is not OwnSampler):
         path, _, name = named.rpartition(":")
         raise ConfigError(
-            f"--sampler {named}: {path} has no class {name} made from leapmpi.sampling.custom.api.OwnSampler"
+            f"--sampler {named}: {path} has no class {name} made from leapmpi.sampling.user_samplers.api.OwnSampler"
         )
     return found
 

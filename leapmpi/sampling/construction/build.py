@@ -79,8 +79,8 @@ def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threa
     """
     setup, name = Setup(topology, config.sampling.fanout, train, config.train.seed, threads), config.sampling.sampler
     if names_code(name):
-        from leapmpi.sampling.custom.compile import load_custom
-        from leapmpi.sampling.custom.samplers import custom_sampler
+        from leapmpi.sampling.user_samplers.compile import load_custom
+        from leapmpi.sampling.user_samplers.samplers import custom_sampler
 
         sampler = custom_sampler(setup, load_custom(name), config.sampling)
     else:

@@ -3,7 +3,7 @@
 The abstraction is that of Jangda, Polisetty, Guha and Serafini, "Accelerating graph sampling for graph machine learning
 using GPUs" (NextDoor, EuroSys 2021): samples grow step by step, from the neighbours of their transit vertices.
 
-    from leapmpi.sampling.custom.api import OwnSampler, below, holds
+    from leapmpi.sampling.user_samplers.api import OwnSampler, below, holds
 
     class GraphSage(OwnSampler):
         sizes = (25, 10)

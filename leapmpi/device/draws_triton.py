@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations
-from leapmpi.device.draws.lists import starts
+from leapmpi.device.lists import starts
 
 MOST_DRAWN = 64
 """The largest fan-out that the kernel serves: a table of so many columns is in registers."""

@@ -10,8 +10,11 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import indptr_of
-from leapmpi.sampling.custom.api import OwnSampler
-from leapmpi.sampling.custom.compile import (
+from leapmpi.sampling.hop_sampler import ALL, HopSampler
+from leapmpi.sampling.layer_tables import FrontierSampler
+from leapmpi.sampling.sampler import Drawn, Sampler, Setup
+from leapmpi.sampling.user_samplers.api import OwnSampler
+from leapmpi.sampling.user_samplers.compile import (
     NO_NEIGHBOUR,
     REPEATS,
     compile_checked,
@@ -20,9 +23,6 @@ from leapmpi.sampling.custom.compile import (
     refused,
     sizes_of,
 )
-from leapmpi.sampling.hop_sampler import ALL, HopSampler
-from leapmpi.sampling.layer_tables import FrontierSampler
-from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, fold, key_hash
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws.lists import Chosen, DeviceDrawn, Lists, from_lists, parts_of_lists, sums_in_order
-from leapmpi.device.draws.table_draws import share_of_words
-from leapmpi.device.draws.uniform_draws import source_numbers
+from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, from_lists, parts_of_lists, sums_in_order
+from leapmpi.device.table_draws import share_of_words
+from leapmpi.device.uniform_draws import source_numbers
 from leapmpi.sampling.samplers.labor_i import CLOSE, MOST_ROUNDS
 from leapmpi.sampling.source_numbers import Law
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws.lists import Chosen, DeviceDrawn, Lists, from_lists, parts_of_lists
 from leapmpi.device.hashing import bounded_wide, fold, shifted
+from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, from_lists, parts_of_lists
 from leapmpi.sampling.column_norms import norm_unit
 from leapmpi.sampling.samplers.ladies import chance_scale
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from leapmpi.device import lists
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws import lists
-from leapmpi.device.draws.lists import DeviceDrawn, smallest_of_rows, starts
 from leapmpi.device.hashing import bounded, fold, in_order
+from leapmpi.device.lists import DeviceDrawn, smallest_of_rows, starts
 from leapmpi.sampling.hop_sampler import ALL
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from leapmpi.device import lists
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws import lists
-from leapmpi.device.draws.lists import Chosen, Lists, all_of_short_lists, numbers_within, starts
 from leapmpi.device.hashing import bounded, fold, in_order, multiple_of_share, signed
+from leapmpi.device.lists import Chosen, Lists, all_of_short_lists, numbers_within, starts
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.source_numbers import Law
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from leapmpi.registry import Registry
-from leapmpi.sampling.edges.candidates import Candidates
+from leapmpi.sampling.candidates import Candidates
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
