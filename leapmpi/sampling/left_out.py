@@ -1,7 +1,7 @@
-"""LeftOut: draws of one iteration from the topology without some edges, those that the iteration is to predict.
+"""Draws of one iteration without some edges, usually the target edges to predict.
 
-Destinations that lose an edge draw from a copy of their list without it; all others draw as ever. So no block of the
-iteration holds a target edge or its reverse, at any hop and on any rank. In-degrees stay those of the whole topology.
+Destinations of these edges draw from a copy of their list without them; all others draw as usual. So no block of the
+iteration holds a target edge or its reverse, at any hop and on any rank. In-degrees remain those of the whole topology.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from leapmpi.system.jit import compiled
 
 
 class DrawsFromLists(Protocol):
-    """A sampler whose draws for a vertex read nothing of `topology` but the vertex's list, and original ids."""
+    """Sampler whose draws for a vertex read only its list in `topology`, and original ids."""
 
     topology: Topology
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
+        """Draw; see HopSampler.draw."""
 
 
 @compiled
 def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, numbers):
-    """Write the positions of the lists of `vertices` without their `sources`; returns how many there are.
+    """Write the positions of the lists of `vertices` without their `sources`; return their number.
 
-    sources[starts[i]:starts[i + 1]] are those of vertex i, ascending.
+    sources[starts[i]:starts[i + 1]] belong to vertex i, ascending.
     """
     count = 0
     for i in range(len(vertices)):
-        gone = sources[starts[i] : starts[i + 1]]
+        removed = sources[starts[i] : starts[i + 1]]
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
             source = np.int64(topology_indices[e])
-            place = np.searchsorted(gone, source)
-            if place == len(gone) or gone[place] != source:
+            place = np.searchsorted(removed, source)
+            if place == len(removed) or removed[place] != source:
                 numbers[count] = e
                 count += 1
         indptr[i + 1] = count
@@ -46,7 +46,7 @@ def _without(vertices, starts, sources, topology_indptr, topology_indices, indpt
 
 @compiled
 def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, weight_b, indptr, neighbours, weight):
-    """Put what two groups of destinations drew in the order of all; `touched` bool[n] marks those of group b."""
+    """Interleave the draws of two groups of destinations; `touched` bool[n] marks group b."""
     a, b = 0, 0
     for i in range(len(touched)):
         if touched[i]:
@@ -63,11 +63,11 @@ def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, we
 
 
 class LeftOut:
-    """Edges that all draws with `key` leave out: `edges` int64[k, 2], sources and destinations.
+    """Edges left out of all draws with `key`: `edges` int64[k, 2], sources and destinations.
 
-    vertices: int64[v], the destinations that lose an edge, ascending; topology: their lists without it, vertex by
-    vertex; numbers: int64, which edges of the whole topology these lists hold; scale: float64[v], by how much longer
-    each list was.
+    vertices: int64[v], the affected destinations, ascending. topology: their lists without these edges, vertex by
+    vertex. numbers: int64, positions of the remaining edges in the whole topology. scale: float64[v], old over new
+    length of each list.
     """
 
     def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
@@ -89,9 +89,9 @@ class LeftOut:
         self.scale = degree / np.maximum(1, np.diff(indptr))
 
     def holds_for(self, key: DrawKey) -> bool:
-        """Whether draws with `key` leave the edges out.
+        """Return whether draws with `key` leave the edges out.
 
-        Raises ValueError for draws of training with another key, whose targets nobody has named.
+        Raises ValueError for training draws with another key, whose target edges are not registered.
         """
         if key != self.key and key.stream == TRAIN:
             raise ValueError(f"edges were left out for {self.key}, not for {key}")
@@ -106,14 +106,14 @@ class LeftOut:
         original: np.ndarray,
         degree: np.ndarray,
     ) -> Drawn:
-        """What `vertices` draw by `sampler.draw` without these edges, with their key; arguments are as there."""
+        """Draw for `vertices` by `sampler.draw` without these edges, with their key."""
         number = np.searchsorted(self.vertices, vertices)
         number[number == len(self.vertices)] = 0
         touched = self.vertices[number] == vertices if len(self.vertices) else np.zeros(len(vertices), bool)
         if not touched.any():
             return sampler.draw(key, hop, vertices, original, degree)
 
-        # Destinations that lose an edge draw from their own lists. The arrays may be working memory: they are copied.
+        # Affected destinations draw from their own lists. Copy the result: it may be working memory.
         mine = number[touched]
         whole, sampler.topology = sampler.topology, self.topology
         try:
@@ -126,7 +126,7 @@ class LeftOut:
         return self._merged(touched, others, found, mine)
 
     def _merged(self, touched: np.ndarray, others: Drawn, found: Drawn, mine: np.ndarray) -> Drawn:
-        """Both groups in the order of the destinations; `mine` int64 are the numbers of those that lost an edge."""
+        """Interleave both groups by destination; `mine` int64 are the numbers of the affected ones."""
         counts = np.empty(len(touched), np.int64)
         counts[touched], counts[~touched] = np.diff(found.indptr), np.diff(others.indptr)
         indptr = np.zeros(len(counts) + 1, np.int64)
@@ -134,7 +134,7 @@ class LeftOut:
         none = np.empty(0, np.float32)
         weights = [none if each.weight is None else each.weight for each in (others, found)]
         if found.weight is not None:
-            # Weights estimate sums over as many in-neighbours as the whole topology has.
+            # Scale up: weights estimate sums over the full in-degree.
             weights[1] = (found.weight * np.repeat(self.scale[mine], np.diff(found.indptr))).astype(np.float32)
         neighbours = np.empty(indptr[-1], others.neighbours.dtype)
         weight = none if others.weight is None else np.empty(indptr[-1], np.float32)

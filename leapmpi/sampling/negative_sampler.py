@@ -1,9 +1,9 @@
-"""Negatives: for each edge of a batch, further destinations that its source has no edge to.
+"""Negatives: destinations for each edge of a batch that its source has no edge to.
 
-Each is a pure function of (stream, seed, epoch, iteration, original ids of the edge's ends, number): the same on every
-rank and partition, unless they are drawn at home. A candidate that is the source itself, or a training edge of it, is
-drawn again, up to 16 times; then the last counts. Edges held back for validation and test are not looked at, which
-would tell the model of them.
+Each is a pure function of (stream, seed, epoch, iteration, original ids of the edge's ends, number). It is the same on
+every rank and partition, unless candidates are restricted to the source's owner. A candidate that is the source itself
+or a training edge is redrawn up to 16 times; then the last counts. Edges held back for validation and test are not
+checked, which would leak them to the model.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _NEGATIVE = 0x6E656761  # keeps negatives apart from draws of neighbours
 
 
 class NegativeSampler(ABC):
-    """One way to draw candidates."""
+    """Base of the ways to draw candidates."""
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
 
     @abstractmethod
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """A vertex int64[k] for each of `words` uint64[k], random words; `rows` int64[k] is the edge of each.
+        """Draw a vertex int64[k] for each of `words` uint64[k], random words; `rows` int64[k] is the edge of each.
 
-        `edges` int64[B, 2] are those of the whole batch, in an order that no partition changes. Pure.
+        `edges` int64[B, 2] are those of the whole batch, in an order independent of the partition. Pure.
         """
 
     def draw(self, key: DrawKey, edges: np.ndarray, count: int, names: np.ndarray | None = None) -> np.ndarray:
-        """`count` negative destinations of each of `edges` (int64[B, 2]): int64[B, count]. Pure.
+        """Draw `count` negative destinations for each of `edges` (int64[B, 2]): int64[B, count]. Pure.
 
-        names: int64[B, 2], the original ids of their ends, which candidates of a sharded topology do not know; draws
-        are collective then, and all ranks name the same edges.
+        names: int64[B, 2], original ids of their ends, required with a sharded topology. Draws are then collective, and
+        all ranks pass the same edges.
         """
         candidates = self.candidates
         names = candidates.names(edges) if names is None else names

@@ -1,7 +1,8 @@
-"""The edges of the topology as roots, and the order in which an epoch visits them.
+"""Edges of the topology as roots, and their order in an epoch.
 
 The order is a uniform shuffle by a hash of (seed, epoch, original ids of the ends): every partition and number of ranks
-trains the same batches. Of a graph whose edges go both ways each pair is one root, with a fixed direction by a hash.
+trains the same batches. In a graph with both directions of each edge, each pair is one root; a hash fixes its
+direction.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _ONE = np.uint64(1)
 
 @compiled
 def is_listed(u, v):
-    """Whether the edge of original ids `u` -> `v` stands for the pair, of which both directions exist."""
+    """Return whether the edge of original ids `u` -> `v` represents the pair of both directions."""
     hashed = fold(fold(np.uint64(_EDGES), min(u, v)), max(u, v))
     return (hashed & _ONE == _ONE) == (u < v)
 
 
 @compiled
 def _is_root(e, u, v, both_ways, labels):
-    """Whether edge `e`, of original ids `u` -> `v`, is a root; `labels` int32[m], or empty where none are read."""
+    """Return whether edge `e`, of original ids `u` -> `v`, is a root; `labels` int32[m] may be empty."""
     return (not both_ways or is_listed(u, v)) and (len(labels) == 0 or labels[e] >= 0)
 
 
@@ -56,20 +57,20 @@ def _keys(indptr, indices, original, both_ways, labels, base, positions, keys):
 
 @dataclass(frozen=True, eq=False)
 class BatchEdges:
-    """The edges of a batch over all ranks."""
+    """Edges of a batch over all ranks."""
 
     ends: np.ndarray
     """int64[B, 2]: sources and destinations."""
     names: np.ndarray
     """int64[B, 2]: their original ids."""
     labels: np.ndarray | None = None
-    """int64[B], where labels are read."""
+    """int64[B], if labels are read."""
     times: np.ndarray | None = None
-    """Numbers[B], where times are read and ranks have to be told of them."""
+    """Numbers[B], if times are read and must be sent to ranks."""
 
 
 class EdgeBatches(Sequence):
-    """The batches of an epoch, made when they are asked for: int64[B, 2] of renumbered sources and destinations."""
+    """Batches of an epoch, made on access: int64[B, 2] of renumbered sources and destinations."""
 
     def __init__(self, topology: Topology, order: np.ndarray, batch_size: int) -> None:
         self._topology, self._order, self._size = topology, order, batch_size
@@ -86,11 +87,10 @@ class EdgeBatches(Sequence):
 
 
 class TrainingEdges:
-    """All edges of `topology` as roots, where it holds labels the labelled ones.
+    """All edges of `topology` as roots, or only the labelled ones if it holds labels.
 
-    `both_ways` says that each pair of ends has an edge in both directions.
-
-    `len` of it takes a pass over the edges once; an epoch's order takes 16 bytes per root while it is made, 8 then.
+    `both_ways`: each pair of ends has edges in both directions. The constructor passes over the edges once. An epoch's
+    order takes 16 bytes per root while it is made, 8 afterwards.
     """
 
     def __init__(self, topology: Topology, both_ways: bool) -> None:
@@ -105,16 +105,16 @@ class TrainingEdges:
     def batches(
         self, seed: int, epoch: int, batch_size: int, stream: int = ORDER, time: np.ndarray | None = None
     ) -> Sequence[np.ndarray]:
-        """All roots once, in the order of the epoch, cut into batches; the last may be shorter.
+        """Return all roots once, in the order of the epoch, cut into batches; the last may be shorter.
 
-        time: numbers[m], the times of the edges of the topology, by which roots ascend before they are cut.
+        time: numbers[m], times of the edges of the topology; roots are sorted by them before they are cut.
         """
         positions, keys = self._hashed(seed, epoch, stream)
         order = positions[np.argsort(keys, kind="stable")]
         return EdgeBatches(self.topology, order if time is None else by_time(order, time[order]), batch_size)
 
     def _hashed(self, seed: int, epoch: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
-        """The roots, positions int64[n] in the topology, and uint64[n], the hashes by which an epoch visits them."""
+        """Return the roots, positions int64[n] in the topology, and their hashes uint64[n], which define the order."""
         base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _EDGES))
         positions, keys = np.empty(self._count, np.int64), np.empty(self._count, np.uint64)
         _keys(*self._arrays, base, positions, keys)

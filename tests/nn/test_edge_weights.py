@@ -123,7 +123,7 @@ def test_numbers_of_repeated_and_disordered_neighbours():
     topology = Topology(np.array([0, 3, 3, 3, 3]), np.array([3, 1, 2], np.int32), np.array([0, 20, 30, 10]))
     numbers = edge_numbers(topology, np.array([0, 4]), np.array([2, 3, 3, 1]), np.array([0]))
     assert numbers.tolist() == [2, 0, 0, 1]
-    with pytest.raises(ConfigError, match=r"joins vertices 0 and 20 \(original ids\), between which there is no edge"):
+    with pytest.raises(ConfigError, match=r"joins vertices 0 and 20 \(original ids\), which have no edge"):
         edge_numbers(topology, np.array([0, 1, 2]), np.array([2, 0]), np.array([0, 1]))
 
 

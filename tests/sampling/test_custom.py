@@ -176,12 +176,12 @@ class TogetherAnyhow(First):
     ("custom", "sentence"),
     [
         (Stranger, r"mine.py:Stranger: next returned \d+, which is not an in-neighbour of vertex \d+"),
-        (Stubborn, r"keeps returning \d+, which is drawn already, where 4 distinct"),
+        (Stubborn, r"keeps returning \d+, which is drawn already; 4 distinct"),
         (Failing, "mine.py:Failing: it raised ZeroDivisionError"),
-        (Fickle, "asked again, it draws other vertices"),
+        (Fickle, "a second call draws other vertices"),
         (WrongCount, "it has 3 steps, but --fanout names 2 layers; add --fanout 3,2,1"),
         (NoCount, r"sizes is \(3, 0\); give positive whole numbers"),
-        (TogetherAnyhow, "leave unique = True"),
+        (TogetherAnyhow, "keep unique = True"),
     ],
 )
 def test_mistakes_get_a_sentence(custom, sentence, topology):

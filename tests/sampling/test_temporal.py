@@ -182,7 +182,7 @@ def test_times_of_roots_are_read_from_a_file_by_original_id(timed, tmp_path):
 
 def test_a_dataset_without_times_is_refused():
     config = Config.from_values({"data": "d", "sampling.sampler": "temporal"})
-    with pytest.raises(ConfigError, match="--sampler temporal needs the times of edges, and d has none; import"):
+    with pytest.raises(ConfigError, match="--sampler temporal needs edge times, but d has none; import"):
         uses_times(config, SimpleNamespace(has_edge_time=False))
     assert uses_times(config, SimpleNamespace(has_edge_time=True))
     assert not uses_times(config.replaced({"sampling.sampler": "labor-0"}), SimpleNamespace(has_edge_time=True))

@@ -1,4 +1,4 @@
-"""From the config to a sampler."""
+"""Construction of samplers from the config."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def build_sampler(
     config: Config, topology: Topology, train: np.ndarray, threads: int = 1, edge_numbers: bool = False
 ) -> Sampler:
-    """The sampler that `config` names, whose blocks carry what edges carry; arguments and errors as `drawing_sampler`.
+    """Build the sampler named by `config`, with edge data in its blocks. See `drawing_sampler`.
 
-    edge_numbers: whether blocks carry the numbers of their edges, for features of edges.
+    edge_numbers: whether blocks carry the numbers of their edges, for edge features.
     """
     return with_edge_data(drawing_sampler(config, topology, train, threads), edge_numbers)
 
@@ -48,18 +48,18 @@ def build_sharded_sampler(
     edge_numbers: bool = False,
     last: bool = True,
 ) -> ShardedSampler:
-    """As `build_sampler`, where this rank holds `shard` alone, and int64[ranks + 1] says which rank has which vertices.
+    """Build the same sampler for a rank that holds only `shard`.
 
-    largest: the largest number that `largest_number` finds on any rank; last: whether the last hop's sources are
-    described.
+    rank_offsets: int64[ranks + 1], first vertex of each rank; largest: maximum over ranks of `largest_number`; last:
+    whether the last hop's sources are described.
     """
     inner = drawing_sampler(config, shard.own, np.empty(0, np.int64), threads)
     assert isinstance(inner, HopSampler), "the samplers that draw from shards go hop by hop"
     carried = shard.own.edge_weight is not None
     if isinstance(inner, RandomWalk) and (carried or edge_numbers):
         raise ConfigError(
-            "--sampler random-walk joins vertices between which there may be no edge that could carry anything; choose "
-            "another --sampler, or --edge-weights ignore and a model that reads no features of edges"
+            "--sampler random-walk may join vertices without an edge between them, which have no edge data; choose "
+            "another --sampler, or --edge-weights ignore and a model without edge features"
         )
     if isinstance(inner, FrontierSampler):
         inner.share(FrontierRanks(shard, communicator, rank_offsets))
@@ -68,14 +68,14 @@ def build_sharded_sampler(
 
 
 def largest_number(topology: Topology, vertices: int, fanouts: tuple[int, ...]) -> int:
-    """The largest number that an answer about `topology`, of a graph of `vertices` vertices, may hold."""
+    """Return the largest number in any reply about `topology`, of a graph of `vertices` vertices."""
     return max(vertices, *fanouts, int(topology.original_id.max(initial=0)), int(topology.degrees.max(initial=0)))
 
 
 def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threads: int = 1) -> Sampler:
-    """What draws as `config` says, for batches of the training vertices `train` (int64[t], renumbered ids).
+    """Build the sampler itself, for batches of the training vertices `train` (int64[t], renumbered ids).
 
-    Raises ConfigError for fan-outs and options that it does not take, and for a model that cannot use its edge weights.
+    Raises ConfigError for unusable fan-outs and options, and for a model that cannot use its edge weights.
     """
     setup, name = Setup(topology, config.sampling.fanout, train, config.train.seed, threads), config.sampling.sampler
     if names_code(name):

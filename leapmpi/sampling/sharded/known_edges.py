@@ -1,4 +1,4 @@
-"""KnownEdges: which candidates of an evaluation are edges after all, of training or held back."""
+"""Edges known in an evaluation, of training or held back, among its candidates."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _mask_training(sources, order, first, end, listed_from, indptr, indices, out
 
 
 class KnownEdges:
-    """The edges of `topology` and of `splits`; `both_ways` says that the latter hold in both directions.
+    """Edges of `topology` and of `splits`; with `both_ways` the latter hold in both directions.
 
-    Of a shard, whose sources must be numbered, edges to the rank's own vertices are known.
+    In a shard with numbered sources, only edges to the rank's own vertices are known.
     """
 
     def __init__(self, topology: Topology | TopologyShard, splits: EdgeSplits, both_ways: bool) -> None:
@@ -40,16 +40,16 @@ class KnownEdges:
         self._codes = np.unique(self._code(edges[:, 0], edges[:, 1]))
 
     def held_back(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """bool[k]: whether each pair int64[k] is an edge of a split."""
+        """Return bool[k]: whether each pair int64[k] is an edge of a split."""
         codes = self._code(sources, destinations)
         place = np.searchsorted(self._codes, codes)
         place[place == len(self._codes)] = 0
         return self._codes[place] == codes if len(self._codes) else np.zeros(len(codes), bool)
 
     def mask(self, edges: np.ndarray, first: int, end: int) -> np.ndarray:
-        """bool[k, end - first]: which vertices `first` to `end` are no candidates for each of `edges` int64[k, 2].
+        """Return bool[k, end - first]: which vertices `first` to `end` are no candidates for each edge.
 
-        Those are the source, and destinations of known edges of the source, the edge itself among them.
+        edges: int64[k, 2]. Excluded are the source, and all known destinations of the source, including the edge's own.
         """
         out = np.zeros((len(edges), end - first), bool)
         sources, listed_from, lists = edges[:, 0], 0, self._topology
@@ -60,7 +60,7 @@ class KnownEdges:
         inside = np.flatnonzero((edges[:, 0] >= first) & (edges[:, 0] < end))
         out[inside, edges[inside, 0] - first] = True
 
-        # Edges held back, by source.
+        # Held-back edges are few: look them up by source.
         begin, stop = (np.searchsorted(self._held_back[:, 0], edges[:, 0], side=side) for side in ("left", "right"))
         for row, (low, high) in enumerate(zip(begin, stop, strict=True)):
             destinations = self._held_back[low:high, 1]
@@ -69,5 +69,5 @@ class KnownEdges:
         return out
 
     def _code(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """One number for each pair, below 2**63 for up to 2**31 vertices."""
+        """Return one number for each pair, below 2**63 for up to 2**31 vertices."""
         return sources * np.int64(self._topology.vertices) + destinations

@@ -27,41 +27,45 @@ from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
 NONE = -1
-"""What `next` returns to draw nothing this time."""
+"""Result of `next` that draws nothing this time."""
 
 
 class OwnSampler:
-    """Base of your sampler. The class is a declaration: no instance is made."""
+    """Base of your sampler. The class is a declaration and never instantiated."""
 
     sizes: tuple[int, ...] = ()
     """Vertices to draw at each step, from the root outward: one number per layer of the model. Empty: --fanout."""
     unique = True
-    """Whether a transit's draws are distinct: a vertex drawn before is drawn again. A transit that has no more
-    in-neighbours than draws then takes them all, and `next` is not called."""
+    """Whether draws of a transit are distinct: repeated draws are redone.
+
+    A transit with at most as many in-neighbours as draws then takes them all, without a call of `next`.
+    """
     collective = False
-    """Whether a step draws once for all its transits over the whole batch, from the union of their in-neighbours; each
-    transit then keeps those that are in-neighbours of it. Otherwise every transit draws for itself."""
+    """Whether a step draws once for all its transits of the whole batch, from the union of their in-neighbours.
+
+    Each transit then keeps its own in-neighbours among the draws. Otherwise every transit draws separately.
+    """
     transit: Callable | None = None
     """transit(step, vertex, degree) -> bool: whether a vertex draws at `step`. None: every vertex found so far does."""
 
     def next(neighbours, number, size, drawn, word):
-        """The next vertex: one of `neighbours`, or NONE.
+        """Return the next vertex: one of `neighbours`, or NONE.
 
-        neighbours: int64[k], the in-neighbours' original ids, ascending; number: the draws made before, of `size`;
-        drawn: int64, the vertices drawn so far; word: uint64, a random word of this draw.
+        neighbours: int64[k], original ids of the in-neighbours, ascending; number: draws made before, of `size`; drawn:
+        int64, vertices drawn so far; word: uint64, a random word of this draw.
         """
         raise NotImplementedError
 
 
 @compiled
 def below(word, n):
-    """A random word as a number in [0, n), for 0 < n <= 2**32: int64."""
+    """Map a random word to a number in [0, n), for 0 < n <= 2**32: int64."""
     return np.int64(bounded(word, n))
 
 
 @compiled
 def holds(drawn, vertex):
-    """Whether `vertex` is among `drawn` (int64[k])."""
+    """Return whether `vertex` is among `drawn` (int64[k])."""
     found = False
     for each in drawn:
         found |= each == vertex

@@ -1,4 +1,4 @@
-"""The user's code, named on the command line as my_file.py:MySampler: loaded, checked and compiled."""
+"""Loading, checks and compilation of the user's code, given as my_file.py:MySampler."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
 _ATTEMPTS = 1000
-"""Draws in a row that may repeat an earlier vertex before the sampler is refused."""
+"""Repeated draws in a row after which the sampler is refused."""
 
 NO_NEIGHBOUR, REPEATS = -1, -2
-"""What `pick` returns instead of a count: the vertex is no in-neighbour, or every draw repeats an earlier one."""
+"""Results of `pick` in place of a count: the vertex is no in-neighbour, or every draw is a repetition."""
 
 compile_uncached = numba.njit(nogil=True)
-"""Compiles what differs from class to class: no cache."""
+"""Compiler for code that differs from class to class, hence without a cache."""
 
 compile_checked = numba.njit(nogil=True, boundscheck=True)
-"""The same for the user's functions: reading outside an array is an error, not a crash."""
+"""Compiler for the user's functions, with bounds checks: errors in place of crashes."""
 
 
 @functools.cache
 def load_custom(named: str) -> type[OwnSampler]:
-    """The class that `named` (path.py:Class) names. Runs the file, once in a process. Raises ConfigError."""
+    """Load the class `named` (path.py:Class). Runs the file, once in a process. Raises ConfigError."""
     found = load_named(named, "--sampler")
     if not (isinstance(found, type) and issubclass(found, OwnSampler) and found is not OwnSampler):
         path, _, name = named.rpartition(":")
@@ -40,7 +40,7 @@ def load_custom(named: str) -> type[OwnSampler]:
 
 
 def sizes_of(custom: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> tuple[int, ...]:
-    """Draws per step: the sizes of the class, or else the fan-outs. Raises ConfigError for invalid sizes."""
+    """Return the draws per step: sizes of the class, or else the fan-outs. Raises ConfigError for invalid sizes."""
     sizes = custom.sizes
     if not isinstance(sizes, tuple | list) or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
         raise ConfigError(f"--sampler {named}: sizes is {sizes!r}; give positive whole numbers, one per step")
@@ -65,23 +65,23 @@ def _sort_few(values):
 
 @functools.cache
 def picker(custom: type[OwnSampler]) -> Callable:
-    """A compiled function pick(names, size, unique, base, positions) that draws by the class's `next`.
+    """Return a compiled function pick(names, size, unique, base, positions) that draws by the class's `next`.
 
-    names: int64[k], ascending original ids; base: uint64, from which the random words follow. Writes the positions in
-    `names` of the drawn vertices to `positions` (int64[size]) and returns (their number, 0), or (NO_NEIGHBOUR or
-    REPEATS, the vertex).
+    names: int64[k], ascending original ids; base: uint64, seed of the random words. Writes the positions in `names` of
+    the drawn vertices to `positions` (int64[size]) and returns (their number, 0), or (NO_NEIGHBOUR or REPEATS, the
+    vertex).
     """
     next_vertex = compile_checked(custom.next)
 
     @compile_uncached
     def pick(names, size, unique, base, positions):
-        # Few vertices are all taken.
+        # Take all of a short list.
         if unique and len(names) <= size:
             for j in range(len(names)):
                 positions[j] = j
             return len(names), 0
 
-        # Draw one by one; where draws are distinct, a repeated one is drawn again with another word.
+        # Draw one by one; redo a repeated draw with another word if draws must be distinct.
         drawn, taken = np.empty(size, np.int64), 0
         for number in range(size if len(names) else 0):
             for attempt in range(_ATTEMPTS):
@@ -105,14 +105,14 @@ def picker(custom: type[OwnSampler]) -> Callable:
 
 
 def refused(named: str, error: Exception) -> ConfigError:
-    """The ConfigError for an exception in the user's code, or in compiling it."""
+    """Return the ConfigError for an exception in the user's code, or in its compilation."""
     if isinstance(error, numba.core.errors.NumbaError):
         return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
     return ConfigError(f"--sampler {named}: it raised {_sentence(error)}")
 
 
 def _sentence(error: Exception) -> str:
-    """The type of `error` and the first line of its message that is not numba's frame."""
+    """Return the type of `error` and the first line of its message outside numba's frame."""
     lines = [line.strip() for line in str(error).splitlines()]
-    said = [line for line in lines if line and not line.startswith(("Failed in", "During:", "No implementation"))]
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    messages = [line for line in lines if line and not line.startswith(("Failed in", "During:", "No implementation"))]
+    return f"{type(error).__name__}: {messages[0]}" if messages else type(error).__name__

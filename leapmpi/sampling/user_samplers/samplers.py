@@ -1,4 +1,4 @@
-"""Samplers made from a user's class: every transit draws for itself, or a step draws once for all its transits."""
+"""Samplers made from a user's class: draws per transit, or per step for all its transits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leapmpi.config.sections import SamplingConfig
 
 _CHECKED_VERTICES = 64
-"""Vertices that draw twice before training, to check that they draw the same."""
+"""Vertices that draw twice before training, to check for equal draws."""
 
 
 class _CustomSampler(HopSampler):
@@ -44,32 +44,32 @@ class _CustomSampler(HopSampler):
         self._transits = _transits_kernel(custom.transit) if custom.transit else None
 
     def transits(self, hop: int, original: np.ndarray, degree: np.ndarray) -> np.ndarray:
-        """bool[n]: which vertices draw at `hop`."""
+        """Return bool[n]: which vertices draw at `hop`."""
         mask = np.ones(len(original), bool)
         if mark := self._transits:
             self.run_user_code(lambda: mark(hop, original, degree, mask))
         return mask
 
     def run_user_code(self, code: Callable[[], Any]) -> Any:
-        """The result of `code`. Raises ConfigError for any exception in it."""
+        """Return the result of `code`. Raises ConfigError for any exception in it."""
         try:
             return code()
         except Exception as error:
             raise refused(self.named, error) from error
 
     def check_outcome(self, outcome: int, vertex: int, size: int, of: str) -> None:
-        """Raise ConfigError where `pick` returned NO_NEIGHBOUR or REPEATS."""
+        """Raise ConfigError if `pick` returned NO_NEIGHBOUR or REPEATS."""
         if outcome == NO_NEIGHBOUR:
             raise ConfigError(f"--sampler {self.named}: next returned {vertex}, which is not an in-neighbour of {of}")
         if outcome == REPEATS:
             raise ConfigError(
-                f"--sampler {self.named}: next keeps returning {vertex}, which is drawn already, where {size} distinct "
-                f"in-neighbours of {of} are wanted; use its word, or set unique = False"
+                f"--sampler {self.named}: next keeps returning {vertex}, which is drawn already; {size} distinct "
+                f"in-neighbours of {of} are required; use its word, or set unique = False"
             )
 
 
 class IndividualSampler(_CustomSampler):
-    """Local: every transit draws from its in-neighbours."""
+    """Local sampler: every transit draws from its in-neighbours."""
 
     def __init__(self, setup: Setup, custom: type[OwnSampler], named: str) -> None:
         super().__init__(setup, custom, named)
@@ -80,14 +80,14 @@ class IndividualSampler(_CustomSampler):
         graph = topology.indptr, topology.indices, topology.original_id
         hashed = np.uint64(fold(key_hash(key), hop))
 
-        # Room for as many draws as a vertex may make.
+        # Reserve space for the most draws of each vertex.
         size = self.fanouts[hop]
         size = int(degree.max(initial=0)) if size == ALL else size
         room = np.minimum(degree, size) if self.unique else np.where(degree > 0, size, 0)
         room[~self.transits(hop, original, degree)] = 0
         starts = indptr_of(room)
 
-        # Draw; threads note what is wrong, and the error is about the first destination of all.
+        # Threads collect errors; report that of the first destination, whatever the number of threads.
         counts, out = np.zeros(len(vertices), np.int64), np.empty(starts[-1], np.int64)
         troubles = []
 
@@ -102,7 +102,7 @@ class IndividualSampler(_CustomSampler):
             outcome, vertex, i = min(troubles, key=lambda each: each[2])
             self.check_outcome(outcome, vertex, size, f"vertex {original[i]}")
 
-        # Remove the room that was not used.
+        # Remove unused space.
         if (counts == room).all():
             return Drawn(starts, out)
         kept = np.arange(len(out)) - np.repeat(starts[:-1], room) < np.repeat(counts, room)
@@ -110,14 +110,14 @@ class IndividualSampler(_CustomSampler):
 
 
 class CollectiveSampler(_CustomSampler, FrontierSampler):
-    """Frontier-global: a step draws once for all its transits; `table` marks what it drew."""
+    """Frontier-global sampler: a step draws once for all its transits; `table` marks the draws."""
 
     weighted = False
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
         topology, table = self.topology, np.zeros(self.topology.vertices)
 
-        # The union of the transits' in-neighbours, in order of original ids.
+        # Order the union of in-neighbours by original id, which no partition changes.
         original, degree = topology.original_id[vertices], topology.degree(vertices)
         transits = vertices[self.transits(hop, original, degree)]
         rows = [topology.indices[topology.indptr[v] : topology.indptr[v + 1]] for v in transits]
@@ -135,7 +135,7 @@ class CollectiveSampler(_CustomSampler, FrontierSampler):
         return table
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """The in-neighbours of each transit that the step drew."""
+        """Return the drawn in-neighbours of each transit."""
         drawn = super().draw(key, hop, vertices, original, degree)
         mask = self.transits(hop, original, degree)
         if mask.all():
@@ -145,12 +145,12 @@ class CollectiveSampler(_CustomSampler, FrontierSampler):
 
 
 def custom_sampler(setup: Setup, custom: type[OwnSampler], config: SamplingConfig) -> Sampler:
-    """The sampler that a user's class declares. Raises ConfigError for a class that cannot be used."""
+    """Return the sampler declared by a user's class. Raises ConfigError for an unusable class."""
     named = config.sampler
     if config.options:
         raise ConfigError(f"sampling.options: sampler {named} has none")
     if custom.collective and not custom.unique:
-        raise ConfigError(f"--sampler {named}: transits that draw together draw distinct vertices; leave unique = True")
+        raise ConfigError(f"--sampler {named}: collective transits draw distinct vertices; keep unique = True")
     kind = CollectiveSampler if custom.collective else IndividualSampler
     sampler = kind(setup, custom, named)
     _check_same_again(sampler)
@@ -158,7 +158,7 @@ def custom_sampler(setup: Setup, custom: type[OwnSampler], config: SamplingConfi
 
 
 def _check_same_again(sampler: IndividualSampler | CollectiveSampler) -> None:
-    """Raise ConfigError when vertices draw differently a second time, in another order."""
+    """Raise ConfigError if vertices draw differently a second time, in another order."""
     degree = np.diff(sampler.topology.indptr)
     vertices = np.argsort(-degree, kind="stable")[:_CHECKED_VERTICES]
     key, original = DrawKey(PRESAMPLE, 0, 0, 0), sampler.topology.original_id
@@ -174,20 +174,19 @@ def _check_same_again(sampler: IndividualSampler | CollectiveSampler) -> None:
         second = drawn[1][::-1]
         if any(a.tolist() != b.tolist() for a, b in zip(drawn[0], second, strict=True)):
             raise ConfigError(
-                f"--sampler {sampler.named}: asked again, it draws other vertices; all that is random must come from "
-                "word"
+                f"--sampler {sampler.named}: a second call draws other vertices; all randomness must come from word"
             )
 
 
 @functools.cache
 def _rows_kernel(pick: Callable) -> Callable:
-    """A compiled function that draws for a range of destinations by `pick`."""
+    """Return a compiled function that draws for a range of destinations by `pick`."""
 
     @compile_uncached
     def draw_rows(
         first, end, hashed, size, unique, vertices, original, indptr, indices, original_id, starts, counts, out
     ):
-        """Draw for destinations first..end-1; returns (0, 0, 0), or pick's outcome, the vertex and the destination."""
+        """Draw for destinations first..end-1; return (0, 0, 0), or pick's outcome, the vertex and the destination."""
         names, positions = np.empty(0, np.int64), np.empty(size, np.int64)
         for i in range(first, end):
             if starts[i] == starts[i + 1]:
@@ -211,7 +210,7 @@ def _rows_kernel(pick: Callable) -> Callable:
 
 
 def _transits_kernel(transit: Callable) -> Callable:
-    """A compiled function that marks the vertices that draw at a step, by the user's `transit`."""
+    """Return a compiled function that marks the vertices that draw at a step, by the user's `transit`."""
     draws = compile_checked(transit)
 
     @compile_uncached
