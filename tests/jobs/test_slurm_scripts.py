@@ -152,7 +152,7 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
         ("", "train DATA --lr -3", 2, "train.lr: -3.0 is too small"),
         ("", "train", 2, "no dataset given"),
         ("", "train nowhere", 3, "nowhere"),
-        ("nodes = 2", "train DATA", 3, "2 ranks were started but the dataset has 1 part"),
+        ("nodes = 2", "train DATA", 3, "2 ranks were started, but the dataset has 1 part"),
         ("", "trian DATA", 2, "a job cannot run 'trian'; did you mean 'train'?"),
         ("", "", 2, "a job cannot run ''"),
         ("", "sweep nowhere.toml", 2, "nowhere.toml: no such config file"),
