@@ -1,6 +1,6 @@
-"""The draws of node_wise.py in one Triton kernel a hop, to the bit; torch takes some hundred, each over all edges.
+"""Draws of node_wise.py in one Triton kernel per hop, bit-identical. torch takes some hundred, each over all edges.
 
-Imported only where Triton is (nn/kernels/triton_choice.py).
+Imported only if Triton is available (nn/kernels/triton_choice.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from leapmpi.device.device_frontier import Destinations
 from leapmpi.device.lists import starts
 
 MOST_DRAWN = 64
-"""The largest fan-out that the kernel serves: a table of so many columns is in registers."""
+"""Largest supported fan-out: a table of so many columns is in registers."""
 
 _TABLE = 1024
-"""Elements of the table of one program."""
+"""Number of elements of the table of one program."""
 
 
 @triton.jit
@@ -50,7 +50,7 @@ def _draw(
     words = _fold(_fold(hashed.to(tl.uint64), name), draw)
     drawn = tl.umulhi(words, tl.maximum(first + draw + 1, 1).to(tl.uint64)).to(tl.int64)
 
-    # A position that was drawn before gives way to the last one allowed (Floyd's algorithm).
+    # Replace a repeated position by the last one allowed (Floyd's algorithm).
     chosen = tl.full((BLOCK, WIDTH), -1, tl.int64)
     for number in range(FANOUT):
         mine = _column(drawn, number, draw)
@@ -58,7 +58,7 @@ def _draw(
         chosen = tl.where(draw == number, tl.where(taken, first + number, mine), chosen)
     chosen = tl.where(known <= FANOUT, draw.to(tl.int64), chosen)
 
-    # Each goes to the place that it has in ascending order.
+    # Write each to its position in ascending order.
     place = tl.zeros((BLOCK, WIDTH), tl.int64)
     for number in range(FANOUT):
         place += ((_column(chosen, number, draw) < chosen) & (number < count)).to(tl.int64)
@@ -68,7 +68,7 @@ def _draw(
 
 
 def node_wise(hashed: int, to: Destinations, fanout: int) -> tuple[Tensor, Tensor]:
-    """Where the edges of each destination start (int64[n + 1]), and their places; 0 < fan-out <= MOST_DRAWN."""
+    """Return the first edge of each destination (int64[n + 1]) and the places; 0 < fan-out <= MOST_DRAWN."""
     indptr = starts(to.degree.clamp(max=fanout))
     out = to.start.new_empty(int(indptr[-1]))
     if len(out):

@@ -1,6 +1,6 @@
-"""The importance of sources and the draws of labor_i.py in torch operations, to the bit.
+"""Importance of sources and draws of labor_i.py in torch operations, bit-identical.
 
-Sums over a list are added up entry by entry, as the CPU's kernels do.
+Sums over a list are added entry by entry, as the CPU's kernels do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leapmpi.sampling.source_numbers import Law
 
 
 def importance_of(topology: DeviceTopology, to: Destinations, fanout: int, rounds: int) -> Tensor:
-    """float64[n]: the importance of each source for the destinations `to` of a whole batch."""
+    """Return the importance of each source for the destinations `to` of a whole batch: float64[n]."""
     importance = torch.ones(len(topology.original_id), dtype=torch.float64, device=topology.device)
     choosing = to.part(to.degree > fanout)
     for _ in range(rounds):
@@ -32,7 +32,7 @@ def importance_of(topology: DeviceTopology, to: Destinations, fanout: int, round
 
 
 def by_importance(law: Law, topology: DeviceTopology, importance: Tensor, to: Destinations, fanout: int) -> DeviceDrawn:
-    """The in-neighbours whose number is below their chance, with 1 / chance; fan-out ALL takes every one."""
+    """Return in-neighbours with a number below their chance, with 1 / chance; fan-out ALL takes every one."""
 
     def choose(found: Lists) -> Chosen:
         each = importance[topology.indices[found.numbers].long()]
@@ -49,7 +49,7 @@ def by_importance(law: Law, topology: DeviceTopology, importance: Tensor, to: De
 
 
 def _scales(found: Lists, importance: Tensor, fanout: int) -> Tensor:
-    """float64[n]: the c of destinations that choose, by the importance of all entries of their lists (labor_i._scale).
+    """Return the c of destinations that choose, by the importance of their list entries: float64[n] (labor_i._scale).
 
     Divisors are tensors: by a number torch may multiply with its inverse.
     """

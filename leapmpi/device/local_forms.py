@@ -1,4 +1,4 @@
-"""Forms of samplers whose draws depend on the key, and on the times that may be seen, alone."""
+"""Forms of samplers whose draws depend only on the key, and on visible times."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def by_time(
     fanout: int,
     latest: bool,
 ) -> DeviceDrawn:
-    """Of edges with a time from seen[0] to seen[1]: the `latest` ones, or uniform ones."""
+    """Draw among edges with a time from seen[0] to seen[1]: the `latest` ones, or uniform ones."""
 
     def choose(found: Lists) -> Chosen:
-        # The lists of what can be seen.
+        # Restrict the lists to visible edges.
         time = edge_time[found.numbers]
         mask = (seen[0] <= time) & (time <= seen[1])
         counts, numbers, _ = found.taken(mask)
@@ -57,16 +57,16 @@ def by_time(
 
 
 _TRIED = 2000
-"""Lists on which Triton's kernel is tried."""
+"""Number of lists that Triton's kernel is tried on."""
 
 
 class NodeWiseForm(DrawForm[NodeWiseSampler]):
-    """By Triton's kernel where it serves, else in torch operations."""
+    """Form by Triton's kernel if it applies, else by torch operations."""
 
     def __init__(self, sampler: NodeWiseSampler, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         self._most = 0
-        """The largest fan-out that Triton's kernel serves."""
+        """Largest fan-out of Triton's kernel."""
         if serves("draws", topology.device, partial(_tried, topology)):
             from leapmpi.device import draws_triton
 
@@ -80,7 +80,7 @@ class NodeWiseForm(DrawForm[NodeWiseSampler]):
 
 
 def _tried(topology: DeviceTopology) -> bool:
-    """Whether Triton draws of the first lists of `topology` what torch draws."""
+    """Return whether Triton and torch draw the same from the first lists of `topology`."""
     from leapmpi.device import draws_triton
 
     first = DeviceFrontier(topology)

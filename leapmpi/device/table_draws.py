@@ -1,7 +1,7 @@
-"""What destinations draw of the sources in a table, as layer_tables.py does, and the tables of ladies and fast-gcn.
+"""Draws from tables, as in layer_tables.py, and the tables of ladies and fast-gcn.
 
-Tables are float64[n]: weights, 0 for what was not drawn. Norms are whole numbers, which add up in any order; the sums
-behind the chances of ladies are the host's.
+Tables are float64[n]: weights, 0 for sources that were not drawn. Norms are integers, so the order of sums does not
+matter. The sums behind the chances of ladies are the host's.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from leapmpi.sampling.column_norms import norm_unit
 from leapmpi.sampling.samplers.ladies import chance_scale
 
 Weigh = Callable[[Lists, Tensor], Tensor]
-"""Gives the weights float[entries] of entries of lists, and of what the table holds of their sources."""
+"""Function of list entries and of their sources' table values that returns weights float[entries]."""
 
 
 def weight_in_table(found: Lists, in_table: Tensor) -> Tensor:
-    """That of the source in the table."""
+    """Return the source's weight in the table."""
     return in_table
 
 
 def from_table(topology: DeviceTopology, table: Tensor, to: Destinations, weigh: Weigh | None) -> DeviceDrawn:
-    """The in-neighbours in `table`, with weights as `weigh` says, or without."""
+    """Return the in-neighbours in `table`, with weights by `weigh`, or without."""
 
     def choose(found: Lists) -> Chosen:
         in_table = table[topology.indices[found.numbers].long()]
@@ -37,12 +37,12 @@ def from_table(topology: DeviceTopology, table: Tensor, to: Destinations, weigh:
 
 
 def share_of_words(words: Tensor) -> Tensor:
-    """float64 in [0, 1): the highest 53 bits of each word."""
+    """Return float64 in [0, 1): the highest 53 bits of each word."""
     return shifted(words, 11).double() * 2.0**-53
 
 
 def column_norms(topology: DeviceTopology, to: Destinations) -> Tensor:
-    """int64[n]: the squared norms of column_norms.py over the rows `to`."""
+    """Return the squared norms of column_norms.py over the rows `to`: int64[n]."""
     size = len(topology.original_id)
     norms, unit = torch.zeros(size, dtype=torch.int64, device=topology.device), norm_unit(size)
     for part in parts_of_lists(to.degree):
@@ -54,13 +54,13 @@ def column_norms(topology: DeviceTopology, to: Destinations) -> Tensor:
 
 
 def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: int) -> Tensor:
-    """The table of ladies.py for the destinations `to` of a whole batch."""
+    """Return the table of ladies.py for the destinations `to` of a whole batch."""
     norms = column_norms(topology, to)
     candidates = torch.nonzero(norms).flatten()
     original = topology.original_id[candidates]
     chance = torch.ones(len(candidates), dtype=torch.float64, device=topology.device)
     if size < len(candidates):
-        # Candidates in order of original ids: the host adds up in it.
+        # Sort by original id: the host sums in this order.
         order = original.argsort()
         candidates, original = candidates[order], original[order]
         importance = norms[candidates].double()
@@ -72,7 +72,7 @@ def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: i
 
 
 def by_norm(hashed: int, norms: Tensor, order: Tensor, up_to: Tensor, size: int) -> Tensor:
-    """The table of fast_gcn.py; norms, order and up_to are those of column_norms.ByNorm, int64[n]."""
+    """Return the table of fast_gcn.py; norms, order and up_to are those of column_norms.ByNorm, int64[n]."""
     if not len(up_to):
         return norms.double()
     points = bounded_wide(fold(hashed, torch.arange(size, device=norms.device)), up_to[-1])

@@ -1,7 +1,7 @@
-"""What destinations draw, in torch operations: positions in their lists, those of the CPU's kernels to the bit.
+"""Draws in torch operations: positions in lists, bit-identical to the CPU's kernels.
 
-Where positions are returned, they come with indptr int64[n + 1], are int64[edges] and ascend within a destination.
-`hashed` is the word of key and hop.
+Returned positions come with indptr int64[n + 1], are int64[edges] and ascend within a destination. `hashed` is the word
+of key and hop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Positions = tuple[Tensor, Tensor]
 
 
 def node_wise(hashed: int, to: Destinations, fanout: int) -> Positions:
-    """Distinct positions, as node_wise.py draws them (Floyd's algorithm)."""
+    """Draw distinct positions, as node_wise.py does (Floyd's algorithm)."""
     indptr, positions, some = all_of_short_lists(to, fanout)
     draw = torch.arange(max(0, fanout), device=to.degree.device)
     for part in some.split(max(1, lists.MOST_AT_ONCE // max(1, fanout))) if len(some) else ():
@@ -34,12 +34,12 @@ def node_wise(hashed: int, to: Destinations, fanout: int) -> Positions:
 
 
 def _drawn_before(drawn: Tensor, first: Tensor, draw: Tensor) -> Tensor:
-    """bool[n, k]: whether position drawn[:, j] is taken by a draw before j, so that j gets the last one it may have.
+    """Return bool[n, k]: whether an earlier draw takes position drawn[:, j], so that j gets its last one.
 
-    Draw j of a row chooses among the positions below first + j + 1; the last of these, first + j, is what it gets if
-    what it has drawn is taken. A position is taken if an earlier draw has drawn it too, or has got it as its last.
+    Draw j of a row chooses among the positions below first + j + 1. If its choice is taken, it gets the last of these,
+    first + j. A position is taken if an earlier draw has drawn it too, or got it as its last.
     """
-    # By value, then by number: what was drawn before stands just before.
+    # Sort by value, then by number: an earlier equal draw is the previous entry.
     value, number = drawn.sort(dim=1, stable=True)
     again = torch.zeros_like(drawn, dtype=torch.bool)
     again.scatter_(1, number[:, 1:], value[:, 1:] == value[:, :-1])
@@ -55,7 +55,7 @@ def _drawn_before(drawn: Tensor, first: Tensor, draw: Tensor) -> Tensor:
 
 
 def with_replacement(hashed: int, to: Destinations, fanout: int) -> Positions:
-    """Independent positions, as with_replacement.py draws them."""
+    """Draw independent positions, as with_replacement.py does."""
     degree = to.degree
     if fanout == ALL:
         indptr = starts(degree)
@@ -71,14 +71,14 @@ def with_replacement(hashed: int, to: Destinations, fanout: int) -> Positions:
 
 
 def smallest_numbers(law: Law, topology: DeviceTopology, found: Lists, fanout: int) -> Chosen:
-    """The sources with the smallest numbers, as labor_0.py draws them with `fixed-size`."""
+    """Return the sources with the smallest numbers, as labor_0.py draws them with `fixed-size`."""
     if fanout == ALL:
         return Chosen(found.to.degree, found.numbers)
     return found.taken(found.smallest(in_order(source_numbers(law, topology, found)), fanout))
 
 
 def numbers_below(law: Law, topology: DeviceTopology, found: Lists, fanout: int) -> Chosen:
-    """The sources whose number is below fan-out / degree, as labor_0.py draws them without."""
+    """Return the sources with a number below fan-out / degree, as labor_0.py draws them without."""
     degree = found.to.degree
     number = in_order(source_numbers(law, topology, found))
     limit = in_order(multiple_of_share(degree.clamp(min=1), degree.clamp(max=fanout)))
@@ -86,7 +86,7 @@ def numbers_below(law: Law, topology: DeviceTopology, found: Lists, fanout: int)
 
 
 def source_numbers(law: Law, topology: DeviceTopology, found: Lists) -> Tensor:
-    """int64[entries]: the numbers (source_numbers.py) of the sources of all entries of lists."""
+    """Return the numbers (source_numbers.py) of the sources of all list entries: int64[entries]."""
     name = fold(signed(law.hashed), topology.original_id[topology.indices[found.numbers].long()])
     if law.kept == 1:
         return name

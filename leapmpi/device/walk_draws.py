@@ -1,4 +1,4 @@
-"""What destinations draw by walks, in torch operations: neighbours and weights of random_walk.py, to the bit."""
+"""Draws by walks in torch operations: neighbours and weights of random_walk.py, bit-identical."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leapmpi.sampling.hop_sampler import ALL
 
 
 class Walks(NamedTuple):
-    """How a destination walks: how often, how far, and `stop`, int64 bits below which a word ends a walk."""
+    """Parameters of walks: number, steps, and `stop`, int64 bits below which a word ends a walk."""
 
     number: int
     steps: int
@@ -23,7 +23,7 @@ class Walks(NamedTuple):
 
 
 def by_walks(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations, fanout: int) -> DeviceDrawn:
-    """What random_walk.py draws: the vertices that walks visit most often."""
+    """Draw as random_walk.py does: the vertices visited most often by walks."""
     most = walks.number * walks.steps if fanout == ALL else min(fanout, walks.number * walks.steps)
     step = max(1, lists.MOST_AT_ONCE // (walks.number * walks.steps))
     parts = [to.part(slice(first, first + step)) for first in range(0, max(1, len(to.degree)), step)]
@@ -35,10 +35,10 @@ def by_walks(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinatio
 def _walked(
     hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations, most: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """By destination how many vertices it draws; these, by original id; and their weights."""
+    """Return by destination the number of drawn vertices; these, by original id; and their weights."""
     row, vertex = _visits(hashed, topology, walks, to)
 
-    # Visits to the same vertex lie side by side, in the order of original ids.
+    # Sorting by original id makes visits to the same vertex adjacent.
     name = topology.original_id[vertex]
     order = name.argsort(stable=True)
     order = order[row[order].argsort(stable=True)]
@@ -49,7 +49,7 @@ def _walked(
     visits = torch.cat((begins, begins.new_tensor([len(row)]))).diff()
     row, vertex = row[begins], vertex[begins]
 
-    # The most visited ones of each destination, of equal counts those of smaller names.
+    # Keep the most visited ones of each destination; of equal counts those of smaller original ids.
     count = len(to.degree)
     kept = smallest_of_rows(starts(torch.bincount(row, minlength=count)), row, visits, most, descending=True)
     row, vertex, visits = row[kept], vertex[kept], visits[kept]
@@ -59,7 +59,7 @@ def _walked(
 
 
 def _visits(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations) -> tuple[Tensor, Tensor]:
-    """Every visit of a walk to a vertex other than its start: the destination's number, and the vertex."""
+    """Return every visit of a walk to a vertex other than its start: the destination's number, and the vertex."""
     number = torch.arange(walks.number, device=to.vertices.device)
     words = fold(fold(hashed, to.original).unsqueeze(1), number)
     start = to.vertices.unsqueeze(1)

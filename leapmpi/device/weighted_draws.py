@@ -1,6 +1,6 @@
-"""What destinations draw by weights, in torch operations: neighbours and weights of weighted.py, to the bit.
+"""Draws by weights in torch operations: neighbours and weights of weighted.py, bit-identical.
 
-Sums of whole numbers are exact in any order; sums of weights are added up in the kernels' order.
+Sums of integers are exact in any order; sums of weights are added in the kernels' order.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.samplers.weighted import LEAST, STEPS
 
 Rule = Callable[[Lists], Tensor]
-"""Gives the weights of all entries of lists, int64, 0 for those that are never drawn."""
+"""Function that returns the weights of all list entries, int64, 0 for those that are never drawn."""
 
 
 def by_weight(
     hashed: int, topology: DeviceTopology, rule: Rule, to: Destinations, fanout: int, row_normalise: bool
 ) -> DeviceDrawn:
-    """What weighted.py draws by the weights of `rule`."""
+    """Draw as weighted.py does by the weights of `rule`."""
     drawn = from_lists(topology, to, lambda found: _systematic(hashed, found, rule(found), fanout))
     if row_normalise and drawn.weight is not None:
         return drawn._replace(weight=normalised(drawn.indptr, drawn.weight, to.degree))
@@ -31,14 +31,14 @@ def by_weight(
 
 
 def _systematic(hashed: int, found: Lists, weights: Tensor, fanout: int) -> Chosen:
-    """What destinations pick of their lists, and 1 / chance of each."""
+    """Return the picks of destinations from their lists, and 1 / chance of each."""
     row = found.row
     positive = found.sums((weights > 0).long())
     short = positive <= fanout if fanout != ALL else torch.ones_like(positive, dtype=torch.bool)
     certain, picks, total = _certain(found, weights, fanout, short)
     left = weights.masked_fill(certain, 0)
 
-    # Points lie `total` apart; a neighbour is hit where its end lies in another interval than its beginning.
+    # Points are `total` apart; a neighbour is hit if its ends are in different intervals.
     length = picks[row] * left
     ends = length.cumsum(0)
     before_row = torch.cat((ends.new_zeros(1), ends))[found.indptr[:-1]]
@@ -51,9 +51,9 @@ def _systematic(hashed: int, found: Lists, weights: Tensor, fanout: int) -> Chos
 
 
 def _certain(found: Lists, weights: Tensor, fanout: int, short: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which entries are picked for certain; by row how many more picks there are, and the weights of the others.
+    """Return certain picks, remaining picks by row, and the weights of the others.
 
-    short: bool[n], rows of which all is picked that can be.
+    short: bool[n], rows from which everything possible is picked.
     """
     row = found.row
     certain = (weights > 0) & short[row]
@@ -71,7 +71,7 @@ def _certain(found: Lists, weights: Tensor, fanout: int, short: Tensor) -> tuple
 
 
 def steps_of_edges(edge_weight: Tensor, found: Lists) -> Tensor:
-    """int64[entries]: the weights of edges as weighted.py makes them whole, relative to the largest of the row."""
+    """Return the edge weights as integers relative to the largest of the row, as weighted.py does: int64[entries]."""
     weight = edge_weight[found.numbers].double()
     largest = torch.zeros(len(found.to.degree), dtype=torch.float64, device=weight.device)
     largest.scatter_reduce_(0, found.row, weight, "amax")
