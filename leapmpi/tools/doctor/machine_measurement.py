@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.world import World
 
 _TAKES, _ROUNDS = 5, 4
-"""Repetitions per round, of which the median counts, and most rounds after a disturbance."""
+"""Repetitions per round (the median counts), and most rounds after a disturbance."""
 
 _LEAST = 1e-15
 """Fewest seconds per unit, for clocks too coarse to separate two times."""
