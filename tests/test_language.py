@@ -13,7 +13,15 @@ import pytest
 
 from tests.support.launch import PROJECT
 
-ROOMS = (*("leapmpi/device", "leapmpi/plan", "leapmpi/report", "leapmpi/runs", "leapmpi/sampling", "leapmpi/tools"),)
+ROOMS = (
+    "leapmpi/dataset",
+    "leapmpi/device",
+    "leapmpi/plan",
+    "leapmpi/report",
+    "leapmpi/runs",
+    "leapmpi/sampling",
+    "leapmpi/tools",
+)
 """Rooms held to these rules. The list only grows."""
 
 EXCEPT = (
@@ -33,14 +41,14 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add alternate append assign begin build call cap check choose clear collect compare compile compute
-        concatenate convert copy count create cut describe distribute double drain draw drop end
-        examine export find fit forecast forget format gather give group import interleave keep
-        leave list load look make map mark measure merge move multiply note number parse pick place
-        plan prepare print propagate put quote raise read record redistribute register remove rename
-        renumber replace report reset restore return run sample save scale select send set share
-        show shuffle sink skip sort split start submit sum sync take test train try unpack update
-        use wait wrap write yield zero""",
+        """add allocate alternate append assign begin build call cap check choose clear collect compare compile
+        compute concatenate convert copy count create cut describe distribute double drain draw drop
+        end examine export find fit forecast forget format gather give group import interleave keep
+        leave list load look make map mark measure merge move multiply note number open parse pick
+        place plan prepare print propagate put quote raise read record redistribute register remove
+        rename renumber replace report reset restore return run sample save scale select send set
+        share show shuffle sink skip sort split start store submit sum sync take test train try turn
+        unpack update use verify wait wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

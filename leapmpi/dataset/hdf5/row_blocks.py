@@ -1,4 +1,4 @@
-"""Cutting arrays into blocks of rows of bounded size, so that mapped arrays may be larger than memory."""
+"""Blocks of rows of bounded size, so that mapped arrays may be larger than memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 BLOCK_BYTES = 16 * 2**20
-"""Size of a block where none is given."""
+"""Default size of a block."""
 
 
 def row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Views of `array` by blocks of rows of about `BLOCK_BYTES`."""
+    """Yield views of `array` by blocks of rows of about `BLOCK_BYTES`."""
     for start, stop in row_ranges(len(array), array.nbytes // max(1, len(array))):
         yield array[start:stop]
 
