@@ -193,5 +193,5 @@ def test_draws_by_edge_weight_have_their_chances_and_count_alike(graph):
         np.testing.assert_allclose((drawn.weight * weight[drawn.neighbours - 1]).sum(), weight.sum(), rtol=1e-5)
     np.testing.assert_allclose(counts / draws, 5 * weight / weight.sum(), atol=0.03)
     plain = replace(topology, edge_weight=None)
-    with pytest.raises(ConfigError, match="weights=edge: the dataset's edges have no weights that are used"):
+    with pytest.raises(ConfigError, match="weights=edge: the dataset has no edge weights in use"):
         weighted.build(Setup(plain, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))

@@ -151,7 +151,7 @@ def test_negatives_that_read_the_whole_topology_are_refused_in_a_sentence(whole)
     shared = SharedCandidates(cut(whole, 0, VERTICES, named=True), None, np.array([0, VERTICES]), False)
     with pytest.raises(ConfigError, match="use uniform, degree or in-batch"):
         _ = shared.topology
-    with pytest.raises(ValueError, match="has to bring them"):
+    with pytest.raises(ValueError, match="must pass them"):
         shared.names(np.zeros((1, 2), np.int64))
 
 
