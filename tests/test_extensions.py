@@ -128,7 +128,7 @@ SCORER = """
 NEGATIVES = """
     import os
     import numpy as np
-    from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+    from leapmpi.sampling.negative_sampler import NegativeSampler
 
     class Next(NegativeSampler):
         def pick(self, words, rows, edges):

@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.edges.raw_graph import SparseRows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
-from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_ranges
+from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, from_entries
 from leapmpi.dataset.validation import check_finite
 from leapmpi.errors import ConfigError, DataError

@@ -17,7 +17,7 @@ from data_prep.progress import Steps
 from leapmpi.dataset.graph import Graph, split_sizes
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.hdf5.names import EDGE_LABELS
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import check_place

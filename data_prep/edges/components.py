@@ -11,7 +11,7 @@ from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.dataset.row_blocks import row_groups
+from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.system.jit import compiled
 
 _BLOCK_BYTES = 64 * 2**20

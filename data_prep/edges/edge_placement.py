@@ -19,7 +19,7 @@ from data_prep.edges.edge_sort import Adjacency
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
-from leapmpi.dataset.row_blocks import row_groups
+from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 

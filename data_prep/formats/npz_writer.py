@@ -12,7 +12,7 @@ from data_prep.edges.edge_stream import as_stream
 from data_prep.edges.raw_graph import RawGraph
 from data_prep.progress import Progress, Steps
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.system.atomic_files import written_aside
 
 

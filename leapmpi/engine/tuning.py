@@ -19,7 +19,7 @@ from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.system.memory import available_bytes
 
 if TYPE_CHECKING:

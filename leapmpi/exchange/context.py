@@ -18,10 +18,10 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.task import Task
 from leapmpi.plan.machine_rates import MachineRates
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.phase_timers import PhaseTimers
 
 

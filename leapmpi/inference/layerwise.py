@@ -33,7 +33,7 @@ from leapmpi.inference.row_store import RowStore
 from leapmpi.nn.head import Head
 from leapmpi.nn.model import Model
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 CHUNK_BYTES = 1 << 30

@@ -1,7 +1,7 @@
 """Load balance: roots move from the most loaded rank to the least loaded one, cheapest micrographs first.
 
-The rank that trains a root does not change the gradient. But most rows of a moved root are remote: a root moves only
-while that lowers the larger load of the two ranks, the price of moving included.
+The rank that trains a root does not change the gradient. But most rows of a moved root are remote. So a root moves only
+if that lowers the larger load of the two ranks, the price of moving included.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from leapmpi.system.jit import compiled
 def _move(order, bounds, work, price, load, rank):
     """Move roots until no move lowers the largest load. Updates `load` and the `rank` of each root.
 
-    order: roots sorted by home rank, cheapest first; bounds: where the roots of each rank start in it.
+    order: roots sorted by home rank, cheapest first; bounds: first root of each rank in it.
     """
     following = bounds[:-1].copy()
     while True:
-        # The most loaded rank gives its cheapest root that has not moved yet to the least loaded rank.
+        # Move the cheapest root that has not moved yet from the most to the least loaded rank.
         busy, idle = np.argmax(load), np.argmin(load)
         if busy == idle or following[busy] == bounds[busy + 1]:
             return
@@ -34,10 +34,10 @@ def _move(order, bounds, work, price, load, rank):
 
 
 def balanced(home: np.ndarray, work: np.ndarray, ranks: int, price: float = 0.0) -> np.ndarray:
-    """The rank that trains each root: int64[roots].
+    """Return the rank that trains each root: int64[roots].
 
-    home: int64[roots], the home rank of each root; work: float64[roots], rows and edges of its micrograph; price: what
-    a moved micrograph costs more, as a share of its work.
+    home: int64[roots], home rank of each root; work: float64[roots], rows and edges of its micrograph; price: extra
+    cost of a moved micrograph, as a share of its work.
     """
     order = np.lexsort((work, home))
     bounds = np.searchsorted(home[order], np.arange(ranks + 1))
@@ -48,8 +48,8 @@ def balanced(home: np.ndarray, work: np.ndarray, ranks: int, price: float = 0.0)
 
 
 def moving_price(row_bytes: int, row: float, edge: float, byte: float) -> float:
-    """The `price` of `balanced`: a remote row takes `row_bytes`; row, edge and byte are rates of plan/cost_model.py.
+    """Return the `price` of `balanced` for remote rows of `row_bytes`; the others are rates of plan/cost_model.py.
 
-    A micrograph has about as many edges as rows, and all rows of a moved one are taken to be remote.
+    A micrograph has about as many edges as rows, and all rows of a moved one are assumed remote.
     """
     return row_bytes * byte / max(1e-12, row + edge)

@@ -21,7 +21,7 @@ from leapmpi.features.access import AccessPattern, choose
 from leapmpi.features.cache import RowCache, predicted_hits
 from leapmpi.features.shards.hottest import hottest_rows
 from leapmpi.features.shards.mapped_shard import MappedShard
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.system.memory import check_memory
 
 

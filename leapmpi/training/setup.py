@@ -42,7 +42,7 @@ from leapmpi.plan.homes import part_starts, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.progress_line import step
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
+from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.samplers.temporal import Temporal

@@ -24,7 +24,7 @@ from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.progress_line import step
 from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved

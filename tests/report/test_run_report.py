@@ -9,7 +9,7 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.report.run_data import read_runs
-from leapmpi.report.run_report import run_page, run_sections
+from leapmpi.report.sections.run_report import run_page, run_sections
 from tests.support.made_run import make_run
 
 
@@ -110,10 +110,10 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert out.read_bytes() == first
     out.write_text("my thesis")
     assert main(["report", str(path), "-o", str(out)]) != 0
-    assert "is no report" in capsys.readouterr().err
+    assert "is not a report" in capsys.readouterr().err
     assert out.read_text() == "my thesis"
     assert main(["report", str(tmp_path / "nothing")]) != 0
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_single_figures_are_written_for_papers(tmp_path, capsys):

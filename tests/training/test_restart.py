@@ -20,9 +20,9 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
+from leapmpi.runs.compare import row
 from leapmpi.runs.file_names import LOCK
 from leapmpi.runs.run_lock import RunLock
-from leapmpi.runs.tables.compare_table import row
 from leapmpi.training import run_training, setup
 from leapmpi.training.evaluation import Evaluator
 from tests.support.file_size import largest_file
@@ -305,7 +305,7 @@ def test_a_checkpoint_folder_that_became_a_file_costs_checkpoints_but_not_the_ru
     assert (tmp_path / "run/checkpoint").read_text() == "mine"
     first, count, end = capsys.readouterr().out.splitlines()
     assert "no checkpoint of the end could be written" in end
-    assert f"{tmp_path}/run/checkpoint is a file now, not the folder of the checkpoints; remove it" in first
+    assert f"{tmp_path}/run/checkpoint is a file where the checkpoint folder should be; remove it" in first
     assert count == "warning: 8 checkpoints in a row could not be written, the last one among them"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.errors import DataError
 
 CLASSES, DISTINCT = "classes", "distinct"

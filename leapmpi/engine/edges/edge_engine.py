@@ -26,9 +26,9 @@ from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.edges.negative_sampler import HOME, NEGATIVES, NegativeSampler
-from leapmpi.sampling.edges.training_edges import BatchEdges
+from leapmpi.sampling.negative_sampler import HOME, NEGATIVES, NegativeSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates
+from leapmpi.sampling.training_edges import BatchEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 

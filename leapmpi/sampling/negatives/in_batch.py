@@ -1,10 +1,10 @@
-"""`in-batch`: destinations of other edges of the batch, whose embeddings are computed anyway."""
+"""Negatives `in-batch`: destinations of other edges of the batch, whose embeddings are computed anyway."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.negative_sampler import NegativeSampler
 from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
@@ -13,14 +13,14 @@ from leapmpi.system.jit import compiled
 def _pick(words, low, high, destinations):
     out = np.empty(len(words), np.int64)
     for i in range(len(words)):
-        # Where the batch has no destination there, any of its destinations.
+        # Fall back to all destinations if the owner has none in the batch.
         first, end = (low[i], high[i]) if high[i] > low[i] else (0, len(destinations))
         out[i] = destinations[first + np.int64(bounded(words[i], np.uint64(end - first)))]
     return out
 
 
 class InBatch(NegativeSampler):
-    """Any destination of the batch, as often as it stands there; at home, those at home with the edge's source."""
+    """Draws among the destinations of the batch by frequency, or only those with the source's owner."""
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
         destinations = np.ascontiguousarray(edges[:, 1])

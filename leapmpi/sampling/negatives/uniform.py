@@ -1,15 +1,15 @@
-"""`uniform`: every vertex is equally likely."""
+"""Negatives `uniform`: every vertex is equally likely."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.candidates import scaled
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.candidates import scaled
+from leapmpi.sampling.negative_sampler import NegativeSampler
 
 
 class Uniform(NegativeSampler):
-    """Any vertex, or any at home with the edge's source."""
+    """Draws among all vertices, or all of the source's owner."""
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
         return self.candidates.vertices_at(scaled(words, *self.candidates.homes(edges[rows, 0])))

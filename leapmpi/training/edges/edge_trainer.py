@@ -16,9 +16,9 @@ from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
 from leapmpi.exchange.context import Loaded
 from leapmpi.nn.task import Task
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.training.edges.edge_class_evaluation import EdgeClassEvaluator
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.ensemble_trainer import ReplicaTrainer

@@ -31,7 +31,7 @@ from leapmpi.nn.task import TASKS
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.runs.weights import read_weights, weights_place
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside

@@ -25,8 +25,7 @@ from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.nn.task import EdgeTask
-from leapmpi.runs.tables.rank_table import rank_table, ranks_text
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes

@@ -11,7 +11,7 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import LeapmpiError
-from leapmpi.runs.tables.text import scores_text, size_text
+from leapmpi.runs.text import scores_text, size_text
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 

@@ -20,7 +20,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
-from leapmpi.runs.tables.text import score_text, scores_text, size_text
+from leapmpi.runs.text import score_text, scores_text, size_text
 from leapmpi.system.memory import peak_bytes
 from leapmpi.training import resume
 from leapmpi.training.checkpointer import Checkpointer

@@ -39,8 +39,8 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import leading_model, modes_for, predict_models
 from leapmpi.training.feature_cache import access_of, caches

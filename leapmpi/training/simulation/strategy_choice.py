@@ -29,7 +29,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Sampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.simulation.simulator import (

@@ -23,7 +23,7 @@ from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
-from leapmpi.sampling.build import build_sampler, largest_number
+from leapmpi.sampling.construction.build import build_sampler, largest_number
 from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.topology_kind import SHARDED, check_topology, reads_last_sources
