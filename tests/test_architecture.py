@@ -19,19 +19,13 @@ from tests.support.launch import PROJECT
 CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
     "leapmpi.engine": (
         ". -> edges",
-        ". -> exchange",
         "edges -> .",
-        "exchange -> .",
     ),
     "leapmpi.features": (
         ". -> policies",
         ". -> shards",
         "policies -> .",
         "shards -> .",
-    ),
-    "leapmpi.full_batch": (
-        ". -> steps",
-        "steps -> .",
     ),
     "leapmpi.nn": (
         ". -> kernels",

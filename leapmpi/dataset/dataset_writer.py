@@ -113,7 +113,7 @@ def write_dataset(
 
 
 def check_folder(folder: Path, overwrite: bool) -> None:
-    """Refuse a `folder` that may not become a dataset. Only datasets and empty folders are replaced.
+    """Check that `folder` may become a dataset. Only datasets and empty folders are replaced.
 
     Raises DataError. Callers check it before minutes of work.
     """

@@ -19,7 +19,6 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.traffic import predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
-from leapmpi.exchange.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -27,6 +26,7 @@ from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
+from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.full_batch.memory_needs import AllCommunicated, advice
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.tensors import BlockTensors

@@ -14,9 +14,9 @@ from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.engine.placement import Placement
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_by_layer import LayerByLayer, reads_learned, refusal
 from leapmpi.exchange.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
 from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.full_batch.layer_by_layer import LayerByLayer, reads_learned, refusal
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
 from leapmpi.plan.schedule import Schedule

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, items_of
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
 from leapmpi.full_batch.kept_sums import sums_can_be_kept
+from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.block import indptr_of

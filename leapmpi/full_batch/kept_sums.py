@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.layer_by_layer import reads_learned
 from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
 from leapmpi.exchange.layer_graphs import RAW, LayerGraph
+from leapmpi.full_batch.layer_by_layer import reads_learned
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of

@@ -9,7 +9,6 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.engine import Engine
-from leapmpi.exchange.layer_by_layer import feeds_of, graph_of
 from leapmpi.exchange.layer_graphs import (
     KINDS,
     PARTIAL,
@@ -22,6 +21,7 @@ from leapmpi.exchange.layer_graphs import (
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.named_edges import EdgeNames
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.list_traffic import predict_draws, predict_tables

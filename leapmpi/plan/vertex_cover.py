@@ -17,7 +17,7 @@ _UNMATCHED = -1
 
 @compiled
 def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair_in, source_in, queue):
-    """Cover all edges that vertices of degree one decide. Vertices are numbered pairs first, then sources."""
+    """Update the cover by vertices of degree one. Vertices are numbered pairs first, then sources."""
     pairs, head, tail = len(pair_in), 0, 0
     for p in range(pairs):
         if pair_degree[p] == 1 and not pair_in[p]:
@@ -68,7 +68,7 @@ def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair
 
 @compiled
 def _by_source(indptr, sources, at_indptr, at_pairs):
-    """The edges by source; at_indptr int64[sources + 1] is zero at first."""
+    """List the edges by source; at_indptr int64[sources + 1] is zero at first."""
     for e in range(len(sources)):
         at_indptr[sources[e] + 1] += 1
     for s in range(len(at_indptr) - 1):
@@ -82,7 +82,7 @@ def _by_source(indptr, sources, at_indptr, at_pairs):
 
 @compiled
 def _match(indptr, sources, pair_open, source_open, pair_match, source_match):
-    """A maximum matching of the open pairs and sources, into `pair_match` and `source_match`."""
+    """Find a maximum matching of the open pairs and sources, into `pair_match` and `source_match`."""
     pairs = len(indptr) - 1
     distance, queue = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     place, stack = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
@@ -143,7 +143,7 @@ def _match(indptr, sources, pair_open, source_open, pair_match, source_match):
 
 @compiled
 def _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, pair_in, source_in):
-    """Cover the open edges: by sources that alternating paths from unmatched pairs reach, and pairs they do not."""
+    """Add to the cover sources that alternating paths from unmatched pairs reach, and pairs they do not."""
     pairs = len(indptr) - 1
     reached, queue, head, tail = np.zeros(pairs, np.bool_), np.empty(pairs, np.int64), 0, 0
     for p in range(pairs):
@@ -175,7 +175,7 @@ def cover(
     forced: np.ndarray | None = None,
     owners: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs and the sources of a vertex cover: bool[pairs], served by a share, and bool[count], sent as rows.
+    """Find a vertex cover: bool[pairs], served by a share, and bool[count], sources sent as rows.
 
     `sources` (int64[edges], below `count`) of pair p begin at indptr[p] (int64[pairs + 1]); it may name one twice.
     forced: bool[pairs], pairs that need a share whatever their edges. No cover has fewer members, unless `owners`

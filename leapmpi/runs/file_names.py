@@ -28,7 +28,7 @@ HEARTBEATS_FILE = "ranks.stamps"
 """Activity of each rank, for other ranks and the next start (leapmpi/fault_tolerance/heartbeats.py)."""
 
 LOCK = "run.lock"
-"""Who trains in the folder, while somebody does (leapmpi/runs/run_lock.py)."""
+"""The lock of the start that trains in the folder (leapmpi/runs/run_lock.py)."""
 
 PATTERNS = (
     CONFIG,

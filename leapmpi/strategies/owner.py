@@ -12,9 +12,9 @@ import numpy as np
 
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_by_layer import kind_width, refusal
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, items_of
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_by_layer import kind_width, refusal
 from leapmpi.full_batch.owner_engine import OwnerEngine
 from leapmpi.nn.task import task_of
 
