@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,8 +31,10 @@ from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
+from leapmpi.fault_tolerance.thread_stacks import thread_stacks
 from leapmpi.runs.file_names import HEARTBEATS_FILE, stuck_file
 from leapmpi.runs.run_lock import RunLock
+from leapmpi.system import channels
 from leapmpi.system.kernel_cache import lock_waits
 from leapmpi.system.memory import kills_for_memory
 from leapmpi.system.phase_timers import PhaseTimers
@@ -330,7 +330,7 @@ class Watchdog:
             report_failure(why, self.folder, about.facts() if about else {})
 
     def _leave_stack(self) -> None:
-        """Write where this rank is, the stack of the thread that trains included, to the run folder."""
+        """Write where this rank is, what its threads wait for and their stacks, to the run folder."""
         if not self.folder:
             return
 
@@ -338,8 +338,9 @@ class Watchdog:
             path = self.folder[0] / stuck_file(self.world.rank)
             with suppress(OSError), path.open("w", encoding="utf-8") as file:
                 waiting = "waits for others" if waits.waiting else "does not wait for others"
-                file.write(f"{self.world.name}, process {os.getpid()}, {self.phases.where()}: {waiting}\n\n")
-                file.writelines(traceback.format_stack(sys._current_frames()[self._training_thread]))
+                file.write(f"{self.world.name}, process {os.getpid()}, {self.phases.where()}: {waiting}\n")
+                file.write(f"work ahead: {self.phases.where(channels.AHEAD)}\n")
+                file.writelines(thread_stacks(self._training_thread))
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()

@@ -130,9 +130,12 @@ def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_pat
     if what == "sleep":
         stack = (run / "stuck-rank-1.txt").read_text()
         assert "phase compute, epoch 2, iteration 3: does not wait for others" in stack
+        assert "work ahead: phase " in stack
         assert 'failing_job.py", line' in stack
+        assert "leapmpi-watchdog\n" in stack, "every thread is shown"
     waiting = (run / "stuck-rank-0.txt").read_text()
     assert "iteration 3: waits for others" in waiting
+    assert "waits in channel " in waiting
     # Its training thread waits for messages, or for the thread that sends them.
     assert any(f"leapmpi/{name}.py" in waiting for name in ("comm/flow_control", "comm/progress_thread"))
 
