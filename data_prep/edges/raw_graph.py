@@ -243,6 +243,7 @@ def unused_values(values: np.ndarray, name: str) -> list[str]:
     """
     if values.dtype.kind not in "biufc":
         return [f"{name}: each of its {len(values):,} entries is an edge; their values, {values.dtype}, are not used"]
+    values = values.reshape(-1)
     counts = dict.fromkeys(("NaN", "infinite", "negative", "zero"), 0)
     ones, parts = 0, values.dtype.kind == "c"
     for start in range(0, len(values), _ENTRIES_AT_ONCE):

@@ -81,6 +81,13 @@ def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Works
         return aside, 0
 
 
+def with_rows(found: np.ndarray | SparseRows, name: str) -> np.ndarray | SparseRows:
+    """`found`, which messages call `name`. Raises DataError where it is a single value without rows."""
+    if isinstance(found, np.ndarray) and found.ndim == 0:
+        raise DataError(f"{name} is a single value; expected an array with rows")
+    return found
+
+
 class NamedArrays:
     """Arrays by their `names`, each read on demand from `path`, a file or a folder; `taken` are those read so far.
 
@@ -106,16 +113,22 @@ class NamedArrays:
         others = sorted(self.names - self.taken - {*besides})
         return [f"{self.path.name}: not used: {', '.join(others)}"] if others else []
 
+    def rows(self, name: str) -> np.ndarray | SparseRows:
+        """Like `read`, for arrays that must have rows."""
+        return with_rows(self.read(name), self.label(name))
+
     def array(self, name: str) -> np.ndarray:
-        """Like `read`, for arrays that must be dense numbers."""
-        found = self.read(name)
+        """Like `rows`, for arrays that must be dense numbers."""
+        return self._numbers(name, self.rows(name))
+
+    def _numbers(self, name: str, found: np.ndarray | SparseRows) -> np.ndarray:
         if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
             raise DataError(f"{self.label(name)} must be an array of numbers")
         return found
 
     def number(self, name: str) -> int:
         """The array `name` as one whole number."""
-        found = self.array(name)
+        found = self._numbers(name, self.read(name))
         if found.size != 1:
             raise DataError(f"{self.label(name)} must be a single number, but its shape is {found.shape}")
         value = found.reshape(-1)[0].item()

@@ -34,6 +34,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     features, labels = companions_of(file, options, _FEATURES, "labels")
     notes = file.unused([f"{prefix}data", f"{prefix}shape"])
     if f"{prefix}data" in file.names:
-        values = file.read(f"{prefix}data")
+        values = file.rows(f"{prefix}data")
         notes += unused_values(values, f"{path}: {prefix}*") if isinstance(values, np.ndarray) else []
     return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"), notes=notes)

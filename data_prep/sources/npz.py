@@ -69,9 +69,9 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
     options, named_features, named_labels = options.of_source(file.names, file.path)
     features, labels = read_companions(options)
     if named_features:
-        features = file.read(named_features)
+        features = file.rows(named_features)
     elif features is None and (found := file.first(*_FEATURES)):
-        features = file.read(found)
+        features = file.rows(found)
     elif features is None and (found := file.first(*(f"{name}_indptr" for name in _FEATURES))):
         features = file.sparse(found.removesuffix("indptr"))
     if labels is None and (found := named_labels or file.first(*_LABELS)):

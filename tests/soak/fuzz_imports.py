@@ -12,6 +12,7 @@ the folder `leapmpi-fuzz-imports` for temporary files, and its trial, with the s
 
 import contextlib
 import io
+import json
 import pickle
 import pickletools
 import random
@@ -41,6 +42,7 @@ from data_prep.formats.torch_files import load_torch
 from data_prep.workspace import Workspace
 from leapmpi.errors import LeapmpiError
 from tests.soak.fuzz import BATCH, NUMBERS, SECONDS, Outcome, blank, cut, flip, move, number, run_batch
+from tests.support.dgl_files import save_sampling_graph
 from tests.support.pickles import write_torch
 from tests.support.trials import trials_main
 
@@ -128,6 +130,22 @@ def make(folder):
     torch.save(tensors, folder / "tensors.pt")
     torch.save((tensors | {"x": torch.eye(5, dtype=torch.bfloat16).T}, {"x": torch.tensor([0, 5])}), folder / "pair.pt")
     made |= {"tensors.pt": ["tensors.pt"], "pair.pt": ["pair.pt"]}
+
+    (folder / "bolt").mkdir()
+    made["bolt"] = ["bolt/graph.pt", "bolt/label.pt"]
+    about = {"feature_data": [{"domain": "node", "name": "label", "path": "label.pt"}]}
+    (folder / "bolt/metadata.yaml").write_text(json.dumps({"graph_topology": {"path": "graph.pt"}, **about}))
+    save_sampling_graph(folder / "bolt/graph.pt", np.arange(6), np.arange(5)[::-1].copy(), of_edges={"w": np.ones(5)})
+    torch.save(tensors["y"], folder / "bolt/label.pt")
+
+    (folder / "ogb/raw").mkdir(parents=True)
+    (folder / "ogb/split/time").mkdir(parents=True)
+    np.savetxt(folder / "ogb/raw/edge.csv", edges.T, "%d", ",")
+    (folder / "ogb/raw/num-node-list.csv").write_text("5\n")
+    pairs = {"source_node": np.array([1, 2]), "target_node": np.array([3, 4])}
+    torch.save({"edge": torch.tensor([[0, 2], [1, 4]])}, folder / "ogb/split/time/valid.pt")
+    torch.save(pairs, folder / "ogb/split/time/test.pt", pickle_protocol=4)
+    made["ogb"] = ["ogb/split/time/valid.pt", "ogb/split/time/test.pt"]
 
     (folder / "planetoid").mkdir()
     rows, one_hot = sp.csr_matrix(features), np.eye(2)[labels]

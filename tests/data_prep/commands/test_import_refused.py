@@ -100,6 +100,15 @@ def test_split_rules(spoiled, tmp_path):
     assert "has no train-idx.npy" in spoiled("--splits", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["features", "labels", "train", "edge_weight"])
+def test_single_values_are_no_rows(spoiled, refused, tmp_path, name):
+    assert f"array '{name}' is a single value; expected an array with rows" in spoiled(**{name: 3.0})
+    np.save(tmp_path / "single.npy", 3.0)
+    np.savez(tmp_path / "e.npz", edge_index=[[0, 1], [1, 0]])
+    for flag in ("--features", "--labels", "--vertex-times"):
+        assert "single.npy is a single value" in refused(tmp_path / "e.npz", flag, tmp_path / "single.npy")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

@@ -170,6 +170,27 @@ def test_tensors_reach_no_memory_but_their_storages(refused, tmp_path, name):
     assert "g.pt" in sentence
 
 
+def deep():
+    """Tuples of tuples that are small in a file, and that nothing may walk through: 2^60 of them."""
+    found = ()
+    for _ in range(60):
+        found = (found, found)
+    return found
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["x", "y", "edge_label", "train_mask", "edge_weight", "val_edge_mask", "num_nodes"])
+def test_nested_tuples_are_not_walked_through(prep, tmp_path, name):
+    edges = tensor(Storage("1", 4, torch.LongStorage), 0, (2, 2), (2, 1))
+    graph, members = {"edge_index": edges}, {"1": np.array([0, 1, 1, 0]).tobytes()}
+    for content in (graph | {name: deep()}, (graph, {name: deep()}), {"edge_index": deep()}):
+        write_torch(tmp_path / "g.pt", torch_pickle(content), members)
+        outcome = prep("import", tmp_path / "g.pt", tmp_path / "g.h5", "--overwrite")
+        assert outcome.code in (0, 3)
+        errors = [line for line in outcome.error.splitlines() if "error" in line]
+        assert len(errors) == (outcome.code > 0)
+
+
 def test_storages_in_several_tensors_are_read_once(tmp_path):
     content = {f"x{number}": tensor(FOUR, 0, (4,), (1,)) for number in range(3)}
     write_torch(tmp_path / "g.pt", torch_pickle(content), {"0": np.arange(4, dtype="f4").tobytes()})
