@@ -20,8 +20,9 @@ from pathlib import Path
 
 from leapmpi.system.phase_timers import PHASES, place
 
-RUNNING, GIVING_UP, FAILED, ENDED = 1, 2, 3, 4
-"""States of a rank: at work; about to end because nothing moves; has reported its failure; has ended in order."""
+RUNNING, GIVING_UP, FAILED, ENDED, REPORTING = 1, 2, 3, 4, 5
+"""States of a rank: at work; about to end because nothing moves; reports its failure now, or has; has ended in order;
+has failed, and reports it soon unless another rank does."""
 
 PAGE = 4096
 """Bytes of the header, and of each slot."""
@@ -116,6 +117,10 @@ class HeartbeatTable:
         """Whether another rank is in `state`, as far as this host can see."""
         places = range(PAGE + _STATE_AT, len(self.memory), PAGE)
         return any(self.memory[at] == state for at in places if at != self._slot + _STATE_AT)
+
+    def any_lower_in(self, state: int) -> bool:
+        """Whether a lower rank is in `state`, as far as this host can see."""
+        return any(self.memory[at] == state for at in range(PAGE + _STATE_AT, self._slot, PAGE))
 
     def flush(self) -> None:
         """Let other hosts see this rank's slot. May block while the file system does."""

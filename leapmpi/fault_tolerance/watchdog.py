@@ -26,7 +26,7 @@ from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.fault_tolerance import heartbeats
-from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, RUNNING, Heartbeat, HeartbeatTable
+from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, REPORTING, RUNNING, Heartbeat, HeartbeatTable
 from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
@@ -131,6 +131,15 @@ class Watchdog:
         os.close(self._stop)
         if self.lock:
             self.lock.release()
+
+    def fail(self) -> None:
+        """This rank has failed, and will report it unless `another_reports`."""
+        self._set_state(REPORTING)
+
+    def another_reports(self) -> bool:
+        """Whether another rank, which has failed too, reports it: the lowest does, or who has begun to."""
+        tables = self.table, self._node_table
+        return any(table.any_lower_in(REPORTING) or table.any_other_in(FAILED) for table in tables)
 
     def announce_failure(self) -> None:
         """This rank is about to report its failure and abort the job; its process ends even if that hangs."""

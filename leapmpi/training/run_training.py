@@ -106,7 +106,8 @@ def prepare(trainer: Trainer, saved_choices: dict[str, Any] | None = None) -> No
 def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) -> None:
     """What `prepare` does where there is memory enough. Collective."""
     with trainer.ctx.phases("load"):
-        trainer.warm_up()
+        # Warming up draws first samples: what is refused there is refused by all ranks together.
+        trainer.world.on_all(trainer.warm_up)
         batches = trainer.planned_batches(0)
         first = batches[0] if batches else None
 

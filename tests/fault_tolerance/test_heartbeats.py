@@ -16,6 +16,7 @@ from leapmpi.fault_tolerance.heartbeats import (
     FAILED,
     GIVING_UP,
     PAGE,
+    REPORTING,
     RUNNING,
     HeartbeatTable,
     create_heartbeats,
@@ -169,3 +170,11 @@ def test_of_other_hosts_the_heartbeat_is_watched(tables):
     assert is_alive(later, first, 3.5)
     assert not is_alive(replace(later, state=ENDED), first, 3.5)
     assert not is_alive(replace(first, pulse=first.pulse - 3600), first, 0.0)
+
+
+def test_of_ranks_that_fail_together_the_lowest_reports(tables):
+    tables[1].state = tables[2].state = REPORTING
+    assert not tables[1].any_lower_in(REPORTING)
+    assert tables[2].any_lower_in(REPORTING)
+    assert not tables[0].any_lower_in(REPORTING)
+    assert how_it_ended(tables[0].path.parent)["rank"] == 0, "only the one that says nothing was lost"

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 import torch
 
 from leapmpi.comm.polling import waits
-from leapmpi.comm.progress_thread import ProgressThread
+from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.comm.world import load_mpi, threads_may_call
 from leapmpi.engine.ahead.prefetch_task import Counts, PrefetchTask, requested
 from leapmpi.engine.engine import Engine
@@ -129,6 +129,9 @@ class ThreadPrefetcher:
         if self.depth:
             self._thread.join(_JOIN_SECONDS)
         self.ctx.communicator.progress_thread = None
+        # Training's messages were given up because of an error ahead: that is what went wrong.
+        if kind is ProgressThreadStopped:
+            self._raise_error()
 
     def _start_progress_thread(self) -> None:
         self._progress_thread.start()
@@ -156,6 +159,8 @@ class ThreadPrefetcher:
                 self._error = error
                 self._condition.notify_all()
             self._ready.put(None)
+            # Ranks that wait for this one's preparation may not come to the step for which training waits here.
+            self._progress_thread.stop()
 
     def _run_ahead(self) -> None:
         # On a GPU this thread's work is queued apart from training's. What it fills is ready when handed over, and may

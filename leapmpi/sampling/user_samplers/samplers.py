@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, Interrupted
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.layer_tables import FrontierSampler
@@ -51,9 +51,11 @@ class _CustomSampler(HopSampler):
         return mask
 
     def run_user_code(self, code: Callable[[], Any]) -> Any:
-        """Return the result of `code`. Raises ConfigError for any exception in it."""
+        """Return the result of `code`. Raises ConfigError for any exception in it but that of a signal."""
         try:
             return code()
+        except Interrupted:
+            raise
         except Exception as error:
             raise refused(self.named, error) from error
 
