@@ -101,5 +101,5 @@ def test_a_damaged_file_of_rates_stops_all_ranks_with_one_sentence(world, cache)
         (cache / "leapmpi").mkdir(parents=True)
         rates_file().write_text("[")
     world.comm.barrier()
-    with pytest.raises(ConfigError, match="measure anew"):
+    with pytest.raises(ConfigError, match="measure again"):
         machine_rates(world, choose_device("cpu"))

@@ -495,7 +495,7 @@ def test_first_weights_of_another_run(which, small_data, whole, tmp_path, capsys
 def test_first_weights_that_do_not_fit_are_refused_before_a_folder_is_made(small_data, whole, tmp_path):
     chosen = config(small_data, tmp_path / "run")
     for values, why in (
-        ({"train.init": str(tmp_path)}, "is no run folder"),
+        ({"train.init": str(tmp_path)}, "is not a run folder"),
         ({"train.init": str(tmp_path / "none.h5")}, "no such weights file"),
         ({"train.init": str(whole.path), "model.hidden": 8}, "the weights belong to another model"),
         ({"train.init": str(whole.path), "model.name": "gcn"}, "the weights belong to another model"),
