@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import torch
-from leapmpi.engine.minibatch import MiniBatch
 
 from leapmpi.comm.byte_counters import ByteCounters
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.ahead.thread_prefetcher import ThreadPrefetcher
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.system.phase_timers import PhaseTimers
 
 PATIENCE = 10.0
