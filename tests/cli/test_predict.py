@@ -14,6 +14,7 @@ from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.inference.row_store import StagedRows
+from leapmpi.system import atomic_files
 from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT
 from tests.support.whole_graph import whole_outputs
@@ -235,3 +236,18 @@ def test_modules_that_cannot_be_run_layer_by_layer(name, sentence, small_data, t
     assert main(["predict", str(small_data), str(run.path), "--out", str(out), "--model", named]) == 2
     assert sentence in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["p.npy", "p.h5"])
+def test_a_file_that_appears_meanwhile_is_not_replaced(small_data, finished_run, capsys, tmp_path, monkeypatch, name):
+    real, out = atomic_files.put_in_place, tmp_path / name
+
+    def put_in_place(aside, path, replace):
+        out.write_text("of another process")
+        real(aside, path, replace=replace)
+
+    monkeypatch.setattr(atomic_files, "put_in_place", put_in_place)
+    assert main(["predict", str(small_data), str(finished_run.path), "--out", str(out)]) == 3
+    assert f"error: {out} exists already: another process made it in the meantime" in capsys.readouterr().err
+    assert out.read_text() == "of another process"
+    assert list(tmp_path.iterdir()) == [out]

@@ -13,6 +13,7 @@ import torch
 
 from leapmpi import Config, load_run, train
 from leapmpi.cli.main import main
+from leapmpi.system import atomic_files
 from leapmpi.tools.export.export_run import KINDS
 from leapmpi.tools.export.run_series import RunSeries
 from tests.support.graphs import random_graph
@@ -269,3 +270,22 @@ def test_refused_in_one_sentence(finished_run, capsys, tmp_path, monkeypatch, wo
     assert re.fullmatch(r"leapmpi: error: .+\n", errors)
     assert sentence in errors
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_of_two_exports_to_one_place_the_first_to_finish_stays(finished_run, tmp_path, capsys, monkeypatch):
+    real, codes, out = atomic_files.put_in_place, [], tmp_path / "out"
+    words = ["export", str(finished_run.path), str(out), "--to"]
+
+    def put_in_place(*arguments, **settings):
+        if not codes:
+            codes.append(None)
+            codes[0] = main([*words, "mllog"])
+        real(*arguments, **settings)
+
+    monkeypatch.setattr(atomic_files, "put_in_place", put_in_place)
+    assert main([*words, "openmetrics"]) == 3
+    assert codes == [0]
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"leapmpi: error: {out} exists already: another process made it in the meantime")
+    assert out.read_text().startswith(":::MLL")
+    assert list(tmp_path.iterdir()) == [out]
