@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
 KINDS = RAW, PROJECTED, PARTIAL = "raw", "projected", "partial"
-"""What is communicated for a layer: rows as they are, projected rows, or partial sums."""
+"""What is communicated for a layer: rows as they are, projected rows, or partial sums, maybe with projected rows."""
 
 _NOWHERE = -1
 """The number of a row that is not here."""
@@ -51,11 +51,13 @@ class Split:
     as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows. An
     owner that sends sums adds up all its sources, so that none of them is cached. destinations_as_rows: those sources
     that are destinations too come as rows from all owners, where a layer needs more of them than of other sources.
+    mixes: whether owners that send sums send projected rows too, where these serve more edges.
     """
 
     cached: np.ndarray
     as_kind: np.ndarray
     destinations_as_rows: bool = False
+    mixes: bool = False
 
 
 class Chooser(Protocol):
@@ -172,8 +174,6 @@ class GraphBuilder:
         self._layer, self._destinations = layers - 1, roots
         self._plans: list[LayerPlan] = []
         self._key = DrawKey(TRAIN, 0, 0, 0)
-        # Where the topology is sharded, the degrees of remote sources are not known.
-        self.mixes = not isinstance(sampler, ShardedSampler)
 
     def block(self, hop: int, destinations: np.ndarray) -> Block:
         """The edges of `destinations` (int64[n], distinct) at `hop`."""
@@ -215,7 +215,7 @@ class GraphBuilder:
             self._received = self._sorted(np.flatnonzero(by_kind))
             owners = home[self._received]
         else:
-            self._items = items_of(self._inputs, self._by_kind, len(self.rank_offsets) - 1, self.exact, self.mixes)
+            self._items = items_of(self._inputs, self._by_kind, len(self.rank_offsets) - 1, self.exact, split.mixes)
             owners, self._received = np.divmod(self._items.pairs, max(1, block.n_dst))
             self._pair_counts = self._counts(owners)
         asked.append((block.src[self._received], self._counts(owners)))

@@ -209,9 +209,12 @@ class Stage:
         with self.ctx.phases("compute"):
             combined = self.combination(computed.local().detach(), self.local_positions, self.route.total)
         arrived = finish()
+        # What was sent is not read again; of a full batch it would be held until the backward pass.
+        del computed.sent
         with self.ctx.phases("compute"):
             combined.add(arrived, self.received_positions)
-        self._computed, self._combined = computed, combined
+        if torch.is_grad_enabled():
+            self._computed, self._combined = computed, combined
         return combined.rows.requires_grad_(torch.is_grad_enabled())
 
     def backward(self) -> None:

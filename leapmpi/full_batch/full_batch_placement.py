@@ -14,15 +14,19 @@ from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.engine.placement import Placement
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, Chooser, LayerInputs, Split
 from leapmpi.exchange.mode import ExchangeMode
-from leapmpi.full_batch.layer_by_layer import LayerByLayer, reads_learned, refusal
+from leapmpi.full_batch.layer_by_layer import LayerByLayer, may_mix, reads_learned, refusal
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
 from leapmpi.plan.schedule import Schedule
 
 if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
+
+MIXED = "mixed"
+"""The value of `--remote` that mixes projected rows and partial sums."""
 
 MODE = "layer by layer"
 """How records call the way in which layers are fed."""
@@ -66,7 +70,7 @@ class FullBatchPlacement(Placement):
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
         """0 for the kind that `--remote` names, where the layer can be fed so, else for raw rows."""
-        kind = RAW if self.config.remote == "auto" or self._refusal(inputs.layer) else self.config.remote
+        kind = RAW if self.config.remote == "auto" or self._refusal(inputs.layer) else self._kind
         return np.where([each == kind for each in KINDS], 0.0, np.inf)
 
     def split(self, inputs: LayerInputs, kind: str) -> Split:
@@ -74,11 +78,21 @@ class FullBatchPlacement(Placement):
         cached = np.zeros(inputs.block.n_src, bool)
         remote = np.flatnonzero(inputs.home != self.ctx.rank)
         cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
-        return Split(cached, np.ones(self.ctx.ranks, bool), self.ctx.model.layers[inputs.layer].own_width > 0)
+        layer = self.ctx.model.layers[inputs.layer]
+        return Split(cached, np.ones(self.ctx.ranks, bool), layer.own_width > 0, self.mixes(layer))
+
+    def mixes(self, layer: Layer) -> bool:
+        """Whether projected rows of `layer` are sent among its partial sums: not where these are requested alone."""
+        return self.config.remote != PARTIAL and may_mix(self.ctx, layer)
+
+    @property
+    def _kind(self) -> str:
+        """The kind of KINDS that `--remote` names."""
+        return PARTIAL if self.config.remote == MIXED else self.config.remote
 
     def _refusal(self, layer: int) -> str:
         """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
-        return refusal(self.ctx.model.layers[layer], self.config.remote, layer == 0 and reads_learned(self.ctx))
+        return refusal(self.ctx.model.layers[layer], self._kind, layer == 0 and reads_learned(self.ctx))
 
     @classmethod
     def why_whole_topology(cls, config: StrategyConfig) -> str:
@@ -139,7 +153,7 @@ class FullBatchPlacement(Placement):
         if config.model.norm == "batch":
             raise ConfigError(f"model.norm: {name} has no batch normalisation; give --norm layer, or use leap or pull")
         for key, given, why in (
-            ("remote", by_kind and config.strategy.remote not in KINDS, f"has no {config.strategy.remote}"),
+            ("remote", by_kind and config.strategy.remote not in (*KINDS, MIXED), f"has no {config.strategy.remote}"),
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
             ("replicas", config.strategy.replicas == "independent", "trains one model"),

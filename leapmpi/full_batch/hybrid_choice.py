@@ -12,7 +12,7 @@ from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Spli
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
 from leapmpi.full_batch.kept_sums import sums_can_be_kept
-from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
+from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, may_mix, reads_learned, refusal
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.block import indptr_of
@@ -78,7 +78,8 @@ class HybridChoice:
         # A kind is one more exchange; of owners that send sums nothing is cached.
         seconds += self._exchange
         if kind == PARTIAL:
-            items = items_of(inputs, inputs.home != ctx.rank, ranks, mixes=not ctx.sampler.sharded)
+            mixes = may_mix(ctx, ctx.model.layers[inputs.layer])
+            items = items_of(inputs, inputs.home != ctx.rank, ranks, mixes=mixes)
             pairs = np.bincount(items.pairs // max(1, block.n_dst), minlength=ranks)
             pairs += np.bincount(inputs.home[items.rows], minlength=ranks)
             of_sum = self._sent(inputs.layer, PARTIAL)
@@ -86,6 +87,7 @@ class HybridChoice:
             replaced = as_kind[owner]
             seconds += float(pairs[as_kind].sum() * of_sum - caching.seconds[replaced].sum())
             cached[remote[replaced]] = False
+            return _Way(seconds, Split(cached, as_kind, as_rows, mixes), caching.taken)
         return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
 
     def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:

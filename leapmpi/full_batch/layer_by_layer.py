@@ -156,6 +156,14 @@ def reads_learned(ctx: RankContext) -> bool:
     return ctx.features.returned_row_bytes > 0
 
 
+def may_mix(ctx: RankContext, layer: Layer) -> bool:
+    """Whether projected rows of `layer` may be sent among its partial sums, in forecasts too. Local.
+
+    With a sharded topology, the degrees of remote sources are not known.
+    """
+    return ctx.answers is None and layer.offers_raw_shares
+
+
 def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
     """Why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
     if kind == RAW:
@@ -168,6 +176,6 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
         return "it adds the raw rows of its destinations"
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which lie with their destinations"
-    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM and layer.offers_raw_shares):
+    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):
         return "its aggregate is no sum of rows"
     return ""

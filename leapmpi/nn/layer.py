@@ -381,8 +381,8 @@ class Layer(nn.Module):
 
     @property
     def offers_raw_shares(self) -> bool:
-        """Whether `raw_share` sums up rows, raw or projected."""
-        return type(self).raw_share is not Layer.raw_share
+        """Whether `raw_share` sums up rows, raw or projected. Not inherited, like `sums_ahead`."""
+        return vars(type(self)).get("sums_ahead", False) and type(self).raw_share is not Layer.raw_share
 
     @property
     def sum_projections(self) -> tuple[Projection, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, items_of
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs, items_of
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import kind_width, refusal
 from leapmpi.full_batch.owner_engine import OwnerEngine
@@ -48,14 +48,16 @@ class Owner(FullBatchPlacement):
         layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
         remote = inputs.home != self.ctx.rank
         ways = 1 if inputs.layer == 0 else 2
-        counts = {
-            RAW: ways * int(remote.sum()),
-            PROJECTED: 2 * int(remote.sum()),
-            PARTIAL: 2 * items_of(inputs, remote, self.ctx.ranks, False, not self.ctx.sampler.sharded).count,
-        }
+        mixes = self.mixes(layer)
+
+        def count(kind: str) -> int:
+            if kind == PARTIAL:
+                return 2 * items_of(inputs, remote, self.ctx.ranks, exact=False, mixes=mixes).count
+            return (2 if kind == PROJECTED else ways) * int(remote.sum())
+
+        served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
         return np.array(
-            [np.inf if refusal(layer, kind, learned) else counts[kind] * kind_width(layer, kind) for kind in KINDS],
-            np.float64,
+            [count(kind) * kind_width(layer, kind) if kind in served else np.inf for kind in KINDS], np.float64
         )
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:

@@ -186,7 +186,7 @@ class PartialFeed(ExchangedFeed):
     def _projected(self, rows: Rows, key: DropoutKey | None) -> Tensor:
         """The projections of rows that are sent as such, float[k, width]; differentiable."""
         layer, chosen = self.layer, self.sent_rows
-        if layer.plain_prefix and isinstance(layer, SumLayer):
+        if layer.plain_prefix and isinstance(layer, SumLayer) and type(layer).project is SumLayer.project:
             return layer.neighbour(rows, chosen)
         names = self.shares.src_original.index_select(0, chosen)
         return layer.project(layer.prefix(select(rows, chosen), names, key))
