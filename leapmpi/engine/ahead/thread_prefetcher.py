@@ -29,6 +29,12 @@ from leapmpi.system import channels
 _JOIN_SECONDS = 5.0
 """Seconds to wait for the thread that runs ahead when training has failed."""
 
+_STILL_SECONDS = 5.0
+"""Seconds in which training waits and no message moves, after which it gets no further: work ahead has failed."""
+
+_LOOK_SECONDS = 0.1
+"""Seconds between two looks at it."""
+
 
 @dataclass(frozen=True)
 class _Prepared:
@@ -159,8 +165,24 @@ class ThreadPrefetcher:
                 self._error = error
                 self._condition.notify_all()
             self._ready.put(None)
-            # Ranks that wait for this one's preparation may not come to the step for which training waits here.
-            self._progress_thread.stop()
+            self._free_training()
+
+    def _free_training(self) -> None:
+        """After an error: see to it that training ends, though other ranks wait for what this one did not prepare.
+
+        Where all ranks fail alike training comes to the error by itself. Else the wait in which it stands still is
+        ended.
+        """
+        still, seen = 0.0, (-1, -1)
+        with self._condition:
+            while not self._closed and still < _STILL_SECONDS:
+                self._condition.wait(_LOOK_SECONDS)
+                now = waits.moves, waits.begun
+                still = still + _LOOK_SECONDS if now == seen and waits.waiting else 0.0
+                seen = now
+            if self._closed:
+                return
+        self._progress_thread.stop()
 
     def _run_ahead(self) -> None:
         # On a GPU this thread's work is queued apart from training's. What it fills is ready when handed over, and may
