@@ -201,7 +201,8 @@ def check_and_lock(folder: str, overwrite: bool, epochs: int, lock: RunLock) -> 
     Raises RunFolderError where another start trains in it.
     """
     path = Path(folder or "runs")
-    if folder and (path / LOCK).exists():
+    # Names that the system refuses are left to `check`.
+    if folder and os.path.exists(path / LOCK):
         lock.take(path)
     resumes = check(folder, overwrite, epochs)
     if folder and path.is_dir() and lock.folder is None:

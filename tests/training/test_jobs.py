@@ -121,7 +121,8 @@ def test_a_job_that_is_stopped_leaves_no_process_and_no_file(job, cause):
     assert list(job.temporary.iterdir()) == []
     assert [name for name in os.listdir("/dev/shm") if f".{job.leader.pid}." in name] == []
     assert "Traceback" not in job.leader.stderr.read()
-    left = {path.name for path in job.run.iterdir()} - {"summary.json"}
+    # The lock of a start that was killed stays, and the next start recognises it.
+    left = {path.name for path in job.run.iterdir()} - {"summary.json", "run.lock"}
     assert left == {"config.toml", "metrics.jsonl", "log.txt", "checkpoint", "ranks.stamps"}
     for line in (job.run / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
