@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from leapmpi.comm.interleaving import take_turns
-from leapmpi.comm.mpi_buffers import DTYPES
 from leapmpi.comm.polling import Backoff, mpi_calls, waits
 from leapmpi.system.worker_threads import attend, leave
 
@@ -61,6 +60,9 @@ class Message:
         call = getattr(self.start, "func", self.start).__name__
         if self.peer is None:
             return call
+        # Programs that only read their flags load no numpy.
+        from leapmpi.comm.mpi_buffers import DTYPES
+
         return f"{call}, rank {self.peer}, tag {self.code} ({DTYPES[self.code]}), {self.size:,} bytes"
 
 

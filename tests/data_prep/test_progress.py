@@ -76,7 +76,7 @@ def test_a_step_that_does_not_tell_how_far_it_is_shows_that_it_is_alive(clock):
     for _ in range(130):
         clock[0] += 1
         progress.beat()
-    assert progress._out.getvalue().splitlines() == ["cut: at work for 1 min 00 s", "cut: at work for 2 min 00 s"]
+    assert progress._out.getvalue().splitlines() == ["cut: running for 1 min 00 s", "cut: running for 2 min 00 s"]
 
 
 def test_a_step_that_tells_is_not_interrupted(clock):
@@ -93,7 +93,7 @@ def test_a_silent_body_is_watched_by_a_thread(monkeypatch, capsys):
     monkeypatch.setattr(progress_line, "IN_LOG", 0.1)
     with Steps().step("cut"):
         time.sleep(0.6)
-    assert "cut: at work for 0 s" in capsys.readouterr().err
+    assert "cut: running for 0 s" in capsys.readouterr().err
 
 
 def test_silence_and_closed_outputs_do_no_harm(clock):

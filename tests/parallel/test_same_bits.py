@@ -72,7 +72,8 @@ def test_kept_rates_decide_what_crosses_ranks(train, world):
     keep(world, MachineRates(multiply_add=1e-15, step=1e-15, byte=1.0, collective=1e-15))
     slow = chosen(train("slow", **few))
     if world.size > 1:
-        assert (free, slow) == ("raw", "partial")
+        assert free == "raw"
+        assert slow in ("partial", "mixed")
 
 
 def test_auto_decides_by_rates_and_a_run_keeps_its_strategy(train, world):
