@@ -26,7 +26,7 @@ def test_roles_are_forecast_beside_ranks_that_do_both(small_data):
         assert 0 < each["busy"] <= 1
     assert found["roles"][2]["sent"]["features"] > found["roles"][0]["sent"]["features"], "more ranks, more remote rows"
     left_out = "\n".join(found["left_out"])
-    assert "4 of 3 ranks would prepare, and none would be left to compute" in left_out
+    assert "4 of 3 ranks would prepare, which leaves none to compute" in left_out
     assert "leap:remote=raw on 5 ranks: 5 ranks were started, but the dataset has 4 parts" in left_out
 
 
