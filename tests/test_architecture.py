@@ -55,7 +55,6 @@ COMMAND = {"HELP", "add_arguments", "run"}
 MEMBERS = {
     "leapmpi.cli.commands": COMMAND,
     "leapmpi.engine.exchange.modes": {"MODE"},
-    "leapmpi.features.policies": {"POLICY"},
     "leapmpi.nn.models": {"build"},
     "leapmpi.nn.tasks": {"TASK"},
     "leapmpi.nn.scorers": {"build"},

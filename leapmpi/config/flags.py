@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from leapmpi.config.other_names import about_former_flag
 from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import DATA_AND_RUN, GROUPS, fields
@@ -17,7 +18,7 @@ from leapmpi.errors import ConfigError, nearest
 
 OF_RUN_FOLDERS = (
     *("run.folder", "run.overwrite", "run.replay", "run.timeline"),
-    *("run.checkpoint_every", "run.checkpoint_keep", "run.stop_before_end"),
+    *("run.checkpoint_every", "run.stop_before_end"),
     "train.init",
 )
 """Settings that act on nothing where no run folder is made."""
@@ -76,7 +77,7 @@ def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
     keys = {setting.flag.replace("-", "_"): key for key, setting in fields()}
     for name, value in values.items():
         if name not in keys:
-            raise ConfigError(f"no setting is called {name}; {nearest(name, keys)}")
+            raise ConfigError(about_former_flag(name) or f"no setting is called {name}; {nearest(name, keys)}")
         plain = os.fspath(value) if isinstance(value, os.PathLike) else value
         config = config.assigned({keys[name]: plain}, name)
     config.check()
@@ -99,7 +100,7 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
     if (seeds := getattr(arguments, "seeds", None)) is not None:
         # Models that differ in their seeds alone, or in other settings too.
         varied = (*config.strategy.vary, f"model.seed={seeds}")
-        config = config.assigned({"strategy.replicas": "independent", "strategy.vary": varied}, "--seeds")
+        config = config.assigned({"strategy.vary": varied}, "--seeds")
     _check_code(arguments, config)
 
     # The dataset on the command line wins over the one in the file.

@@ -1,8 +1,10 @@
-"""Names that other programs use for what a flag of ours is called otherwise, for the hint about an unknown flag."""
+"""Names that are no settings: those of other programs, and those of earlier versions, with what to use instead."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 _OTHERS = {
     "lr": "learning-rate learningrate learn-rate alpha eta",
@@ -40,7 +42,6 @@ _OTHERS = {
     "wire-dtype": "compression compress quantize",
     "cache": "cache-size cache-ratio",
     "checkpoint-every": "save-every checkpoint-interval save-interval",
-    "checkpoint-keep": "keep-checkpoints save-total-limit",
     "log-level": "verbose verbosity quiet debug loglevel",
     "parts": "num-parts nparts n-parts partitions num-partitions k",
     "max-mem": "memory mem max-memory memory-limit",
@@ -78,3 +79,68 @@ def about_other_name(name: str, flags: Container[str]) -> str:
         if flag in flags and name in others.split():
             return sentence
     return ""
+
+
+@dataclass(frozen=True)
+class FormerSetting:
+    """A setting that was removed: its `default`, and a sentence for whoever gives another value.
+
+    `becomes` gives today's settings for such a value, where there are any that do the same.
+    """
+
+    default: Any
+    instead: str
+    becomes: Callable[[Any], dict[str, Any]] | None = None
+
+
+FORMER: dict[str, FormerSetting] = {
+    "strategy.cache_policy": FormerSetting(
+        "vip", "--cache takes the rows most likely to be read: by analysis, or by a dry run where none applies"
+    ),
+    "strategy.balance": FormerSetting(
+        "off", "leap trains each root on its home rank; leapmpi-prep partition --balance evens out the parts"
+    ),
+    "strategy.migrate": FormerSetting("ring", "at several time steps models always travel"),
+    "strategy.replicas": FormerSetting("equal", "--vary alone makes models that differ", lambda value: {}),
+    "strategy.prepared_as": FormerSetting(
+        "auto", "preparation ranks send sums where these keep the bits of rows; --remote sums sends sums always"
+    ),
+    "run.checkpoint_keep": FormerSetting(2, "the last two checkpoints are kept"),
+}
+"""By dotted key."""
+
+
+def about_former_flag(flag: str) -> str:
+    """A sentence about `flag`, without dashes, where an earlier version had it; else empty."""
+    flag = flag.lower().replace("_", "-").removeprefix("no-")
+    for key, former in FORMER.items():
+        if flag == key.rpartition(".")[2].replace("_", "-"):
+            return f"leapmpi no longer has --{flag}: {former.instead}"
+    return ""
+
+
+def about_former_key(key: str) -> str:
+    """A sentence about the dotted `key`, where an earlier version had it; else empty."""
+    return f"leapmpi no longer has {key}: {FORMER[key].instead}" if key in FORMER else ""
+
+
+def recorded_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` by dotted key, as a run of this version or an earlier one recorded them, as settings of this version.
+
+    Former settings become what does the same today; those without an equivalent acted on training alone, and go.
+    """
+    found = {key: value for key, value in values.items() if key not in FORMER}
+    for key, value in values.items():
+        former = FORMER.get(key)
+        if former and former.becomes and value != former.default:
+            found |= former.becomes(value)
+    return found
+
+
+def lost_values(values: Mapping[str, Any]) -> list[str]:
+    """One sentence for each value of recorded `values`, by dotted key, that no setting of this version stands for."""
+    return [
+        f"{key} was {value}, which leapmpi no longer has: {FORMER[key].instead}"
+        for key, value in values.items()
+        if key in FORMER and FORMER[key].becomes is None and value != FORMER[key].default
+    ]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from leapmpi.config.other_names import about_other_name
+from leapmpi.config.other_names import about_former_flag, about_other_name
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.system.allocator import leave_garbage
 from leapmpi.version import VERSION
@@ -111,7 +111,8 @@ class CommandParser(argparse.ArgumentParser):
         if not word.startswith("-"):
             return f"see {self.prog} --help"
         flags, name = {flag.lstrip("-"): flag for flag in self._option_string_actions}, word.split("=")[0].lstrip("-")
-        if found := about_other_name(name, flags):
+        # Settings are those of commands with --set.
+        if found := about_other_name(name, flags) or ("set" in flags and about_former_flag(name)):
             return found
         close = difflib.get_close_matches(name, flags, n=1)
         return f"did you mean {flags[close[0]]!r}?" if close else f"see {self.prog} --help"

@@ -14,6 +14,7 @@ from typing import Any
 
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.options import sampler_options
+from leapmpi.config.other_names import FORMER, recorded_values
 from leapmpi.config.sections import (
     DATA,
     EvaluateConfig,
@@ -54,6 +55,11 @@ class Config:
         """
         return cls().replaced(values, origin)
 
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any], origin: str) -> Config:
+        """The config that a run of this version or an earlier one recorded as `values`; raises as `from_values`."""
+        return cls.from_values(recorded_values(flattened(values)), origin)
+
     def replaced(self, values: Mapping[str, Any], origin: str = "config") -> Config:
         """A copy with `values` in place of the present ones, checked as by `from_values`."""
         config = self.assigned(values, origin)
@@ -85,6 +91,12 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """A copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
+        if former := FORMER.get(key):
+            # Files of earlier versions name every setting; one that was left alone does no harm.
+            if str(value).lower() == str(former.default).lower():
+                return self
+            if former.becomes:
+                return self.assigned(former.becomes(value), origin)
         if key not in known:
             raise ConfigError(f"{origin}: {about_unknown(key, known)}")
         checked = parse_value(known[key], value, f"{origin}: {key}")
@@ -95,10 +107,10 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        # Models that differ are checked one by one, by _check_replicas.
-        if self.strategy.replicas == "equal" and self.model.name == "gat" and self.model.hidden % self.model.heads:
+        # Models that differ are checked one by one, by _check_vary.
+        if not self.strategy.vary and self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
-        _check_replicas(self)
+        _check_vary(self)
         # A custom sampler is not loaded here.
         sampler, options = self.sampling.sampler, self.sampling.options
         if not names_code(sampler) and (sampler != "node-wise" or options):
@@ -115,25 +127,20 @@ class Config:
             )
 
 
-def _check_replicas(config: Config) -> None:
-    """Raise ConfigError for settings that do not go with models that differ, or with models that are equal."""
+def _check_vary(config: Config) -> None:
+    """Raise ConfigError for settings that do not go with models that differ."""
     strategy = config.strategy
-    if strategy.replicas == "equal":
-        if strategy.vary:
-            raise ConfigError("strategy.vary: models that differ need --replicas independent")
-        return
     if not strategy.vary:
-        raise ConfigError("strategy.replicas: independent models need something to differ in; give --vary")
+        return
 
     # Settings that models on their way around the ranks need.
     needed = {
         "time_steps": (("auto", "1"), "every model trains the whole batch on its way around the ranks"),
         "remote": (("raw", "sums", "auto"), "projected rows and partial sums depend on the weights of one model"),
-        "migrate": (("ring",), "independent models travel, their optimizers do not"),
     }
     for name, (values, why) in needed.items():
         if (given := getattr(strategy, name)) not in values:
-            raise ConfigError(f"strategy.{name}: {given} does not go with --replicas independent: {why}")
+            raise ConfigError(f"strategy.{name}: {given} does not go with --vary: {why}")
 
     # Each model by itself.
     for each in variations(config).values():
@@ -156,7 +163,7 @@ def variations(config: Config) -> dict[str, Config]:
         raise ConfigError(f"strategy.vary: {twice.pop()} is varied twice; give all its values at once")
 
     # One config per combination, with settings of a run of one model.
-    one_model = {"strategy.replicas": "equal", "strategy.vary": ()}
+    one_model: dict[str, Any] = {"strategy.vary": ()}
     models = {}
     for combination in product(*choices):
         label = " ".join(f"{key}={value}" for key, value in combination)
@@ -166,7 +173,7 @@ def variations(config: Config) -> dict[str, Config]:
 
 def models_of(config: Config) -> list[Config]:
     """The configs of the models that are trained: `config` itself where there is one."""
-    return list(variations(config).values()) if config.strategy.replicas == "independent" else [config]
+    return list(variations(config).values()) if config.strategy.vary else [config]
 
 
 def model_names(config: Config) -> str:

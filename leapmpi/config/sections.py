@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leapmpi.config.link import LinkConfig
-from leapmpi.config.other_names import about_other_name
+from leapmpi.config.other_names import about_former_key, about_other_name
 from leapmpi.config.setting import (
     FULL_BATCH,
     Setting,
@@ -141,11 +141,6 @@ class StrategyConfig:
         metavar="SIZE",
         check=check_size,
     )
-    balance: str = setting(
-        "off",
-        "leap: train roots of the most loaded rank on other ranks: never, where rates say that it pays, always",
-        choices=("off", "auto", "on"),
-    )
     balance_parts: str = setting(
         "off",
         "full batches: deal the dataset's parts to ranks anew by the seconds that epochs took: never, where it pays",
@@ -164,9 +159,6 @@ class StrategyConfig:
         least=0,
         below=1,
         metavar="SHARE",
-    )
-    cache_policy: str = setting(
-        "vip", "how rows are chosen for --cache and --feature-memory", registry="leapmpi.features.policies"
     )
     feature_memory: str = setting(
         "",
@@ -189,26 +181,17 @@ class StrategyConfig:
     tune: bool = setting(
         False, "let clocks decide: measure the rates of this job, and try numbers of time steps while training"
     )
-    replicas: str = setting(
-        "equal",
-        "the models on the ranks: one and the same (equal), or several that differ in --vary (independent)",
-        choices=("equal", "independent"),
-    )
     vary: tuple[str, ...] = setting(
-        (), "a setting and its values, such as model.hidden=16,32; several multiply", metavar="KEY=A,B"
+        (),
+        "train several models at once, which differ in a setting: its key and values, such as model.hidden=16,32; "
+        "several multiply",
+        metavar="KEY=A,B",
     )
     prepare_ranks: int = setting(
         0,
         "ranks, the last ones, that hold the dataset and prepare mini-batches; the others hold the model and compute",
         least=0,
     )
-    prepared_as: str = setting(
-        "auto",
-        "what preparation ranks send for the first layer: rows; sums of linear layers (gcn, sage, gin); auto: sums "
-        "where the bits stay those of rows",
-        choices=("auto", "rows", "sums"),
-    )
-    migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 
 @dataclass(frozen=True)
@@ -304,7 +287,6 @@ class RunConfig:
         check=parse_interval,
         group=CHECKPOINTS,
     )
-    checkpoint_keep: int = setting(2, "checkpoints that are kept", least=1, group=CHECKPOINTS)
     stop_before_end: int = setting(
         120,
         "seconds before the end of a Slurm job at which training stops, resumable; 0 never",
@@ -398,6 +380,8 @@ def fields() -> tuple[tuple[str, Setting], ...]:
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     """A clause about a key that is no setting: it names a section, lacks its section, or is unknown."""
+    if former := about_former_key(key):
+        return former
     if inside := [name for name in known if name.startswith(f"{key}.")]:
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
     same_name = [name for name in known if name.rpartition(".")[2] == key]

@@ -9,7 +9,7 @@ from leapmpi.errors import ConfigError
 
 
 def parse_strategies(text: str, config: Config) -> dict[str, Config]:
-    """One config per strategy in 'pull,leap,leap:time-steps=N:migrate=none', by label. Raises ConfigError.
+    """One config per strategy in 'pull,leap,leap:time-steps=N:merge=random', by label. Raises ConfigError.
 
     A strategy may be given twice, to see how much its times differ; the second is labelled 'pull (2)'.
     """
@@ -25,7 +25,7 @@ def parse_strategies(text: str, config: Config) -> dict[str, Config]:
 
 
 def _values_of(label: str) -> dict[str, str]:
-    """The settings in 'leap:time-steps=N:migrate=none'. Raises ConfigError."""
+    """The settings in 'leap:time-steps=N:merge=random'. Raises ConfigError."""
     name, *settings = label.split(":")
     if name == "auto":
         raise ConfigError(

@@ -44,7 +44,6 @@ def plan_leap(
     *,
     merge: Rule = paper.merge,
     cost: np.ndarray | None = None,
-    rank: np.ndarray | None = None,
     seed: int = 0,
     epoch: int = 0,
     iteration: int = 0,
@@ -54,7 +53,7 @@ def plan_leap(
     time_steps = ranks: the batch is cut into one slice per model, and rank s trains its roots of slice (s + t) mod
     ranks at step t, when model (s + t) mod ranks visits it. Fewer: `merge` drops steps and moves their roots to the
     kept steps, by `cost` (float64[B], 1 when None); models skip the dropped steps. time_steps = 1: all roots of a rank
-    at once. `rank` (int64[B]) gives the rank that trains each root, in place of its home rank.
+    at once.
 
     Raises ConfigError for time steps that are not between 1 and ranks, ValueError for roots outside the graph.
     """
@@ -63,7 +62,7 @@ def plan_leap(
         raise ConfigError(f"--time-steps must lie between 1 and the number of ranks ({ranks}), not {time_steps}")
     if len(batch) and not rank_offsets[0] <= batch.min() <= batch.max() < rank_offsets[-1]:
         raise ValueError(f"roots must lie in [{rank_offsets[0]}, {rank_offsets[-1]})")
-    trained_by = home_of(batch, rank_offsets) if rank is None else rank
+    trained_by = home_of(batch, rank_offsets)
     if time_steps == 1:
         return _schedule(batch, trained_by, ranks, np.zeros(1, np.int64), epoch, iteration)
 

@@ -42,7 +42,7 @@ def bench(
     the ratio of seconds to the first strategy's (None without a warm epoch), and the loss and scores of every epoch.
     """
     configs = parse_strategies(strategies, config)
-    if config.strategy.replicas == "independent":
+    if config.strategy.vary:
         configs = _ensemble_and_each(configs)
     # Which ranks are asked for a GPU depends on the roles of the first strategy.
     first = next(iter(configs.values()))
@@ -56,7 +56,7 @@ def bench(
 def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
     """The models of one strategy in one run, then each in a separate run. Raises ConfigError for several strategies."""
     if len(configs) > 1:
-        raise ConfigError("--strategies: with --replicas independent give one strategy, such as leap")
+        raise ConfigError("--strategies: with --vary give one strategy, such as leap")
     label, config = next(iter(configs.items()))
     each = variations(config)
     return {f"{label}, {len(each)} models": config, **each}
@@ -111,7 +111,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
 
     # The figures.
     rows = [_row(label, trainer) for label, trainer in trainers.items()]
-    if first.strategy.replicas == "independent":
+    if first.strategy.vary:
         rows.append(_sum_of(rows[1:]))
     set_ratios(rows)
     return rows

@@ -81,7 +81,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
                     byte, data = _machine(each, size, rates).byte, (forecaster.dataset, forecaster.topology)
                     roles.append(forecast_roles(label, each, *data, size, byte).to_values())
                     continue
-                one_model = each.strategy.replicas != "independent"
+                one_model = not each.strategy.vary
                 known = rates.rates(each, size) if rates and one_model else None
                 forecasts.append(forecaster.forecast(label, each, size, known).to_values())
                 too_large += _too_large(label, each, forecaster, size)
@@ -131,7 +131,7 @@ def _feature_memory(
 def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:
     """A sentence where an iteration of `config` exceeds its --memory-limit, with what is predicted to fit."""
     given, name = config.strategy.memory_limit, config.strategy.name
-    if not given or config.strategy.replicas == "independent" or task_of(config, forecaster.dataset).roots == "edges":
+    if not given or config.strategy.vary or task_of(config, forecaster.dataset).roots == "edges":
         return []
     advice, limit = MemoryAdvice(config, forecaster.dataset, forecaster.topology, ranks), parse_size(given, label)
     # What limits itself is asked with its limit; more time steps of leap take less.

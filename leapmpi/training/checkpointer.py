@@ -41,7 +41,7 @@ class Checkpointer:
     def __init__(self, trainer: Trainer, folder: RunFolder, signals: Signals, job_end: float | None) -> None:
         run = trainer.config.run
         self.trainer, self.folder, self.signals = trainer, folder, signals
-        self.checkpoints = CheckpointFolder(folder.path, run.checkpoint_keep)
+        self.checkpoints = CheckpointFolder(folder.path)
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
         self._answer: Callable[[], StopRequest] = StopRequest
         self.last: str | None = None

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.config.other_names import lost_values, recorded_values
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
@@ -40,7 +41,7 @@ log = logging.getLogger("leapmpi")
 
 CHANGEABLE = (
     *("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size"),
-    *("strategy.prepare_ranks", "strategy.prepared_as"),
+    "strategy.prepare_ranks",
 )
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
 
@@ -138,7 +139,8 @@ def start_from(trainer: Trainer) -> dict[str, Any]:
 def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
     if saved["graph_uuid"] != dataset.graph_uuid:
         yield f"{config.data} holds another graph"
-    before, now = flattened(saved["config"]), flattened(json.loads(json.dumps(config.to_values())))
+    before = recorded_values(flattened(saved["config"]))
+    now = flattened(json.loads(json.dumps(config.to_values())))
     missing = {key: json.loads(json.dumps(each.default)) for key, each in fields() if key not in before}
     then, today = canonical(before | missing), canonical(now)
     for key, _ in fields():
@@ -160,6 +162,7 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
     if saved["uuid"] != dataset.uuid:
         yield "another partition of the same graph"
     yield from changed_code(config, saved)
+    yield from lost_values(flattened(saved["config"]))
     before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
         cosine = ", over which --lr-schedule cosine lowers the rate from here on" if _cosine(config) else ""

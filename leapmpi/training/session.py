@@ -165,8 +165,8 @@ def check_settings(config: Config, world: World) -> Dataset:
         raise ConfigError(f"train.early_stop: {config.data} has no validation {task.roots} to stop by; leave it out")
     choose_metric(config.evaluate.metric, task)
     placement = placement_class(config.strategy.name)
-    if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
-        raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
+    if config.strategy.vary and issubclass(placement, FixedModePlacement):
+        raise ConfigError(f"strategy.vary: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
     if config.strategy.balance_parts != "off" and not placement.deals_parts:
@@ -184,10 +184,10 @@ def check_settings(config: Config, world: World) -> Dataset:
 def check_learned(config: Config) -> None:
     """Raise ConfigError for settings that do not go together with learned rows. Local."""
     strategy = config.strategy
-    several, fixed = strategy.replicas == "independent", issubclass(placement_class(strategy.name), FixedModePlacement)
+    several, fixed = bool(strategy.vary), issubclass(placement_class(strategy.name), FixedModePlacement)
     for key, given, why in (
         ("name", fixed, f"{strategy.name} does not learn rows"),
-        ("replicas", several, "one model learns the rows"),
+        ("vary", several, "one model learns the rows"),
         ("cache", strategy.cache > 0, "copies of learned rows would be out of date after a step"),
         ("feature_memory", bool(strategy.feature_memory), "learned rows are moved where they lie"),
         ("wire_dtype", strategy.wire_dtype != "native", "learned rows are sent as they are"),

@@ -107,7 +107,7 @@ def test_other_ways_are_refused(text):
         ({"strategy.name": "p3"}, "p3 does not learn rows; use leap or pull"),
         ({"strategy.cache": 0.1}, "copies of learned rows would be out of date"),
         ({"strategy.wire_dtype": "int8"}, "learned rows are sent as they are"),
-        ({"strategy.replicas": "independent", "strategy.vary": "model.hidden=2,4"}, "one model learns the rows"),
+        ({"strategy.vary": "model.hidden=2,4"}, "one model learns the rows"),
         ({"train.optimizer": "sgd"}, "learned rows are moved by Adam"),
     ],
 )

@@ -24,7 +24,7 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 MODELS = (*MODEL, *DEEP) if SOAKS else (*MODEL, "deepgcn", "deepgcn softmax", "film", "gin", "gatv2")
 FIXED = {
     "batch": "larger than the training set", "parts": 4, "merge": "paper", "rows": "copied", "cache": "none",
-    "balance": "off", "threads": 1,
+    "threads": 1,
 }  # fmt: skip
 OPTIONS = {
     "model": MODELS,

@@ -16,7 +16,7 @@ DATA, OTHER = (datasets.Variant("single", partition, 4) for partition in ("lopsi
 
 @pytest.fixture(scope="module")
 def train(world, folder):
-    """A function that trains three epochs in a folder of the given name; clocks decide time steps and balance."""
+    """A function that trains three epochs in a folder of the given name; clocks decide time steps."""
     base = folder / "replay"
     if world.rank == 0:
         base.mkdir()
@@ -25,7 +25,7 @@ def train(world, folder):
 
     def run(name, **changes):
         values = {"data": str(DATA.folder(base)), "train.epochs": 3, "train.batch_size": 24, "model.hidden": 8,
-                  "sampling.fanout": "5,5", "strategy.balance": "auto", "strategy.tune": True,
+                  "sampling.fanout": "5,5", "strategy.tune": True,
                   "run.folder": str(base / name), "run.threads": 1, "run.log_level": "error",
                   "run.device": "cpu"}  # fmt: skip
         return leapmpi.train(Config.from_values(values | changes), world.comm)

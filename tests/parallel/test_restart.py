@@ -109,7 +109,7 @@ def check_by_rank(record, size):
 
 
 VARIED = {
-    "strategy.replicas": "independent", "strategy.vary": ("train.optimizer=adam,sgd", "model.hidden=8,4"),
+    "strategy.vary": ("train.optimizer=adam,sgd", "model.hidden=8,4"),
     "train.momentum": 0.9, "train.lr_schedule": "cosine",
 }  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, 
 GOES_ON = {
     "pull, sage, adam, lossy": {"strategy.name": "pull", "strategy.remote": "raw", "strategy.wire_dtype": "float16"},
     "p3, gcn, sgd": {"strategy.name": "p3", "model.name": "gcn", "train.optimizer": "sgd", "train.momentum": 0.9},
-    "models that differ": {"strategy.replicas": "independent", "strategy.vary": ("train.lr=0.003,0.01",)},
+    "models that differ": {"strategy.vary": ("train.lr=0.003,0.01",)},
 }
 
 

@@ -69,11 +69,10 @@ RUNS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "leap-3-projected-max": (3, "photo", ("--remote", "projected", "--aggregate", "max")),
     "leap-3-ring": (3, "photo", ("--remote", "raw", "--time-steps", "N")),
     "leap-4-ring-merged": (4, "photo", ("--remote", "partial", "--time-steps", "2", "--merge", "balanced")),
-    "leap-4-balance": (4, "tolokers", ("--remote", "partial", "--balance", "on")),
     "leap-4-raw-cache-int8": (
         4,
         "photo",
-        ("--remote", "raw", "--cache", "0.1", "--cache-policy", "presample", "--wire-dtype", "int8"),
+        ("--remote", "raw", "--cache", "0.1", "--wire-dtype", "int8"),
     ),
     "leap-4-raw-sparse": (4, "cora", ("--remote", "raw", "--sampler", "ladies")),
     "pull-3-raw": (3, "photo", ("--strategy", "pull", "--remote", "raw")),
@@ -102,7 +101,7 @@ RUNS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     ),
     "edge-class-3": (3, "kinds", ("--task", "edge-class", "--class-weights", "balanced")),
     "edge-class-4-naive": (4, "kinds", ("--task", "edge-class", "--strategy", "naive", "--target-edges", "leave-out")),
-    "replicas-3": (3, "photo", ("--replicas", "independent", "--vary", "model.hidden=8,16;train.lr=0.01,0.003")),
+    "replicas-3": (3, "photo", ("--vary", "model.hidden=8,16;train.lr=0.01,0.003")),
     "restart-3": (3, "photo", ("--remote", "raw", "--checkpoint-every", "5", "--epochs", "4")),
 }
 

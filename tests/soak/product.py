@@ -27,11 +27,10 @@ PRODUCT = {
     "batch": ("even", "one root in the last batch", "three roots"),
     "strategy": OPTIONS["strategy"],
     "remote": OPTIONS["remote"],
-    "cache": ("none", "vip"),
+    "cache": ("none", "kept"),
     "merge": OPTIONS["merge"],
     "rows": OPTIONS["rows"],
     "prefetch": OPTIONS["prefetch"],
-    "balance": OPTIONS["balance"],
 }
 # Rules matter where steps are merged; those of one strategy are left to the other.
 UNMERGED = {
@@ -41,13 +40,13 @@ UNMERGED = {
     if merge
     not in {
         "leap, ring of all steps but one": ("paper", "balanced"),
-        "leap, two steps, nothing travels": ("random",),
+        "leap, two steps": ("random",),
     }.get(strategy, ("paper",))
 }
 # Rows that do not travel raw are not cached.
-UNCACHED = {pair("remote", mode, "cache", "vip") for mode in ("projected", "partial")}
+UNCACHED = {pair("remote", mode, "cache", "kept") for mode in ("projected", "partial")}
 # Roots move on two strategies, on the others they stay.
-MOVING = ("leap, ring", "leap, two steps, nothing travels")
+MOVING = ("leap, ring", "leap, two steps")
 UNMOVED = {
     pair("strategy", strategy, "balance", "off" if strategy in MOVING else "on") for strategy in OPTIONS["strategy"]
 }
@@ -81,7 +80,7 @@ SECOND_EXCLUDED = {
 }
 SECOND_FIXED = {
     "fanout": "4,3,2", "batch": "one root in the last batch", "parts": 4, "merge": "paper", "rows": "copied",
-    "cache": "none", "prefetch": 0, "balance": "off", "threads": 1,
+    "cache": "none", "prefetch": 0, "threads": 1,
 }  # fmt: skip
 
 

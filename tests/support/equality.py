@@ -46,17 +46,12 @@ is the same for all neighbours), what is left are rounding errors."""
 STRATEGIES = {
     "pull": {"strategy.name": "pull"},
     "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
-    "leap, ring": {"strategy.name": "leap", "strategy.time_steps": "N", "strategy.migrate": "ring"},
+    "leap, ring": {"strategy.name": "leap", "strategy.time_steps": "N"},
     "leap, ring of all steps but one": {
         "strategy.name": "leap",
         "strategy.time_steps": "N-1",
-        "strategy.migrate": "ring",
     },
-    "leap, two steps, nothing travels": {
-        "strategy.name": "leap",
-        "strategy.time_steps": "2",
-        "strategy.migrate": "none",
-    },
+    "leap, two steps": {"strategy.name": "leap", "strategy.time_steps": "2"},
     "naive": {"strategy.name": "naive"},
     "p3": {"strategy.name": "p3"},
 }
@@ -120,14 +115,11 @@ OPTIONS = {
     "remote": ("raw", "sums", "projected", "partial", OWN),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
-    "cache": ("none", "vip", "presample", "degree"),
+    "cache": ("none", "kept"),
     "prefetch": (0, 1, 2),
-    "balance": ("off", "on"),
 }
-# What does not go together: modes that need a linear first layer, or one without a residual; loads that are even.
+# What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {
-    *(pair("strategy", name, "balance", "on") for name in ("pull", *OWN_MODE)),
-    pair("remote", OWN, "balance", "on"),
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "sums", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
@@ -147,7 +139,7 @@ EXCLUDED = {
 
 PLAINEST = {
     "strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0,
-    "balance": "off",
+
 }  # fmt: skip
 """Options that a loaded dataset does not depend on, at their plainest."""
 
@@ -171,7 +163,6 @@ class Case:
     rows: str
     cache: str
     prefetch: int
-    balance: str
     sampler: str = "node-wise"
     """A sampler, and after commas its options."""
     topology: str = "node"
@@ -195,8 +186,7 @@ class Case:
         if self.remote != OWN:
             settings["strategy.remote"] = self.remote
         if self.cache != "none":
-            settings |= {"strategy.cache": 0.1, "strategy.cache_policy": self.cache}
-        settings["strategy.balance"] = self.balance
+            settings["strategy.cache"] = 0.1
         steps = {"N-1": max(1, ranks - 1), "2": min(2, ranks)}
         given = settings.get("strategy.time_steps", "auto")
         return _common_config(common, base).replaced(settings | {"strategy.time_steps": steps.get(given, given)})

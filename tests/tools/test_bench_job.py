@@ -53,7 +53,7 @@ def test_flags_of_run_folders_are_not_offered(flag, small_data, capsys):
 def test_a_run_of_models_that_differ_holds_a_run_of_each(small_data, tmp_path, capsys):
     run = tmp_path / "run"
     settings = ["--epochs", "2", "--batch-size", "32", "--threads", "1", "--log-level", "warning"]
-    varied = ["--replicas", "independent", "--vary", "model.hidden=4,8"]
+    varied = ["--vary", "model.hidden=4,8"]
     assert main(["train", str(small_data), "--run", str(run), *settings, *varied]) == 0
     assert main(["compare", str(run), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

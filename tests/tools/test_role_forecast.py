@@ -32,7 +32,7 @@ def test_roles_are_forecast_beside_ranks_that_do_both(small_data):
 
 def test_sums_are_fewer_bytes_than_rows_and_a_slow_link_is_told(small_data):
     config = Config.from_values({"data": str(small_data), **SMALL, "model.name": "gcn"})
-    strategies = "leap:prepare-ranks=2:prepared-as=sums,leap:prepare-ranks=2:prepared-as=rows"
+    strategies = "leap:prepare-ranks=2:remote=sums,leap:prepare-ranks=2:remote=raw"
     sums, rows = plan(config, "3", strategies, link="1kbit", iterations=1)["roles"]
     assert sums["sent"]["shares"] < rows["sent"]["shares"]
     assert sums["ranks_needed"] is rows["ranks_needed"] is None

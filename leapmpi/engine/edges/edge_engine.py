@@ -40,7 +40,7 @@ class EdgeEngine(Engine):
         super().__init__(ctx, config)
         assert isinstance(ctx.task, EdgeTask), "only tasks on edges are trained so"
         self.task = ctx.task
-        self.deals = not self.placement.roots_are_local or config.replicas == "independent"
+        self.deals = not self.placement.roots_are_local or bool(config.vary)
         """Whether edges are dealt: a model that differs is on one rank at a time, and so are its embeddings."""
         if self.task.leaves_out() and not ctx.sampler.leaves_edges_out:
             raise ConfigError(

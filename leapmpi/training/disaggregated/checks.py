@@ -19,15 +19,13 @@ STRATEGIES = ("leap", "pull")
 def by_role(config: Config, dataset: Dataset) -> Config:
     """`config` as ranks with roles train `dataset`, where `auto` is leap; itself where they have none. Local.
 
-    `--remote auto` fetches raw rows, or their sums where sums are asked for and the model can do with them.
+    `--remote auto` fetches raw rows.
     """
     strategy = config.strategy
     if not strategy.prepare_ranks:
         return config
     name, remote = "leap" if strategy.name == "auto" else strategy.name, strategy.remote
-    if remote == "auto":
-        adds_up = strategy.prepared_as == "sums" and not dataset.sparse and _sums_travel(config, dataset)
-        remote = "sums" if adds_up else "raw"
+    remote = "raw" if remote == "auto" else remote
     return config.replaced({"strategy.name": name, "strategy.remote": remote}, "--prepare-ranks")
 
 
@@ -55,7 +53,7 @@ def _refused(config: Config, dataset: Dataset) -> Iterator[tuple[str, str]]:
     strategy, leave = config.strategy, "leave it out"
     if strategy.name not in ("auto", *STRATEGIES):
         yield "strategy.name", f"{strategy.name} exchanges what depends on weights; use leap or pull"
-    if strategy.remote == "sums" and not (strategy.prepared_as != "rows" and _sums_travel(config, dataset)):
+    if strategy.remote == "sums" and not _sums_travel(config, dataset):
         yield (
             "strategy.remote",
             "what is sent is made of raw rows; use raw, or a model whose sums do",
@@ -66,9 +64,8 @@ def _refused(config: Config, dataset: Dataset) -> Iterator[tuple[str, str]]:
         yield "strategy.time_steps", f"models stay where they are; {leave}"
     for key, given, why in (
         ("memory_limit", bool(strategy.memory_limit), "an iteration has one time step"),
-        ("balance", strategy.balance != "off", "roots stay with the rank that prepares them"),
         ("tune", strategy.tune, "an iteration has one time step"),
-        ("replicas", strategy.replicas == "independent", "one model is trained"),
+        ("vary", bool(strategy.vary), "one model is trained"),
         ("cache", strategy.cache > 0, "preparation ranks keep no copies of rows"),
         ("wire_dtype", strategy.wire_dtype != "native", "rows are sent as they are"),
     ):

@@ -85,10 +85,10 @@ def _roles(trainer: Trainer) -> list[str]:
     loaded = trainer.loaded
     if not isinstance(loaded, LoadedByRole):
         return []
-    roles, asked = loaded.roles, trainer.config.strategy.prepared_as
-    offers = sums_suffice(trainer.ctx.model) and asked != "rows"
-    only = "sums" in (asked, trainer.engine.mode_name)
-    sent = "sums" if offers and only else "sums, or rows where they are multiplied first" if offers else "rows"
+    roles = loaded.roles
+    sent = "rows"
+    if sums_suffice(trainer.ctx.model):
+        sent = "sums" if trainer.engine.mode_name == "sums" else "sums, or rows where they are multiplied first"
     shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
     return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {trainer.prefetch_depth} ahead at most"]
 
@@ -153,7 +153,7 @@ def about_no_validation(trainer: Trainer) -> str:
 def about_early_stop(trainer: Trainer) -> str:
     """'5 evaluations without a better accuracy on the validation vertices'."""
     limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
-    of = ", for each of the models" if trainer.config.strategy.replicas == "independent" else ""
+    of = ", for each of the models" if trainer.config.strategy.vary else ""
     return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
 
 
@@ -196,7 +196,7 @@ def _models(trainer: Trainer) -> str:
         # Those of all ranks, where each holds some.
         numbers = sum(math.prod(shape) for shape in layout.whole_shapes.values())
         counts.setdefault(each.model.name, set()).add(numbers)
-    if trainer.config.strategy.replicas == "equal":
+    if not trainer.config.strategy.vary:
         name = trainer.config.model.name
         return f"model {name}, {_range(counts[name])}"
     return f"models {enumeration([f'{name} {_range(found)}' for name, found in counts.items()])}"
@@ -247,9 +247,9 @@ def _moves(trainer: Trainer) -> str:
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
     if isinstance(engine, EdgeEngine) and not engine.deals:
         moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
-    if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
+    if config.strategy.name == "leap" and engine.placement.time_steps > 1:
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
-    if config.strategy.replicas == "independent":
+    if config.strategy.vary:
         moving[1:] = ["every model with its gradients, from rank to rank"]
     return "moves between ranks in an iteration: " + ", ".join(moving)
 
@@ -284,22 +284,14 @@ def ignored(trainer: Trainer) -> list[str]:
         why["train.momentum"] = "only --optimizer sgd reads it"
     if trainer.ctx.task.answers != "regression":
         why["train.loss"] = "only a regression reads it"
-    if not config.strategy.cache and not config.strategy.feature_memory:
-        why["strategy.cache_policy"] = "there is no --cache"
-    if not isinstance(trainer.loaded, LoadedByRole):
-        why["strategy.prepared_as"] = "no ranks prepare for others (--prepare-ranks)"
-    elif config.strategy.prepared_as == "sums" and not sums_suffice(trainer.ctx.model):
-        why["strategy.prepared_as"] = f"the first layer of {config.model.name} reads rows"
     if not config.strategy.tune and not 1 < steps < trainer.world.size:
         why["strategy.merge"] = "no time steps are merged"
-    if not config.strategy.tune and steps == 1:
-        why["strategy.migrate"] = "there is one time step"
     if trainer.loaded.dataset.feature_dim:
         why["model.missing_features"] = "the dataset has features"
     elif not engine.mode.needs_weights:
         why["strategy.prefetch"] = "learned rows are fetched when the step before has moved them"
     if alone:
-        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "balance_parts", "tune")}
+        why |= {f"strategy.{name}": "there is one rank" for name in ("balance_parts", "tune")}
     elif trainer.loaded.dataset.parts == trainer.world.size:
         why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
     if on_host(trainer.ctx.device):

@@ -27,8 +27,8 @@ from leapmpi.engine.exchange.selection import (
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
-from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
+from leapmpi.features.expected_reads import choose
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
@@ -49,7 +49,7 @@ from leapmpi.training.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.topology_kind import SHARDED, names_sources
 
 DRY_EPOCH = 1
-"""Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
+"""Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -203,7 +203,7 @@ class Forecaster:
         engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
-            ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
+            ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
             engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
         return engines
 
@@ -295,7 +295,7 @@ def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
 
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     """The models of `config`, which differ; none where it has one."""
-    if config.strategy.replicas != "independent":
+    if not config.strategy.vary:
         return []
     return [model_of(each, dataset) for each in variations(config).values()]
 

@@ -225,7 +225,7 @@ def wandb_records(data):
 
 
 def test_several_models_are_told_apart(small_data, tmp_path, exported, capsys):
-    values = {"data": str(small_data), "model.hidden": 8, "train.epochs": 1, "strategy.replicas": "independent"}
+    values = {"data": str(small_data), "model.hidden": 8, "train.epochs": 1}
     place = {"folder": str(tmp_path / "run"), "threads": 1, "log_level": "error"}
     run = train(Config.from_values({**values, "strategy.vary": ["model.seed=1,2"], "run": place}))
     found = samples(exported(run.path, "openmetrics"))

@@ -21,13 +21,11 @@ def config_of(**settings):
         ({"strategy__remote": "partial"}, "no current weights for partial rows; leave it out"),
         ({"strategy__time_steps": "N"}, "strategy.time_steps with --prepare-ranks 2: models stay where they are"),
         ({"strategy__memory_limit": "1G"}, "strategy.memory_limit"),
-        ({"strategy__balance": "on"}, "roots stay with the rank that prepares them"),
         ({"strategy__cache": 0.1}, "strategy.cache"),
         ({"strategy__wire_dtype": "int8"}, "rows are sent as they are"),
         ({"model__norm": "batch"}, "use --norm layer"),
         ({"run__topology": "sharded"}, "use node"),
         ({"train__task": "link"}, "train vertices"),
-        ({"strategy__remote": "sums", "strategy__prepared_as": "rows"}, "what is sent is made of raw rows"),
         ({"strategy__remote": "sums", "model__name": "gat"}, r"strategy.remote .*: what is sent is made of raw rows"),
     ],
 )
@@ -54,12 +52,3 @@ def test_auto_is_leap_on_raw_rows(small_data):
     assert by_role(config_of(strategy__name="pull"), dataset).strategy.name == "pull"
     plain = Config()
     assert by_role(plain, dataset) is plain
-
-
-def test_where_sums_are_asked_for_they_are_fetched_if_the_model_can_do_with_them(small_data):
-    dataset = open_dataset(str(small_data))
-    for model, remote in (("sage", "sums"), ("gat", "raw")):
-        found = by_role(config_of(strategy__prepared_as="sums", model__name=model), dataset)
-        assert found.strategy.remote == remote
-    kept = config_of(strategy__prepared_as="sums", strategy__remote="raw")
-    assert by_role(kept, dataset).strategy.remote == "raw"
