@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from leapmpi.config.options import lines_of_help
 from leapmpi.config.other_names import about_former_flag
 from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config, models_of
@@ -18,8 +19,7 @@ from leapmpi.errors import ConfigError, nearest
 
 OF_RUN_FOLDERS = (
     *("run.folder", "run.overwrite", "run.replay", "run.timeline"),
-    *("run.checkpoint_every", "run.stop_before_end"),
-    "train.init",
+    *("run.checkpoint_every", "train.init"),
 )
 """Settings that act on nothing where no run folder is made."""
 
@@ -49,7 +49,7 @@ def add_settings(parser: CommandParser, without: Iterable[str] = ()) -> None:
                 action = add_flag(group, setting)
                 if not setting.limits.get("common"):
                     parser.hide(action, title)
-    parser.add_help_all()
+    parser.add_help_all(lines_of_help)
 
 
 def add_flag(

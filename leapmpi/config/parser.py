@@ -12,7 +12,7 @@ import importlib
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -60,6 +60,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **settings)
         self._hidden: dict[str, list[tuple[argparse.Action, str | None]]] = {}
+        self._more: Callable[[], Iterable[str]] = tuple
 
     def hide(self, action: argparse.Action, group: str) -> None:
         """Leave the flag of `action` out of --help, where only its name is listed, after `group`."""
@@ -72,14 +73,15 @@ class CommandParser(argparse.ArgumentParser):
             for action, help in actions:
                 action.help = help
         self._hidden.clear()
-        self.epilog = None
+        self.epilog = "\n".join(self._more()) or None
 
     def actions(self) -> list[argparse.Action]:
         """Every flag and argument, in the order in which they were added."""
         return list(self._actions)
 
-    def add_help_all(self) -> None:
-        """Add --help-all, the usage in one line, and the names of the hidden flags at the end of --help."""
+    def add_help_all(self, more: Callable[[], Iterable[str]] = tuple) -> None:
+        """Add --help-all, which ends with the lines of `more`, and the names of the hidden flags to --help."""
+        self._more = more
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
         positionals = [action for action in self._actions if not action.option_strings]
         words = [f"[{each.metavar}]" if each.nargs == "?" else str(each.metavar) for each in positionals]

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from leapmpi.config.link import LinkConfig
-from leapmpi.config.options import sampler_options
+from leapmpi.config.options import MODELS, SAMPLERS, given_option, options_of, with_option
 from leapmpi.config.other_names import FORMER, recorded_values
 from leapmpi.config.sections import (
     DATA,
@@ -57,8 +57,8 @@ class Config:
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any], origin: str) -> Config:
-        """The config that a run of this version or an earlier one recorded as `values`; raises as `from_values`."""
-        return cls.from_values(recorded_values(flattened(values)), origin)
+        """The config that a run of this version or an earlier one recorded as `values`, each checked alone."""
+        return cls().assigned(recorded_values(flattened(values)), origin)
 
     def replaced(self, values: Mapping[str, Any], origin: str = "config") -> Config:
         """A copy with `values` in place of the present ones, checked as by `from_values`."""
@@ -91,6 +91,9 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """A copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
+        if f"{(holder := key.partition('.options.'))[0]}.options" in known and holder[1]:
+            section = holder[0]
+            key, value = f"{section}.options", with_option(getattr(self, section).options, holder[2], value)
         if former := FORMER.get(key):
             # Files of earlier versions name every setting; one that was left alone does no harm.
             if str(value).lower() == str(former.default).lower():
@@ -107,14 +110,16 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        # Models that differ are checked one by one, by _check_vary.
-        if not self.strategy.vary and self.model.name == "gat" and self.model.hidden % self.model.heads:
-            raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         _check_vary(self)
-        # A custom sampler is not loaded here.
-        sampler, options = self.sampling.sampler, self.sampling.options
-        if not names_code(sampler) and (sampler != "node-wise" or options):
-            sampler_options(sampler, options)
+        # Code is not loaded here. Models that differ are checked one by one.
+        held = [(SAMPLERS, self.sampling.sampler, self.sampling.options)]
+        held += [] if self.strategy.vary else [(MODELS, self.model.name, self.model.options)]
+        for members, name, options in held:
+            if options and not names_code(name):
+                options_of(members, name, options)
+        heads = int(given_option(self.model.options, "heads") or 4) if self.model.name == "gat" else 1
+        if not self.strategy.vary and self.model.hidden % heads:
+            raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({heads})")
         if self.strategy.memory_limit and self.strategy.time_steps != "auto":
             raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
         if self.train.early_stop and not self.evaluate.every:
@@ -204,6 +209,8 @@ def _choices(text: str) -> list[tuple[str, str]]:
 def _varied(key: str) -> Setting:
     """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
     known = dict(fields())
+    if key.startswith("model.options.") and key.count(".") == 2:
+        return Setting(key, str, "", {})
     optimisation = {"link.scorer", *(f"train.{each}" for each in _OPTIMISATION)}
     allowed = {name: each for name, each in known.items() if name.startswith("model.") or name in optimisation}
 

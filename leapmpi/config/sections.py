@@ -16,7 +16,6 @@ from leapmpi.config.setting import (
     check_time_steps,
     learned_width,
     parse_interval,
-    parse_seconds,
     setting,
     settings_of,
 )
@@ -38,24 +37,9 @@ class ModelConfig:
         common=True,
     )
     hidden: int = setting(128, "width of the hidden layers", least=1, common=True)
-    heads: int = setting(4, "attention heads (gat, gatv2); divides hidden", least=1)
-    aggregate: str = setting(
-        "auto",
-        "how in-neighbours are combined: sage mean|max, film sum|mean, deepgcn any; auto: the first of these, and "
-        "softmax_sg for deepgcn",
-        choices=("auto", "mean", "max", "sum", "softmax", "softmax_sg", "power"),
+    options: tuple[str, ...] = setting(
+        (), "an option of the model, such as heads=8 (--help-all lists them)", flag="model-option", metavar="NAME=VALUE"
     )
-    temperature: float = setting(
-        0.0,
-        "t of deepgcn's softmax, or the exponent of its power mean; 0: 0.1 for softmax_sg, else 1",
-        least=0,
-        metavar="NUMBER",
-    )
-    learn_scalars: bool = setting(
-        False, "learn single numbers too: deepgcn's temperature and the scale of its messages, eps of gin"
-    )
-    mlp_layers: int = setting(0, "layers of the MLP in each layer; 0: 1 for deepgcn, 2 for gin", least=0)
-    message_norm: bool = setting(False, "scale what deepgcn combines to the length of the destination's row")
     jumping: str = setting(
         "none",
         "what the output is made of: the last layer, all layers side by side, or their maximum",
@@ -64,9 +48,6 @@ class ModelConfig:
     dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1, metavar="SHARE")
     input_dropout: float = setting(
         0.0, "share of input features dropped in training", least=0, below=1, metavar="SHARE"
-    )
-    attention_dropout: float = setting(
-        0.0, "share of attention weights dropped in training (gat, gatv2)", least=0, below=1, metavar="SHARE"
     )
     norm: str = setting(
         "auto",
@@ -106,7 +87,7 @@ class SamplingConfig:
     )
     options: tuple[str, ...] = setting(
         (),
-        "an option of the sampler (leapmpi/sampling/README.md lists them)",
+        "an option of the sampler, such as rounds=2 (--help-all lists them)",
         flag="sampler-option",
         metavar="NAME=VALUE",
     )
@@ -233,15 +214,19 @@ class TrainConfig:
         metavar="N",
     )
     seed: int = setting(0, "seed of everything that is drawn", least=0)
-    dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
-    autocast: str = setting(
-        "off",
-        "type in which a GPU multiplies rows and weights; sums, gradients of weights and weights stay float32",
-        choices=("off", "bfloat16"),
+    dtype: str = setting(
+        "float32",
+        "type of parameters and activations; bfloat16: as float32, but a GPU multiplies rows and weights in bfloat16",
+        choices=("float32", "float64", "bfloat16"),
     )
     init: str = setting(
         "", "start from the best weights of this run, or from a weights file, instead of random ones", metavar="RUN"
     )
+
+    @property
+    def parameter_dtype(self) -> str:
+        """The type of parameters, activations and gradients: that of products too, unless `dtype` is bfloat16."""
+        return "float32" if self.dtype == "bfloat16" else self.dtype
 
 
 @dataclass(frozen=True)
@@ -287,26 +272,8 @@ class RunConfig:
         check=parse_interval,
         group=CHECKPOINTS,
     )
-    stop_before_end: int = setting(
-        120,
-        "seconds before the end of a Slurm job at which training stops, resumable; 0 never",
-        least=0,
-        metavar="SECONDS",
-        group=CHECKPOINTS,
-    )
-    deterministic: bool = setting(
-        False, "only operations that give the same bits each time on a GPU; CPUs do anyway", group=MACHINE
-    )
     log_level: str = setting(
         "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
-    )
-    progress: str = setting(
-        "30s",
-        "time between two lines that tell how far an epoch, an evaluation or another long step has come (on a terminal "
-        "a bar instead); 0: none",
-        metavar="Ns|Nm",
-        check=parse_seconds,
-        group=DATA_AND_RUN,
     )
     timeline: bool = setting(
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN

@@ -139,16 +139,16 @@ def start_from(trainer: Trainer) -> dict[str, Any]:
 def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
     if saved["graph_uuid"] != dataset.graph_uuid:
         yield f"{config.data} holds another graph"
-    before = recorded_values(flattened(saved["config"]))
-    now = flattened(json.loads(json.dumps(config.to_values())))
-    missing = {key: json.loads(json.dumps(each.default)) for key, each in fields() if key not in before}
-    then, today = canonical(before | missing), canonical(now)
+    before, known = recorded_values(flattened(saved["config"])), dict(fields())
+    unknown = sorted(key for key in before if key not in known and not key.startswith("model.options."))
+    earlier = Config.recorded({key: value for key, value in before.items() if key not in unknown}, "checkpoint")
+    then, today = (canonical(flattened(json.loads(json.dumps(each.to_values())))) for each in (earlier, config))
     for key, _ in fields():
         if (key, today[key]) == ("strategy.name", "auto"):
             continue
         if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):
             yield f"{key} was {_text(then[key])}, is {_text(today[key])}"
-    for key in sorted(before.keys() - now.keys()):
+    for key in unknown:
         yield f"{key} was {_text(before[key])}, which this leapmpi does not know"
     done = saved["progress"]["epoch"]
     if config.train.epochs <= done and config.train.epochs != before["train.epochs"]:

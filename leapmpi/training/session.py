@@ -17,7 +17,6 @@ import torch
 from leapmpi.comm.launcher import launched_rank, launcher_size
 from leapmpi.comm.world import World, finish, split, start
 from leapmpi.config.schema import Config
-from leapmpi.config.setting import parse_seconds
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
@@ -50,6 +49,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("leapmpi")
 
 T = TypeVar("T")
+
+_BETWEEN_LINES = 30.0
+"""Seconds between two lines that tell how far a long step is."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     try:
         with (
             _log_to_screen(config.run.log_level, world),
-            _steps_shown(config.run.progress, world),
-            _deterministic(config.run.deterministic),
+            _steps_shown(world),
+            _deterministic(config.run.device != "cpu" and (device.type == "cuda" or config.run.device == "stand-in")),
             products_in_full(),
             ends_the_job(watchdog),
             session.signals.handled(),
@@ -129,7 +131,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     finally:
         watchdog.stop()
         stand_in(False)
-        autocast("off")
+        autocast("float32")
         for each in (*session.roles, session.world):
             finish(each)
         take_back_lasting_objects()
@@ -200,19 +202,20 @@ def check_learned(config: Config) -> None:
 
 
 @contextmanager
-def _deterministic(setting: bool) -> Iterator[None]:
-    """While the body runs, let torch use only operations that give the same bits each time, if `setting`.
+def _deterministic(on_gpu: bool) -> Iterator[None]:
+    """While the body runs, let torch use operations that give the same bits each time, if `on_gpu`.
 
-    A CPU does so anyway. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
+    A CPU does so anyway. A module of the user's own gets a warning where
+    torch has none. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
     """
-    if not setting:
+    if not on_gpu:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Its attribute is made on first use, which no type says.
     module: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling memory that is written anyway costs time and changes nothing.
     module.fill_uninitialized_memory = False
     try:
@@ -222,13 +225,13 @@ def _deterministic(setting: bool) -> Iterator[None]:
         module.fill_uninitialized_memory = before[1]
 
 
-def _steps_shown(progress: str, world: World) -> AbstractContextManager[None]:
+def _steps_shown(world: World) -> AbstractContextManager[None]:
     """Show how far rank 0 has come: by a bar where it writes to a terminal itself, else by lines of the log."""
     if world.rank != 0:
         return nullcontext()
     # What a launcher forwards may end in a file, whatever it looks like here.
     out = None if launcher_size() else sys.stdout
-    return progress_line.shown_by(log.info, parse_seconds(progress, "run.progress"), out)
+    return progress_line.shown_by(log.info, _BETWEEN_LINES, out)
 
 
 class _Screen(logging.StreamHandler[TextIO]):

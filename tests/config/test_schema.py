@@ -82,9 +82,9 @@ def test_given_twice_the_last_one_counts():
 def test_values_need_to_fit_together_only_when_all_sources_are_heard(tmp_path):
     path = tmp_path / "base.toml"
     path.write_text('[model]\nname = "gat"\nhidden = 10\n[evaluate]\nfanout = [1, 2, 3]\n')
-    config = parsed("--config", str(path), "--fanout", "4,5,6", "--set", "model.heads=5")
-    assert (config.model.hidden, config.model.heads, config.sampling.fanout) == (10, 5, (4, 5, 6))
-    assert parsed("--hidden", "9", "--heads", "3", "--model", "gat").model.hidden == 9
+    config = parsed("--config", str(path), "--fanout", "4,5,6", "--model", "gat", "--set", "model.options.heads=5")
+    assert (config.model.hidden, config.model.options, config.sampling.fanout) == (10, ("heads=5",), (4, 5, 6))
+    assert parsed("--hidden", "9", "--model-option", "heads=3", "--model", "gat").model.hidden == 9
     with pytest.raises(ConfigError, match="must be a multiple of heads"):
         parsed("--config", str(path), "--fanout", "4,5,6")
 

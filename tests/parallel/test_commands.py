@@ -103,7 +103,7 @@ def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(data, said):
 @on_two_ranks
 def test_models_that_differ_are_set_against_separate_runs(data, said):
     # No model has the widths of the config itself, which fit no number of heads.
-    settings = ["--model", "gat", "--heads", 2, "--hidden", 3]
+    settings = ["--model", "gat", "--model-option", "heads=2", "--hidden", 3]
     settings += ["--vary", "model.hidden=4,8,6", "--epochs", 2, "--batch-size", 32]
     settings += ["--fanout", "5,5", "--dtype", "float64", "--remote", "raw"]
     ensemble, *separate, summed = json.loads(said("bench", data, "--strategies", "leap", "--json", *settings))

@@ -18,7 +18,7 @@ from leapmpi.training.disaggregated.disaggregated_trainer import DisaggregatedTr
 from leapmpi.training.optimizer import Optimizer
 from tests.support import datasets
 
-COMMON = {"train.epochs": 2, "train.batch_size": 48, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "4,3",
+COMMON = {"train.epochs": 2, "train.batch_size": 48, "model.hidden": 8, "sampling.fanout": "4,3",
           "strategy.name": "leap", "strategy.remote": "raw", "train.lr": 0.02, "run.threads": 1,
           "run.log_level": "error", "run.device": "cpu", "train.seed": 3}  # fmt: skip
 PLAIN = datasets.Variant("single", "metis", 4)
@@ -31,7 +31,7 @@ WIDE = "wide"
 # By ranks in all and ranks that prepare: what is trained. Every form of what is sent, every number ahead.
 CASES = {
     (2, 1): [(WIDE, {"model.dropout": 0.5, "strategy.prefetch": "0"}), (SPARSE, {"model.name": "gcn"})],
-    (3, 1): [(PLAIN, {"model.name": "gin", "model.learn_scalars": True, "strategy.remote": "sums"})],
+    (3, 1): [(PLAIN, {"model.name": "gin", "model.options.learn_scalars": True, "strategy.remote": "sums"})],
     (3, 2): [(WIDE, {"model.input_dropout": 0.3, "strategy.prefetch": "1"}),
              (TARGETS, {"model.residual": True, "strategy.feature_memory": "4K"}),
              (WIDE, {"strategy.remote": "sums", "model.dropout": 0.5})],

@@ -38,7 +38,7 @@ OTHER = {
 }  # fmt: skip
 THIRD = {
     "link.scorer": "distmult", "link.negatives": "in-batch", "link.negatives_per_edge": 3, "model.name": "gat",
-    "sampling.sampler": "weighted", "sampling.fanout": "all,2", "model.heads": 2,
+    "sampling.sampler": "weighted", "sampling.fanout": "all,2",
 }  # fmt: skip
 TIMED = {"sampling.sampler": "temporal", "sampling.options": ["window=30"]}
 CLASSES = {"train.task": "edge-class", "train.class_weights": "balanced"}

@@ -33,7 +33,7 @@ class Case:
     def values(self) -> dict:
         """The settings but for data, ranks and what differs."""
         common = {
-            "model.hidden": 8, "model.heads": 2, "model.dropout": 0.5, "model.input_dropout": 0.2,
+            "model.hidden": 8, "model.dropout": 0.5, "model.input_dropout": 0.2,
             "sampling.fanout": "3,2", "train.batch_size": 80, "train.epochs": EPOCHS, "train.seed": 3,
             "train.optimizer": "sgd", "train.momentum": 0.9, "train.lr": 0.05, "train.dtype": "float64",
             "strategy.remote": "raw",
@@ -60,7 +60,7 @@ CASES = [
     ),
     Case(
         ("model.hidden=8",), "leap", datasets.Variant(SINGLE, "metis", 4),
-        (("model.name", "gat"), ("model.attention_dropout", 0.4), ("strategy.prefetch", "0")),
+        (("model.name", "gat"), ("model.options.attention_dropout", 0.4), ("strategy.prefetch", "0")),
     ),
 ]  # fmt: skip
 

@@ -16,13 +16,14 @@ from leapmpi.training.ensemble_models import EnsembleModels
 from tests.support import datasets
 from tests.support.equality import here
 
-COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
+COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "sampling.fanout": "5,5",
           "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
 # Each option at least once, in pairs that differ in much: strategy and steps, model, optimizer, what crosses ranks.
 CASES = {
     "leap, sage, adam": {"strategy.remote": "auto", "train.lr_schedule": "cosine", "train.warmup_epochs": 0.5},
     "leap on a ring, gat, sgd": {
-        "strategy.time_steps": "N", "strategy.remote": "projected", "model.name": "gat", "model.attention_dropout": 0.2,
+        "strategy.time_steps": "N", "strategy.remote": "projected", "model.name": "gat",
+        "model.options.attention_dropout": 0.2,
         "train.optimizer": "sgd", "train.momentum": 0.9, "train.lr": 0.05,
     },
     "pull, sage, sgd": {

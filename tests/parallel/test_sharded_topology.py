@@ -74,7 +74,8 @@ def loaded(base, world, topology, labels=PLAIN, partition="uneven", **changes):
     """The dataset in place on this rank. Collective."""
     # Models that read what edges carry, and names of all sources.
     values = {"data": str(datasets.Variant(labels, partition, 4).folder(base)), "run.topology": topology,
-              "model.name": "gat" if labels == DATA else "gcn", "model.attention_dropout": 0.2}  # fmt: skip
+              **({"model.name": "gat", "model.options.attention_dropout": 0.2}
+                if labels == DATA else {"model.name": "gcn"})}  # fmt: skip
     config = Config.from_values(values | changes)
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 

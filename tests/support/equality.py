@@ -73,7 +73,7 @@ BATCHES = {
 DROPOUT = {
     "none": {"model.dropout": 0.0},
     "hidden": {"model.dropout": 0.5},
-    "everywhere": {"model.dropout": 0.5, "model.input_dropout": 0.3, "model.attention_dropout": 0.4},
+    "everywhere": {"model.dropout": 0.5, "model.input_dropout": 0.3},
 }
 SHAPE = {
     "plain": {},
@@ -86,19 +86,23 @@ SHAPE = {
 MODEL = {
     "gcn": {"model.name": "gcn"},
     "sage": {"model.name": "sage"},
-    "sage max": {"model.name": "sage", "model.aggregate": "max"},
-    "gat": {"model.name": "gat"},
+    "sage max": {"model.name": "sage", "model.options.aggregate": "max"},
+    "gat": {"model.name": "gat", "model.options.heads": 2},
 }
 DEEP = {
-    "deepgcn": {"model.name": "deepgcn", "model.message_norm": True, "model.jumping": "cat"},
-    "deepgcn softmax": {"model.name": "deepgcn", "model.aggregate": "softmax", "model.learn_scalars": True},
-    "deepgcn power": {"model.name": "deepgcn", "model.aggregate": "power", "model.learn_scalars": True},
-    "deepgcn max": {"model.name": "deepgcn", "model.aggregate": "max"},
+    "deepgcn": {"model.name": "deepgcn", "model.options.message_norm": True, "model.jumping": "cat"},
+    "deepgcn softmax": {
+        "model.name": "deepgcn",
+        "model.options.aggregate": "softmax",
+        "model.options.learn_scalars": True,
+    },
+    "deepgcn power": {"model.name": "deepgcn", "model.options.aggregate": "power", "model.options.learn_scalars": True},
+    "deepgcn max": {"model.name": "deepgcn", "model.options.aggregate": "max"},
     "film": {"model.name": "film", "model.jumping": "max"},
-    "gin": {"model.name": "gin", "model.learn_scalars": True},
-    "gatv2": {"model.name": "gatv2", "model.jumping": "cat"},
-    "deepgcn mean": {"model.name": "deepgcn", "model.aggregate": "mean", "model.mlp_layers": 2},
-    "film mean": {"model.name": "film", "model.aggregate": "mean"},
+    "gin": {"model.name": "gin", "model.options.learn_scalars": True},
+    "gatv2": {"model.name": "gatv2", "model.options.heads": 2, "model.jumping": "cat"},
+    "deepgcn mean": {"model.name": "deepgcn", "model.options.aggregate": "mean", "model.options.mlp_layers": 2},
+    "film mean": {"model.name": "film", "model.options.aggregate": "mean"},
 }
 """Models that meet fewer options."""
 OPTIONS = {
@@ -198,7 +202,6 @@ def _common_config(case: Case, base: Path) -> Config:
     values = {
         "data": str(case.dataset.folder(base)),
         "model.hidden": 8,
-        "model.heads": 2,
         "sampling.fanout": case.fanout,
         "sampling.sampler": case.sampler.split(",")[0],
         "sampling.options": case.sampler.split(",")[1:],
@@ -215,6 +218,8 @@ def _common_config(case: Case, base: Path) -> Config:
     if "sparse" in case.labels:
         values["train.class_weights"] = "balanced"
     model = {"model.name": case.model} if names_code(case.model) else (MODEL | DEEP)[case.model]
+    if case.dropout == "everywhere" and model["model.name"] in ("gat", "gatv2"):
+        model = model | {"model.options.attention_dropout": 0.4}
     return Config.from_values(values | model | DROPOUT[case.dropout] | SHAPE[case.shape])
 
 

@@ -44,7 +44,7 @@ def test_a_strategy_given_twice_is_timed_twice():
     assert list(parse_strategies("pull,leap,pull,pull", Config())) == ["pull", "leap", "pull (2)", "pull (3)"]
 
 
-@pytest.mark.parametrize("flag", ["--replay", "--timeline", "--checkpoint-every", "--stop-before-end"])
+@pytest.mark.parametrize("flag", ["--replay", "--timeline", "--checkpoint-every"])
 def test_flags_of_run_folders_are_not_offered(flag, small_data, capsys):
     assert main(["bench", str(small_data), flag]) == 2
     assert f"unknown flag {flag}" in capsys.readouterr().err

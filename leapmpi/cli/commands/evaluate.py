@@ -23,7 +23,7 @@ _NOTHING = "nothing to score in val and test; import the graph again with --spli
 
 _SETTINGS = (
     *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
-    *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
+    *("run.device", "run.threads", "run.topology", "run.log_level"),
 )
 
 

@@ -12,8 +12,8 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
-WeightedDraw = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From random words uint64[k] and the sources of their edges int64[k] to vertices int64[k]."""
+WeightedDraw = Callable[[np.ndarray], np.ndarray]
+"""From random words uint64[k] to vertices int64[k]."""
 
 
 @compiled
@@ -27,11 +27,11 @@ def _is_edge(sources, destinations, indptr, indices, original):
 
 
 @compiled
-def scaled(words, first, end):
-    """int64[k]: each of `words` (uint64[k]) as a number in [first[i], end[i])."""
+def scaled(words, end):
+    """int64[k]: each of `words` (uint64[k]) as a number in [0, end)."""
     out = np.empty(len(words), np.int64)
     for i in range(len(words)):
-        out[i] = first[i] + np.int64(bounded(words[i], np.uint64(end[i] - first[i])))
+        out[i] = np.int64(bounded(words[i], np.uint64(end)))
     return out
 
 
@@ -41,11 +41,10 @@ def range_of(numbers: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 class Candidates:
-    """Vertices of a whole topology: all, or where they are drawn at home those at home with the source of an edge."""
+    """All vertices of a whole topology."""
 
-    def __init__(self, topology: Topology, rank_offsets: np.ndarray | None = None) -> None:
-        """`rank_offsets` int64[ranks + 1] where candidates are drawn at home, else None."""
-        self.topology, self.rank_offsets = topology, rank_offsets
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
 
     @property
     def vertices(self) -> int:
@@ -56,16 +55,9 @@ class Candidates:
         """int64[k, 2]: the original ids of the ends of `edges` (int64[k, 2])."""
         return self.topology.original_id[edges]
 
-    def homes(self, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First vertex and end, int64[k] each, of the ranges that each of `sources` draws from."""
-        if self.rank_offsets is None:
-            return np.zeros(len(sources), np.int64), np.full(len(sources), self.vertices)
-        home = range_of(sources, self.rank_offsets)
-        return self.rank_offsets[home], self.rank_offsets[home + 1]
-
     def vertices_at(self, places: np.ndarray) -> np.ndarray:
-        """int64[k]: the vertices at `places`: by original id, so that no partition matters; at home by number."""
-        return places if self._order is None else self._order[places]
+        """int64[k]: the vertices at `places` in the order of original ids, so that no partition matters."""
+        return self._order[places]
 
     def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
         """bool[k]: whether `found` are no negatives of `sources` (int64[k]), whose original ids are `names`."""
@@ -74,20 +66,19 @@ class Candidates:
     def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
         """Draws with chances proportional to weigh(in-degrees), int64; all alike where all of them weigh nothing."""
         weights = weigh(np.diff(self.topology.indptr))
-        total = running_total(weights if self._order is None else weights[self._order])
+        total = running_total(weights[self._order])
 
-        def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
-            low, high = self.homes(sources)
-            hit, span = total[low], total[high] - total[low]
-            places = np.searchsorted(total, scaled(words, hit, hit + np.maximum(1, span)), side="right") - 1
-            return self.vertices_at(np.where(span > 0, places, scaled(words, low, high)))
+        def draw(words: np.ndarray) -> np.ndarray:
+            if total[-1] == 0:
+                return self.vertices_at(scaled(words, self.vertices))
+            return self.vertices_at(np.searchsorted(total, scaled(words, total[-1]), side="right") - 1)
 
         return draw
 
     @cached_property
-    def _order(self) -> np.ndarray | None:
-        """int64[n]: the vertices by original id, as they are drawn anywhere; None at home, where numbers serve."""
-        return np.argsort(self.topology.original_id) if self.rank_offsets is None else None
+    def _order(self) -> np.ndarray:
+        """int64[n]: the vertices by original id."""
+        return np.argsort(self.topology.original_id)
 
 
 def running_total(weights: np.ndarray) -> np.ndarray:

@@ -9,10 +9,10 @@ from leapmpi.sampling.edges.negative_sampler import NegativeSampler
 
 
 class Uniform(NegativeSampler):
-    """Any vertex, or any at home with the edge's source."""
+    """Any vertex."""
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        return self.candidates.vertices_at(scaled(words, *self.candidates.homes(edges[rows, 0])))
+        return self.candidates.vertices_at(scaled(words, self.candidates.vertices))
 
 
 NEGATIVES = Uniform

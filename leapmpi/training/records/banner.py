@@ -55,7 +55,7 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
     }
 
 
-_OF_NEGATIVES = ("negatives", "negatives_per_edge", "negatives_at", "eval_negatives")
+_OF_NEGATIVES = ("negatives", "negatives_per_edge", "eval_negatives")
 """Settings of the section `link` that act where negatives are scored."""
 
 
@@ -136,7 +136,7 @@ def _plan(trainer: Trainer) -> str:
     return (
         f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; {roots}; {_sampler(config)}; "
-        f"{_models(trainer)} parameters ({config.train.dtype})"
+        f"{_models(trainer)} parameters ({config.train.parameter_dtype})"
     )
 
 
@@ -169,13 +169,12 @@ def _edges(trainer: Trainer) -> list[str]:
     own = "are left out of its draws" if task.leaves_out() else "stay in message passing"
     if not task.draws_negatives:
         return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
-    where = "at home with the edge's source" if link.negatives_at == "home" else "anywhere"
     assert isinstance(trainer.evaluator, LinkEvaluator), "edges are ranked"
     against = f"; ranked against {trainer.evaluator.ranked_against}" if any(sizes) else ""
     return [
         f"{splits}, held back; scorer "
         f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
-        f"each, {where}{against}; a batch's own edges {own}"
+        f"each{against}; a batch's own edges {own}"
     ]
 
 
@@ -294,8 +293,8 @@ def ignored(trainer: Trainer) -> list[str]:
         why |= {f"strategy.{name}": "there is one rank" for name in ("balance_parts", "tune")}
     elif trainer.loaded.dataset.parts == trainer.world.size:
         why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
-    if on_host(trainer.ctx.device):
-        why["train.autocast"] = "models are trained on the CPU"
+    if on_host(trainer.ctx.device) and config.train.dtype == "bfloat16":
+        why["train.dtype"] = "a CPU multiplies in float32"
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 
@@ -311,7 +310,15 @@ def ignored(trainer: Trainer) -> list[str]:
 
     # Of a setting that is varied, the values of the models count.
     values = [flattened(each.to_values()) for each in (config, *models)]
-    return _unread(trainer) + [
+    options = {text.partition("=")[0]: text for each in models for text in each.model.options}
+    return [
+        *_unread(trainer),
+        *(
+            f"--model-option {text} is ignored: {why[f'model.{name}']}"
+            for name, text in options.items()
+            if f"model.{name}" in why
+        ),
+    ] + [
         f"--{setting.flag} is ignored: {why[key]}"
         for key, setting in fields()
         if key in why and any(canonical(each)[key] != canonical(each | {key: setting.default})[key] for each in values)

@@ -150,10 +150,10 @@ def test_safetensors_hold_the_weights(finished_run, exported):
 
 MODELS = {
     "gcn": {},
-    "sage": {"model.aggregate": "mean"},
-    "sage, max": {"model.aggregate": "max"},
-    "gat": {"model.heads": 2},
-    "gin": {"model.learn_scalars": True, "model.mlp_layers": 3},
+    "sage": {"model.options.aggregate": "mean"},
+    "sage, max": {"model.options.aggregate": "max"},
+    "gat": {"model.options.heads": 2},
+    "gin": {"model.options.learn_scalars": True, "model.options.mlp_layers": 3},
 }
 
 
