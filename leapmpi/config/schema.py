@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from leapmpi.config.compatibility import Facts, check
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.options import MODELS, SAMPLERS, given_option, options_of, with_option
 from leapmpi.config.other_names import FORMER, recorded_values
@@ -110,6 +111,7 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
+        check(Facts(self))
         _check_vary(self)
         # Code is not loaded here. Models that differ are checked one by one.
         held = [(SAMPLERS, self.sampling.sampler, self.sampling.options)]
@@ -120,10 +122,6 @@ class Config:
         heads = int(given_option(self.model.options, "heads") or 4) if self.model.name == "gat" else 1
         if not self.strategy.vary and self.model.hidden % heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({heads})")
-        if self.strategy.memory_limit and self.strategy.time_steps != "auto":
-            raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
-        if self.train.early_stop and not self.evaluate.every:
-            raise ConfigError("train.early_stop counts evaluations, but evaluate.every is 0: give --eval-every 1")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
         if given not in (0, 1, layers):
             raise ConfigError(
@@ -134,20 +132,8 @@ class Config:
 
 def _check_vary(config: Config) -> None:
     """Raise ConfigError for settings that do not go with models that differ."""
-    strategy = config.strategy
-    if not strategy.vary:
+    if not config.strategy.vary:
         return
-
-    # Settings that models on their way around the ranks need.
-    needed = {
-        "time_steps": (("auto", "1"), "every model trains the whole batch on its way around the ranks"),
-        "remote": (("raw", "sums", "auto"), "projected rows and partial sums depend on the weights of one model"),
-    }
-    for name, (values, why) in needed.items():
-        if (given := getattr(strategy, name)) not in values:
-            raise ConfigError(f"strategy.{name}: {given} does not go with --vary: {why}")
-
-    # Each model by itself.
     for each in variations(config).values():
         if each.model.norm == "batch" and not names_code(each.model.name):
             raise ConfigError(

@@ -10,8 +10,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config, models_of, variations
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.errors import ConfigError

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES

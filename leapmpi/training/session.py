@@ -16,7 +16,8 @@ import torch
 
 from leapmpi.comm.launcher import launched_rank, launcher_size
 from leapmpi.comm.world import World, finish, split, start
-from leapmpi.config.schema import Config
+from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
@@ -24,7 +25,6 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.machine import machine_rates
 from leapmpi.engine.placement import placement_class
-from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
@@ -160,45 +160,32 @@ def check_settings(config: Config, world: World) -> Dataset:
     else:
         rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
-    task = task_of(config, dataset)
-    edges = dataset.edge_splits
-    validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
-    if config.train.early_stop and not len(validation):
-        raise ConfigError(f"train.early_stop: {config.data} has no validation {task.roots} to stop by; leave it out")
-    choose_metric(config.evaluate.metric, task)
+    check(facts_of(config, dataset))
+    choose_metric(config.evaluate.metric, task_of(config, dataset))
     placement = placement_class(config.strategy.name)
-    if config.strategy.vary and issubclass(placement, FixedModePlacement):
-        raise ConfigError(f"strategy.vary: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
-    if config.strategy.balance_parts != "off" and not placement.deals_parts:
-        raise ConfigError(
-            f"strategy.balance_parts: {config.strategy.name} does not deal parts anew; leave it out, or train full "
-            "batches with depcomm, depcache or hybrid"
-        )
     check_topology(config, dataset)
     uses_times(config, dataset)
-    if not dataset.feature_dim:
-        check_learned(config)
     return dataset
 
 
-def check_learned(config: Config) -> None:
-    """Raise ConfigError for settings that do not go together with learned rows. Local."""
-    strategy = config.strategy
-    several, fixed = bool(strategy.vary), issubclass(placement_class(strategy.name), FixedModePlacement)
-    for key, given, why in (
-        ("name", fixed, f"{strategy.name} does not learn rows"),
-        ("vary", several, "one model learns the rows"),
-        ("cache", strategy.cache > 0, "copies of learned rows would be out of date after a step"),
-        ("feature_memory", bool(strategy.feature_memory), "learned rows are moved where they lie"),
-        ("wire_dtype", strategy.wire_dtype != "native", "learned rows are sent as they are"),
-    ):
-        if given:
-            mend = "use leap or pull" if key == "name" else "leave it out"
-            raise ConfigError(f"strategy.{key} with --missing-features {config.model.missing_features}: {why}; {mend}")
-    if config.train.optimizer == "sgd":
-        raise ConfigError("train.optimizer: learned rows are moved by Adam; use adam or adamw")
+def facts_of(config: Config, dataset: Dataset) -> Facts:
+    """What is known of `dataset` and the strategy of `config` before anything is loaded. Local."""
+    placement, task, edges = placement_class(config.strategy.name), task_of(config, dataset), dataset.edge_splits
+    validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
+    return Facts(
+        config,
+        own_mode=issubclass(placement, FixedModePlacement),
+        deals_parts=placement.deals_parts,
+        features=dataset.feature_dim > 0,
+        edge_weights=dataset.has_edge_weight,
+        roots=task.roots,
+        validation=len(validation) > 0,
+        answers=task.answers,
+        edge_labels=task.reads_edge_labels,
+        optimizers=tuple(each.train.optimizer for each in models_of(config)),
+    )
 
 
 @contextmanager

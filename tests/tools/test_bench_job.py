@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
+from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
 

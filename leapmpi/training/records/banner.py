@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 
 import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
+from leapmpi.config.compatibility import without_effect
 from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
@@ -32,6 +34,7 @@ from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.disaggregated.loading import LoadedByRole
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
+from leapmpi.training.session import facts_of
 from leapmpi.training.setup import direct_path
 from leapmpi.training.trainer import Trainer
 
@@ -53,10 +56,6 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
         "verified": loaded.verified,
         "process": os.getpid(),
     }
-
-
-_OF_NEGATIVES = ("negatives", "negatives_per_edge", "eval_negatives")
-"""Settings of the section `link` that act where negatives are scored."""
 
 
 def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
@@ -276,37 +275,21 @@ def unverified(config: Config, facts: list[dict]) -> list[str]:
 
 def ignored(trainer: Trainer) -> list[str]:
     """Sentences about settings that are not as by default and cannot act in this training."""
-    config, engine, alone = trainer.config, trainer.engine, trainer.world.size == 1
-    models, steps = models_of(config), engine.placement.time_steps
+    config, engine, models = trainer.config, trainer.engine, models_of(trainer.config)
     why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
-    if all(each.train.optimizer != "sgd" for each in models):
-        why["train.momentum"] = "only --optimizer sgd reads it"
-    if trainer.ctx.task.answers != "regression":
-        why["train.loss"] = "only a regression reads it"
-    if not config.strategy.tune and not 1 < steps < trainer.world.size:
-        why["strategy.merge"] = "no time steps are merged"
-    if trainer.loaded.dataset.feature_dim:
-        why["model.missing_features"] = "the dataset has features"
-    elif not engine.mode.needs_weights:
-        why["strategy.prefetch"] = "learned rows are fetched when the step before has moved them"
-    if alone:
-        why |= {f"strategy.{name}": "there is one rank" for name in ("balance_parts", "tune")}
-    elif trainer.loaded.dataset.parts == trainer.world.size:
-        why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
-    if on_host(trainer.ctx.device) and config.train.dtype == "bfloat16":
-        why["train.dtype"] = "a CPU multiplies in float32"
-    if trainer.ctx.device.type == "cpu":
-        why["run.mpi_device_path"] = "models are trained on the CPU"
-
-    # What acts on edges that are trained, or on them alone.
+    why |= without_effect(
+        replace(
+            facts_of(config, trainer.loaded.dataset),
+            ranks=trainer.world.size,
+            parts=trainer.loaded.dataset.parts,
+            steps=engine.placement.time_steps,
+            fetches_before_step=not engine.mode.needs_weights,
+            on_host=on_host(trainer.ctx.device),
+            on_cpu=trainer.ctx.device.type == "cpu",
+        )
+    )
     if trainer.ctx.task.roots == "edges":
         why.pop("model.hidden", None)
-        if trainer.ctx.task.reads_edge_labels:
-            why |= {f"link.{key}": "classes of edges need no negatives" for key in _OF_NEGATIVES}
-    else:
-        why |= {key: "only tasks on edges read it" for key, _ in fields() if key.startswith("link.")}
-    if not trainer.loaded.dataset.has_edge_weight:
-        why["sampling.edge_weights"] = "edges have no weights"
 
     # Of a setting that is varied, the values of the models count.
     values = [flattened(each.to_values()) for each in (config, *models)]

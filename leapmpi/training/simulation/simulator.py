@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
@@ -44,7 +45,7 @@ from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import leading_model, modes_for, predict_models
 from leapmpi.training.feature_cache import access_of, caches
-from leapmpi.training.session import check_learned
+from leapmpi.training.session import facts_of
 from leapmpi.training.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.topology_kind import SHARDED, names_sources
 
@@ -125,8 +126,7 @@ class Forecaster:
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
-        if not self.dataset.feature_dim:
-            check_learned(config)
+        check(facts_of(config, self.dataset))
         placement_class(config.strategy.name).check_settings(config, self.dataset)
         several = _several_models(config, self.dataset)
         models = [ParameterLayout(model).gradients.nbytes for model in several]
