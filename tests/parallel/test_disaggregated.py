@@ -31,7 +31,7 @@ WIDE = "wide"
 # By ranks in all and ranks that prepare: what is trained. Every form of what is sent, every number ahead.
 CASES = {
     (2, 1): [(WIDE, {"model.dropout": 0.5, "strategy.prefetch": "0"}), (SPARSE, {"model.name": "gcn"})],
-    (3, 1): [(PLAIN, {"model.name": "gin", "model.options.learn_scalars": True, "strategy.remote": "sums"})],
+    (3, 1): [(PLAIN, {"model.name": "gin", "model.options.learn_scalars": True})],
     (3, 2): [(WIDE, {"model.input_dropout": 0.3, "strategy.prefetch": "1"}),
              (TARGETS, {"model.residual": True, "strategy.feature_memory": "4K"}),
              (WIDE, {"strategy.remote": "sums", "model.dropout": 0.5})],
