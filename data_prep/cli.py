@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from leapmpi.config.parser import as_program, dispatch
-from leapmpi.errors import LeapmpiError
+from leapmpi.errors import LeapmpiError, one_line
 from leapmpi.system.process_limits import PREPARATION, check_limits, memory_limits, too_little
 
 PROGRAM = "leapmpi-prep"
@@ -67,7 +67,7 @@ def _check_limits(command: str) -> None:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"{PROGRAM}: error: {sentence}", file=sys.stderr)
+    print(f"{PROGRAM}: error: {one_line(sentence)}", file=sys.stderr)
     return code
 
 

@@ -1,6 +1,6 @@
 """The workspace of a command: a folder for temporary files beside the output, a budget of bytes, some threads.
 
-The folder is called .NAME.work-PROCESS. The process that makes it holds a lock on it until it ends, so
+The folder is called .NAME.work-PROCESS-TOKEN. The process that makes it holds a lock on it until it ends, so
 that the next start can distinguish an abandoned folder from one in use, and remove it.
 """
 
@@ -12,15 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.system.atomic_files import explain, hold, is_full, remove_abandoned
+from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
 from leapmpi.system.worker_threads import processor_count
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # since Python 3.12
 
 INTERPRETER_BYTES = 256 * 2**20
 """Memory of Python, numpy, numba and h5py before any data; measured: 160 to 200 MiB."""
@@ -40,6 +44,11 @@ def memory_budget(text: str | None) -> int:
     if size < LEAST_BYTES:
         raise ConfigError(f"--max-mem {text} is too small; the least is {LEAST_BYTES // 2**20}M")
     return size
+
+
+def disk_budget(text: str | None) -> int | None:
+    """Bytes that --max-disk `text` allows the work folder; None without. Raises ConfigError for no size."""
+    return None if text is None else parse_size(text, "--max-disk")
 
 
 def require(memory: int, size: int, step: str, advice: str) -> None:
@@ -65,14 +74,53 @@ def require_whole(name: str, size: int, times: int, workspace: Workspace | None)
         require(workspace.memory, times * size, step, advice)
 
 
-class Workspace:
-    """A folder for temporary files, `memory` bytes that the process may use, and `threads`."""
+class _Counted:
+    """A temporary file that is being written, whose bytes a workspace counts before they are."""
 
-    def __init__(self, folder: Path, memory: int, threads: int | None = None) -> None:
+    def __init__(self, file: BinaryIO, workspace: Workspace) -> None:
+        self._file, self._workspace = file, workspace
+
+    def write(self, content: Buffer) -> int:
+        """Write `content`. Raises ResourceError where the workspace may not take as much."""
+        self._workspace.take(memoryview(content).nbytes)
+        return self._file.write(content)
+
+
+class Workspace:
+    """A folder for temporary files, `memory` bytes that the process may use, and `threads`.
+
+    disk: bytes that the temporary files may take at a time; None bounds them by nothing.
+    """
+
+    def __init__(self, folder: Path, memory: int, threads: int | None = None, disk: int | None = None) -> None:
         self.folder = folder
         self.memory = memory
         self.threads = threads or processor_count()
+        self.disk = disk
+        self._taken = 0
         self._numbers = count()
+
+    def take(self, size: int, what: str = "a temporary file") -> None:
+        """Count `size` more bytes of temporary files, which are still to be written.
+
+        Raises ResourceError where they and the others do not fit; `what` needs them.
+        """
+        self._taken += size
+        if self.disk is not None and self._taken > self.disk:
+            # Of those that were written some have gone.
+            self._taken = size + sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+            if self._taken > self.disk:
+                raise ResourceError(
+                    f"{what} takes {size:,} bytes in {self.folder.parent}, with all other temporary files "
+                    f"{self._taken:,}, but they may take {self.disk:,} (--max-disk, or what is free); allow more, or "
+                    "write elsewhere"
+                )
+
+    @contextmanager
+    def written(self, path: Path, mode: Literal["wb", "ab"] = "wb") -> Iterator[_Counted]:
+        """The temporary file `path`, to be written. Raises ResourceError as `take`."""
+        with path.open(mode) as file:
+            yield _Counted(file, self)
 
     def capacity(self, share: float = 1.0) -> int:
         """A `share` of the bytes that the interpreter leaves free."""
@@ -88,6 +136,7 @@ class Workspace:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size == 0:
             return np.zeros(shape, dtype)
+        self.take(size)
         path = self.path(name)
         with path.open("w+b") as file:
             # Without this, writing through the map to a full disk would end the process by a signal.
@@ -102,26 +151,24 @@ class Workspace:
 
 
 @contextmanager
-def workspace_beside(output: Path, memory: int) -> Iterator[Workspace]:
-    """A workspace whose folder lies beside `output` and goes at the end; abandoned ones of `output` go first.
+def workspace_beside(output: Path, memory: int, disk: int | None = None) -> Iterator[Workspace]:
+    """A workspace whose folder is beside `output` and goes at the end; abandoned ones of `output` go first.
+
+    disk: bytes that its files may take; by default those that are free now.
 
     Raises ResourceError when the disk is full, wherever in the body that shows, and DataError when the place may not be
     written to.
     """
-    parent = output.absolute().parent
-    folder = parent / f".{output.name}.work-{os.getpid()}"
+    begins = str(output.absolute().parent / f".{output.name}.work-")
     remove_abandoned(output)
     try:
-        folder.mkdir()
-        with hold(folder):
-            yield Workspace(folder, memory)
+        with temporary_folder(output, "work") as folder:
+            yield Workspace(folder, memory, disk=shutil.disk_usage(folder).free if disk is None else disk)
     except OSError as error:
         # Other files, such as a source that may not be read, are named by the error itself.
-        if is_full(error) or (error.filename and Path(os.fsdecode(error.filename)).is_relative_to(folder)):
+        if is_full(error) or (error.filename and os.fsdecode(error.filename).startswith(begins)):
             raise explain(error, output) from error
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def gibibytes(size: int) -> str:

@@ -1,8 +1,9 @@
 """Lazy tables from a name to the module that implements it.
 
 A kind (partition method, source, sampler, strategy, model, ...) is one package that holds members only, one module
-each. The table only lists file names, so that `--help` costs no heavy import. Other distributions add members by entry
-points whose group is the name of the package.
+each. A package whose modules hold several members names these in `SEVERAL`, a dict from member to module. The table
+only lists file names, so that `--help` costs no heavy import. Other distributions add members by entry points whose
+group is the name of the package.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ class Registry:
         raise ConfigError(f"unknown {self.kind} {name!r}; {nearest(name, self.names())}")
 
     def _modules(self) -> dict[str, str]:
-        folders = importlib.import_module(self.package).__path__
-        return _modules_in(tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders))
+        package = importlib.import_module(self.package)
+        several: dict[str, str] = vars(package).get("SEVERAL", {})
+        found = _modules_in(tuple((folder, os.stat(folder).st_mtime_ns) for folder in package.__path__))
+        return several | {name: module for name, module in found.items() if module not in several.values()}
 
     def _plugins(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in _entry_points(tuple(sys.path)).select(group=self.package)}

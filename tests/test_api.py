@@ -9,7 +9,7 @@ import pytest
 
 import leapmpi
 from leapmpi.errors import ConfigError, DataError, RunFolderError
-from leapmpi.runs.tables import epoch_table
+from leapmpi.runs import text_tables
 
 
 def config(data, folder, **more):
@@ -77,7 +77,7 @@ def test_settings_are_called_as_flags_are(small_data, tmp_path):
 
 def test_epochs_are_a_table(finished_run, monkeypatch):
     run = leapmpi.load_run(finished_run.path)
-    monkeypatch.setattr(epoch_table.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(text_tables.importlib.util, "find_spec", lambda name: None)
     found = run.epochs
     assert [each["epoch"] for each in found] == [1, 2, 3]
     assert [each["val"] for each in found] == [each["accuracy"]["val"] for each in run.summary["epochs"]]

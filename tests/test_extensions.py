@@ -122,7 +122,7 @@ SCORER = """
 NEGATIVES = """
     import os
     import numpy as np
-    from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+    from leapmpi.sampling.negative_sampler import NegativeSampler
 
     class Next(NegativeSampler):
         def pick(self, words, rows, edges):
@@ -146,7 +146,7 @@ STRATEGY = """
 """
 EXCHANGE_MODE = """
     import os
-    from leapmpi.engine.exchange.modes.raw import Raw
+    from leapmpi.exchange.modes.raw import Raw
 
     class Traced(Raw):
         def train(self, minibatch, number, labels):
@@ -169,7 +169,7 @@ FILES = {
     "leapmpi.nn.scorers": SCORER,
     "leapmpi.sampling.negatives": NEGATIVES,
     "leapmpi.strategies": STRATEGY,
-    "leapmpi.engine.exchange.modes": EXCHANGE_MODE,
+    "leapmpi.exchange.modes": EXCHANGE_MODE,
 }
 
 SITECUSTOMIZE = """

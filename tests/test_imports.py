@@ -63,7 +63,7 @@ def test_data_layers_need_neither_mpi_nor_torch():
         "leapmpi.sampling.node_wise", "leapmpi.plan.planner", "leapmpi.sampling.epoch_order", "leapmpi.plan.schedule",
         "leapmpi.plan.homes",
         "leapmpi.plan.traffic_model", "leapmpi.plan.cost_model", "leapmpi.plan.micrograph",
-        "leapmpi.runs.run", "leapmpi.runs.tables.compare_table",
+        "leapmpi.runs.run", "leapmpi.runs.compare",
         "data_prep.commands.import_graph", "data_prep.commands.synth", "data_prep.commands.partition",
         "data_prep.commands.info", "data_prep.commands.check",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from data_prep.assembly.vertex_data import Labels, make_features, make_labels, m
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency
 from data_prep.edges.edge_stream import sort_edges
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, SparseRows, far_too_many
 from data_prep.progress import Progress, Steps
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
@@ -58,8 +58,8 @@ def make_graph(
     are taken, by write_graph. Raises DataError for the first other fault of the source.
     """
     steps = steps or Steps(silent=True)
-    if raw.vertices == 0:
-        raise DataError(f"{where} has no vertices")
+    if not callable(raw.vertices) and raw.vertices < 1:
+        raise DataError(f"{where} has no vertices" if raw.vertices == 0 else f"{where} states {raw.vertices} vertices")
     with steps.step("sort edges") as progress:
         adjacency, counts, ids = sort_edges(
             raw.edges,
@@ -84,6 +84,8 @@ def make_graph(
     with steps.step("vertex data") as progress:
         # Labels, features and given splits, in the numbering of the source.
         known = options.classes or raw.classes
+        if known is not None and (known < 1 or far_too_many(known, n)):
+            raise DataError(f"{where}: {known:,} classes are stated, but there are only {n:,} vertices")
         labels = None if raw.labels is None else make_labels(raw.labels, n, known, where, options.task)
         rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
         features = None

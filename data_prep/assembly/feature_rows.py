@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.edges.raw_graph import SparseRows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
-from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_ranges
+from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, from_entries
 from leapmpi.dataset.validation import check_finite
 from leapmpi.errors import ConfigError, DataError
@@ -172,7 +172,7 @@ def stored(
     indptr = np.zeros(len(rows) + 1, np.int64)
     columns, values = workspace.path("feature-columns"), workspace.path("feature-values")
     count = 0
-    with columns.open("wb") as column_file, values.open("wb") as value_file:
+    with workspace.written(columns) as column_file, workspace.written(values) as value_file:
         for start, stop in row_ranges(len(rows), rows.source_row_bytes, BLOCK_BYTES):
             block = rows.entries(slice(start, stop))
             indptr[start + 1 : stop + 1] = count + block.indptr[1:]

@@ -18,7 +18,7 @@ from data_prep.formats.numeric_text import read_numbers
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.names import DIGEST_BYTES
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 FILE, DIGEST = "given_parts", "given_parts_digest"
 
@@ -37,7 +37,7 @@ def parts_written(path: Path, parts: np.ndarray, graph: Graph, *, overwrite: boo
     target = parts_path(path)
     remove_abandoned(target)
     with written_aside(target, overwrite=overwrite) as aside:
-        with aside.open("wb") as file, hold(aside):
+        with aside.open("wb") as file:
             np.lib.format.write_array(file, np.ascontiguousarray(parts, np.int32), allow_pickle=False)
         graph.attributes |= {FILE: target.name, DIGEST: _digest(aside)}
         yield

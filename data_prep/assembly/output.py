@@ -17,9 +17,10 @@ from data_prep.progress import Steps
 from leapmpi.dataset.graph import Graph, split_sizes
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.hdf5.names import EDGE_LABELS
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
+from leapmpi.system.atomic_files import check_place
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,7 @@ def check_output(path: Path, overwrite: bool) -> None:
     """Raise DataError when `path` cannot become a graph file: before minutes of work, rather than after."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name the graph file to write, e.g. {path / 'graph.h5'}")
-    if path.exists() and not overwrite:
-        raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")
-    if not path.absolute().parent.is_dir():
-        raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
+    check_place(path, overwrite)
 
 
 def write(

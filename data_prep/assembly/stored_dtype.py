@@ -13,7 +13,7 @@ from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph, feature_dtype
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
-from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError, DataError
 

@@ -17,7 +17,7 @@ import numpy as np
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.names import DIGEST_BYTES
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 FILE, DIGEST = "vertex_names", "vertex_names_digest"
 _LINES_AT_ONCE = 100_000
@@ -38,7 +38,7 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     remove_abandoned(target)
     with written_aside(target, overwrite=overwrite) as aside:
-        with aside.open("wb") as file, hold(aside):
+        with aside.open("wb") as file:
             for start in range(0, len(names), _LINES_AT_ONCE):
                 lines = list(map(str, names[start : start + _LINES_AT_ONCE]))
                 text = "\n".join(lines) + "\n"
@@ -61,7 +61,10 @@ def read_names(path: Path, graph: Graph) -> list[str] | None:
     """
     if FILE not in graph.attributes:
         return None
-    file = path.with_name(str(graph.attributes[FILE]))
+    name = str(graph.attributes[FILE])
+    if not name or Path(name).name != name or "\0" in name:
+        raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is no file beside it")
+    file = path.with_name(name)
     if not file.is_file():
         raise DataError(f"{file}, the names of the vertices of {path}, is missing; keep the two files together")
     content = file.read_bytes()

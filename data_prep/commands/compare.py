@@ -12,7 +12,7 @@ from typing import Any
 from data_prep.commands.partition import add_report_flags, reported_training, sampling_of
 from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
-from leapmpi.runs.tables.text import aligned
+from leapmpi.runs.text import aligned
 
 HELP = "cut a graph by several methods and set their figures, time and memory side by side"
 

@@ -99,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
     add("--task", choices=LABEL_KINDS, help="what the labels are; found out where not given (data_prep/README.md)")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
 
@@ -112,10 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.splits import parse_rule
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
-    from data_prep.workspace import memory_budget, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
 
     # Refuse what can be refused before the work.
-    memory = memory_budget(arguments.max_mem)
+    memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
     check_output(arguments.graph, arguments.overwrite)
     drawn = arguments.split_edges not in (None, "source", "none")
     asked = asked_split(arguments.split_edges if drawn else None, arguments.split_edge_labels, arguments.split_edges_by)
@@ -140,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Read, assemble, write.
     steps = Steps()
     with (
-        workspace_beside(arguments.graph, memory) as workspace,
+        workspace_beside(arguments.graph, memory, disk) as workspace,
         unpacked_source(arguments.source, workspace) as (source, shown),
     ):
         with steps.step("read"):

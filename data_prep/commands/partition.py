@@ -66,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", type=number_between(0.0001, 1.0, float), default=0.1, metavar="SHARE", help=share)
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
+    most = "most bytes of temporary files beside FOLDER; by default what is free there"
+    parser.add_argument("--max-disk", metavar="SIZE", help=most)
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     orders = (
@@ -90,13 +92,13 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.partitioning.quality_report import report_on
     from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
-    from data_prep.workspace import memory_budget, require, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, require, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.verify import verify_graph
 
     # Refuse what can be refused before the work.
-    memory = memory_budget(arguments.max_mem)
+    memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
     if arguments.parts_from and arguments.method == "auto":
         arguments.method = GIVEN
     request = _request(arguments, memory)
@@ -137,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as temporary:
         small = None
         if changes_dtype(graph, arguments.feature_dtype):
-            workspace = temporary.enter_context(workspace_beside(arguments.folder, memory))
+            workspace = temporary.enter_context(workspace_beside(arguments.folder, memory, disk))
             with steps.step("features") as progress:
                 graph, small = in_fewer_bytes(graph, arguments.feature_dtype, str(arguments.graph), workspace, progress)
         with steps.step("write") as progress:

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.report.dataset_health import BYTES_PER_VERTEX, class_names, health
     from leapmpi.report.page import figures_of, write_page
     from leapmpi.report.paper_figures import write_figures
-    from leapmpi.report.run_report import dataset_page
+    from leapmpi.report.sections.run_report import dataset_page
 
     found, out = open_any(arguments.path), Path(arguments.out)
     vertices = int(found.vertices)

@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
 
@@ -45,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.splits import SplitRule
     from data_prep.formats.npz_writer import write_source
     from data_prep.progress import Steps
-    from data_prep.workspace import memory_budget, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
 
     # Refuse what can be refused before the work.
-    memory = memory_budget(arguments.max_mem)
+    memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
     names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "scored", "seed")
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # NAME.npz is a source for import; a graph file goes through the same steps as an import.
     steps = Steps()
-    with workspace_beside(arguments.graph, memory) as workspace:
+    with workspace_beside(arguments.graph, memory, disk) as workspace:
         with steps.step("draw vertices"):
             raw = generate(spec, workspace)
         if source:

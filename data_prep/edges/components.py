@@ -11,7 +11,7 @@ from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.dataset.row_blocks import row_groups
+from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.system.jit import compiled
 
 _BLOCK_BYTES = 64 * 2**20
@@ -122,7 +122,7 @@ def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adj
     path = workspace.path("indices")
     total = row = 0
     bounds = workspace.array("indptr", (kept + 1,), np.int64)
-    with path.open("wb") as file:
+    with workspace.written(path) as file:
         for start, stop in row_groups(adjacency.indptr, 16, 2 * adjacency.indices.itemsize, _BLOCK_BYTES):
             indptr = np.asarray(adjacency.indptr[start : stop + 1])
             indices = np.asarray(adjacency.indices[indptr[0] : indptr[-1]])
@@ -142,7 +142,7 @@ def _kept_data(adjacency: Adjacency, keep: np.ndarray, edges: int, workspace: Wo
     arrays = {}
     for name, array in adjacency.data.arrays().items():
         path = workspace.path(name)
-        with path.open("wb") as file:
+        with workspace.written(path) as file:
             entry = 2 * adjacency.data.row_bytes + adjacency.indices.itemsize
             for start, stop in row_groups(adjacency.indptr, 16, entry, _BLOCK_BYTES):
                 indptr = np.asarray(adjacency.indptr[start : stop + 1])

@@ -19,7 +19,7 @@ from data_prep.edges.edge_sort import Adjacency
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
-from leapmpi.dataset.row_blocks import row_groups
+from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 
@@ -139,6 +139,7 @@ class EdgePlacer:
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(((self._vertices - 1) >> self._bits) + 2))
         records = records[order]
+        self._workspace.take(records.nbytes, "what edges carry")
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             with (self._folder / str(number)).open("ab") as file:
                 file.write(records[bounds[number] : bounds[number + 1]].tobytes())
@@ -154,6 +155,7 @@ class EdgePlacer:
             for bucket, start, stop in self._groups(adjacency):
                 found, counts = self._placed(bucket, start, stop, adjacency)
                 repeated, differing = repeated + counts[0], differing + counts[1]
+                self._workspace.take(sum(found[field].nbytes for field in files), "what edges carry")
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(found[field]).data)
                 progress.reach(stop)

@@ -138,6 +138,7 @@ class EdgeSorter:
         if self._folder is None:
             self._folder = self._workspace.path("edges")
             self._folder.mkdir()
+        self._workspace.take(self._pending_edges * 8 * (1 if self._directed else 2), "sorting edges")
         threads = self._workspace.threads
         shares = [self._pending[worker::threads] for worker in range(threads)]
         self._pending, self._pending_edges = [], 0
@@ -175,7 +176,7 @@ class EdgeSorter:
         path = self._workspace.path("indices")
         written = distinct = 0
         progress.start(self.vertices, "vertices")
-        with path.open("wb") as file:
+        with self._workspace.written(path) as file:
             for group, bounds, columns, forward in in_order(self._sorted, self._groups(), self._workspace.threads):
                 first = (group.bucket << self._bucket_bits) + group.low
                 indptr[first + 1 : first + 1 + group.rows] = bounds[1:] + written

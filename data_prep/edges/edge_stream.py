@@ -74,7 +74,7 @@ class _StagedEdges:
         self._chunks: list[tuple[int, np.dtype]] = []
         self.count = 0
         self.largest = -1
-        with self.path.open("wb") as file, self._carried.open("wb") as carried:
+        with workspace.written(self.path) as file, workspace.written(self._carried) as carried:
             for chunk, records in with_records(edges.chunks()):
                 if chunk.shape[1]:
                     # Four bytes an id where these suffice.

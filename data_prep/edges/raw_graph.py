@@ -236,6 +236,29 @@ def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> 
         raise DataError(f"{name}: indptr falls from {indptr[row]} to {indptr[row + 1]} at row {row}; it must not fall")
 
 
+def unused_values(values: np.ndarray, name: str) -> list[str]:
+    """A note on the `values` [k] of an adjacency matrix each of whose entries is read as an edge; none where all are 1.
+
+    name: what messages call the matrix.
+    """
+    if values.dtype.kind not in "biufc":
+        return [f"{name}: each of its {len(values):,} entries is an edge; their values, {values.dtype}, are not used"]
+    values = values.reshape(-1)
+    counts = dict.fromkeys(("NaN", "infinite", "negative", "zero"), 0)
+    ones, parts = 0, values.dtype.kind == "c"
+    for start in range(0, len(values), _ENTRIES_AT_ONCE):
+        block = values[start : start + _ENTRIES_AT_ONCE]
+        ones += int((block == 1).sum())
+        found = np.isnan(block), np.isinf(block), (block.real if parts else block) < 0, block == 0
+        for what, odd in zip(counts, found, strict=True):
+            counts[what] += int(odd.sum())
+    if ones == len(values):
+        return []
+    odd = [f"{count:,} {what}" for what, count in counts.items() if count]
+    shown = " (" + ", ".join(["complex"] * parts + odd) + ")" if parts or odd else ""
+    return [f"{name}: each of its {len(values):,} entries is an edge; their values{shown} are not used"]
+
+
 def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_are: str) -> EdgeStream:
     """The edges of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 
 from data_prep.edges.raw_graph import ReadOptions, SparseRows
-from data_prep.formats.npz_reader import MAPPED_FROM, NamedArrays, NpzFile
+from data_prep.formats.npz_reader import MAPPED_FROM, NamedArrays, NpzFile, read_header, with_rows
 from data_prep.formats.numeric_text import is_text_table, read_numbers
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
@@ -25,9 +25,9 @@ def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | Non
         features = read_sparse(options.features, options.workspace)
     elif options.features:
         kinds = ".npy, .npz (scipy.sparse.save_npz), .csv, .tsv or .txt"
-        features = _read(options.features, np.float32, kinds, options.workspace)
+        features = _rows(options.features, np.float32, kinds, options.workspace)
     if options.labels:
-        labels = _read(options.labels, np.float64, ".npy, .csv, .tsv or .txt")
+        labels = _rows(options.labels, np.float64, ".npy, .csv, .tsv or .txt")
     return features, labels
 
 
@@ -47,7 +47,7 @@ def companions_of(
     held = (name for name in features if name in {*file.names, *sparse})
     name = named_features or (next(held, None) if found is None else None)
     if name in file.names:
-        found = file.read(name)
+        found = file.rows(name)
         if isinstance(found, np.ndarray) and found.dtype.kind not in "biuf":
             raise DataError(f"{file.label(name)} must be an array of numbers")
     elif name:
@@ -59,13 +59,13 @@ def companions_of(
 
 def read_ids(path: Path) -> np.ndarray:
     """Vertex ids [k], or a bool mask [n] if an .npy file holds one. Raises DataError as `read_companions`."""
-    found = _read(path, np.int64, ".npy, .csv, .tsv or .txt")
+    found = read_array(path)
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
 def read_array(path: Path) -> np.ndarray:
     """The numbers of an .npy file, or of a text table. Raises DataError as `read_companions`."""
-    return _read(path, np.int64, ".npy, .csv, .tsv or .txt")
+    return _rows(path, np.int64, ".npy, .csv, .tsv or .txt")
 
 
 def npy_names(folder: Path) -> frozenset[str]:
@@ -100,6 +100,13 @@ class NpyFolder(NamedArrays):
         return _read(self._files[name], np.float64, ".npy")
 
 
+def _rows(path: Path, dtype: type, kinds: str, workspace: Workspace | None = None) -> np.ndarray:
+    """Like `_read`, for arrays that must have rows."""
+    found = _read(path, dtype, kinds, workspace)
+    with_rows(found, str(path))
+    return found
+
+
 def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = None) -> np.ndarray:
     """The array in an .npy file, a large one mapped, or in a text table."""
     _check_there(path)
@@ -108,13 +115,17 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
     if path.suffix != ".npy":
         raise DataError(f"{path}: unknown kind of file; expected {kinds}")
     try:
-        # Mapped first: numpy would allocate whatever size a damaged header states.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        return found if found.nbytes >= MAPPED_FROM else np.array(found)
-    except (ValueError, EOFError, SyntaxError, TokenError, OverflowError) as error:
-        if "Python objects" in str(error):
-            raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array") from error
+        with path.open("rb") as file:
+            shape, by_columns, dtype = read_header(file, path.stat().st_size)
+            begin = file.tell()
+    except (ValueError, EOFError) as error:
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
+    if dtype.hasobject:
+        raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array")
+    if not math.prod(shape) * dtype.itemsize:
+        return np.empty(shape, dtype)
+    found = np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
+    return found if found.nbytes >= MAPPED_FROM else np.array(found)
 
 
 def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:
@@ -124,7 +135,8 @@ def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:
     file = NpzFile(path, workspace)
     if "format" not in file.names:
         raise DataError(f"{path} is no matrix saved by scipy.sparse.save_npz (it has no array 'format')")
-    kind = file.read("format").item()
+    found = file.read("format")
+    kind = found.item() if isinstance(found, np.ndarray) and found.size == 1 else None
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if kind not in ("csr", "csc", "coo"):
         raise DataError(f"{path} holds a sparse matrix in {kind!r} form; csr, csc and coo are read")

@@ -15,12 +15,21 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
+from data_prep.workspace import Workspace, require_whole
 from leapmpi.errors import DataError
 
 _HEADER_BYTES = 128
+_LARGEST_RATIO = 1100
+"""zlib packs at most 1,032 bytes into one."""
+
+_TIMES_UNPACKED = 3
+"""Bytes held per byte of unpacked variables."""
+
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
 _SPARSE_CLASS, _FULL_CLASSES = 5, range(6, 16)
+_COMPLEX = 0x800
+"""The bit of array flags that says that imaginary parts follow."""
 _CLASS_NAMES = {1: "cell", 2: "struct", 3: "object", 4: "char"}
 
 
@@ -90,8 +99,12 @@ class _Elements:
         return np.frombuffer(data, f"{self.order}{_NUMBERS[kind]}")
 
 
-def read_mat(path: Path) -> dict[str, Variable]:
-    """All variables of the file `path` by name. Raises DataError naming the byte offset of the first fault."""
+def read_mat(path: Path, workspace: Workspace | None = None) -> dict[str, Variable]:
+    """All variables of the file `path` by name.
+
+    Raises DataError naming the byte offset of the first fault, ResourceError when `workspace` may not hold what the
+    file unpacks to.
+    """
     # The header: byte order, and the version.
     content = memoryview(path.read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
@@ -103,13 +116,14 @@ def read_mat(path: Path) -> dict[str, Variable]:
     # A variable per element, compressed or not.
     elements = _Elements(content, order, f"{path}, byte ")
     elements.position = _HEADER_BYTES
-    found = {}
+    found, held = {}, 0
     while elements.more():
         start = elements.position
         kind, data = elements.next()
         place = f"{path}, byte {start + 8} + "
         if kind == _COMPRESSED:
-            kind, data = _unpacked(data, order, f"{path}, byte {start}")
+            kind, data = _unpacked(data, order, f"{path}, byte {start}", held, workspace)
+            held += len(data)
             place = f"{path}, element at byte {start}, unpacked byte "
         if kind != _MATRIX:
             raise DataError(f"{path}, byte {start}: an element of type {kind} where a variable should be")
@@ -117,12 +131,17 @@ def read_mat(path: Path) -> dict[str, Variable]:
     return found
 
 
-def _unpacked(data: memoryview, order: str, place: str) -> tuple[int, memoryview]:
-    """Type and data of the element that is compressed in `data`."""
+def _unpacked(
+    data: memoryview, order: str, place: str, held: int, workspace: Workspace | None
+) -> tuple[int, memoryview]:
+    """Type and data of the element that is compressed in `data`; `held` bytes have been unpacked before."""
     try:
         unpacker = zlib.decompressobj()
         tag = unpacker.decompress(data, 8)
         kind, size = (int(word) for word in np.frombuffer(tag, f"{order}u4"))
+        if size > _LARGEST_RATIO * len(data):
+            raise ValueError(f"{size:,} bytes cannot be compressed to {len(data):,}")
+        require_whole(place, held + size, _TIMES_UNPACKED, workspace)
         content = unpacker.decompress(unpacker.unconsumed_tail, size) if size else b""
     except (zlib.error, ValueError) as error:
         raise DataError(f"{place}: a compressed element is damaged ({error})") from error
@@ -144,19 +163,30 @@ def _variable(elements: _Elements) -> tuple[str, Variable]:
     kind = int(flags[0]) & 0xFF
     sizes = tuple(int(size) for size in shape)
     if kind == _SPARSE_CLASS:
-        return name, _sparse(elements, sizes, name)
+        return name, _sparse(elements, sizes, name, bool(int(flags[0]) & _COMPLEX))
     if kind not in _FULL_CLASSES:
         return name, _CLASS_NAMES.get(kind, f"class {kind}")
-    values = elements.numbers(f"variable {name!r}")
+    values = _values(elements, name, bool(int(flags[0]) & _COMPLEX))
     if math.prod(sizes) != len(values):
         raise elements.fault(f"variable {name!r} of shape {sizes} has {len(values):,} values")
     return name, values.reshape(sizes, order="F")
 
 
-def _sparse(elements: _Elements, shape: tuple[int, ...], name: str) -> SparseColumns:
+def _values(elements: _Elements, name: str, complex_parts: bool) -> np.ndarray:
+    """The numbers of a variable, from one element or, of complex ones, from two."""
+    values = elements.numbers(f"variable {name!r}")
+    if not complex_parts:
+        return values
+    imaginary = elements.numbers(f"variable {name!r}")
+    if values.shape != imaginary.shape:
+        raise elements.fault(f"variable {name!r} has {len(values):,} real and {len(imaginary):,} imaginary parts")
+    return values + 1j * imaginary
+
+
+def _sparse(elements: _Elements, shape: tuple[int, ...], name: str, complex_parts: bool) -> SparseColumns:
     """The sparse matrix in the next elements. Raises DataError where columns and entries contradict each other."""
     row, indptr = (elements.numbers(f"variable {name!r}").astype(np.int64) for _ in range(2))
-    data = elements.numbers(f"variable {name!r}") if elements.more() else np.empty(0)
+    data = _values(elements, name, complex_parts) if elements.more() else np.empty(0)
     # More entries may be allotted than the columns hold.
     fits = len(shape) == 2 and len(indptr) == shape[1] + 1 and indptr[0] == 0 and (np.diff(indptr) >= 0).all()
     if not fits or indptr[-1] > min(len(row), len(data)):

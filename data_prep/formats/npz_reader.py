@@ -6,12 +6,13 @@ import errno
 import math
 import shutil
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tokenize import TokenError
+from typing import IO
 
 import numpy as np
 
@@ -26,14 +27,10 @@ MAPPED_FROM = 64 * 2**20
 _TIMES_SPARSE = 3
 """Memory that a sparse matrix takes while it is read, as a multiple of its entries as saved; measured: 2.3."""
 
+_MOST_DIMENSIONS = 64
 _READ_BYTES = 4 * 2**20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_HEADER_DAMAGE = (SyntaxError, TokenError, OverflowError)
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError),
-    *_HEADER_DAMAGE,
-)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError)
 
 
 @contextmanager
@@ -77,10 +74,18 @@ def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Works
                 whole.seek(about.header_offset)
                 _, name, extra = _LOCAL_HEADER.unpack(whole.read(_LOCAL_HEADER.size))
             return path, about.header_offset + _LOCAL_HEADER.size + name + extra
+        workspace.take(about.file_size, f"{path}: unpacking {member}")
         aside = workspace.path("unpacked")
         with aside.open("wb") as out:
             shutil.copyfileobj(file, out, _READ_BYTES)
         return aside, 0
+
+
+def with_rows(found: np.ndarray | SparseRows, name: str) -> np.ndarray | SparseRows:
+    """`found`, which messages call `name`. Raises DataError where it is a single value without rows."""
+    if isinstance(found, np.ndarray) and found.ndim == 0:
+        raise DataError(f"{name} is a single value; expected an array with rows")
+    return found
 
 
 class NamedArrays:
@@ -108,19 +113,28 @@ class NamedArrays:
         others = sorted(self.names - self.taken - {*besides})
         return [f"{self.path.name}: not used: {', '.join(others)}"] if others else []
 
+    def rows(self, name: str) -> np.ndarray | SparseRows:
+        """Like `read`, for arrays that must have rows."""
+        return with_rows(self.read(name), self.label(name))
+
     def array(self, name: str) -> np.ndarray:
-        """Like `read`, for arrays that must be dense numbers."""
-        found = self.read(name)
+        """Like `rows`, for arrays that must be dense numbers."""
+        return self._numbers(name, self.rows(name))
+
+    def _numbers(self, name: str, found: np.ndarray | SparseRows) -> np.ndarray:
         if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
             raise DataError(f"{self.label(name)} must be an array of numbers")
         return found
 
     def number(self, name: str) -> int:
         """The array `name` as one whole number."""
-        found = self.array(name)
+        found = self._numbers(name, self.read(name))
         if found.size != 1:
             raise DataError(f"{self.label(name)} must be a single number, but its shape is {found.shape}")
-        return int(found.reshape(-1)[0])
+        value = found.reshape(-1)[0].item()
+        if value != value or abs(value) >= 2**63 or value != int(value):
+            raise DataError(f"{self.label(name)} must be a whole number, but it is {value}")
+        return int(value)
 
     def first(self, *names: str) -> str | None:
         """The first of `names` that the source holds, or None."""
@@ -130,7 +144,7 @@ class NamedArrays:
         """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
         name = f"{self.path}: {prefix}*"
-        parts = {key: self.array(prefix + key) for key in keys}
+        parts = {key: self.read(prefix + key) if key == "data" else self.array(prefix + key) for key in keys}
         require_whole(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
         return sparse_from_parts(kind, parts, name)
 
@@ -158,9 +172,7 @@ class NpzFile(NamedArrays):
         with opened_zip(self.path, f"{label} is truncated or damaged") as archive:
             size = archive.getinfo(member).file_size
             with archive.open(member) as file:
-                # The header; of an unknown version, numpy says so below.
-                header = _HEADERS.get(np.lib.format.read_magic(file))
-                if header and header(file)[2].hasobject:
+                if read_header(file, size)[2].hasobject:
                     require_whole(label, size, _TIMES_SPARSE, self._workspace)
                     found = load_pickle(file, label)
                     if not isinstance(found, np.ndarray | SparseRows):
@@ -168,7 +180,7 @@ class NpzFile(NamedArrays):
                     return found
             if self._workspace and size >= MAPPED_FROM:
                 return self._mapped(archive, member, self._workspace)
-            with archive.open(member) as file:
+            with archive.open(member) as file, warnings.catch_warnings(action="ignore"):
                 return np.lib.format.read_array(file, allow_pickle=False)
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
@@ -176,9 +188,34 @@ class NpzFile(NamedArrays):
         path, start = unpacked(self.path, archive, member, workspace)
         with path.open("rb") as file:
             file.seek(start)
-            read_header = _HEADERS.get(np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0)
-            shape, by_columns, dtype = read_header(file)
+            shape, by_columns, dtype = read_header(file, archive.getinfo(member).file_size)
             begin = file.tell()
-        if begin - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
-            raise ValueError("it is shorter than its header says")
+        if dtype.hasobject:
+            raise ValueError("its objects would be addresses of memory")
         return np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
+
+
+def read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether by columns, and dtype of an .npy file of `size` bytes, at whose beginning `file` is.
+
+    Raises ValueError where it is damaged, or fewer numbers follow than it states: numpy would make room for all.
+    """
+    begin = file.tell()
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"its .npy version {version[0]}.{version[1]} is unknown")
+    # Version 3 differs from 2 in names of fields alone, which no array here has.
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Python's, of odd texts
+            shape, by_columns, dtype = read(file)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a damaged text leads Python's parser to
+        raise ValueError(f"its header is none: {error or type(error).__name__}") from error
+    whole = all(type(length) is int and length >= 0 for length in shape) and len(shape) <= _MOST_DIMENSIONS
+    if not whole or (0 in shape and math.prod(filter(None, shape)) * dtype.itemsize >= 2**63):
+        raise ValueError("its header states no shape")
+    if not dtype.hasobject and file.tell() - begin + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError("it is shorter than its header says")
+    return shape, by_columns, dtype

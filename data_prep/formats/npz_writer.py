@@ -12,8 +12,8 @@ from data_prep.edges.edge_stream import as_stream
 from data_prep.edges.raw_graph import RawGraph
 from data_prep.progress import Progress, Steps
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.dataset.row_blocks import row_blocks
-from leapmpi.system.atomic_files import hold, written_aside
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
+from leapmpi.system.atomic_files import written_aside
 
 
 def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) -> None:
@@ -27,7 +27,6 @@ def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) ->
     with (
         written_aside(path, overwrite=overwrite) as aside,
         zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive,
-        hold(aside),
     ):
         for name, number in numbers.items():
             if number is not None:

@@ -150,7 +150,7 @@ def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) ->
     # Block by block into a temporary file.
     rows = 0
     target = workspace.path("table")
-    with target.open("wb") as file:
+    with workspace.written(target) as file:
         for block in blocks:
             file.write(np.ascontiguousarray(block))
             rows += len(block)

@@ -1,16 +1,19 @@
 """Pickles read without trust: numpy arrays, scipy sparse matrices and plain containers, nothing else.
 
-A pickle is a program. This reader admits only the constructors listed in `_admitted`; scipy's matrix classes are
-replaced by stand-ins that merely keep their arrays, so no scipy is needed and its old module paths go on working.
+A pickle is a program. This reader admits only the constructors in its tables, and only the opcodes and arguments with
+which numpy, scipy and torch write arrays. Arrays are built here from their shape, type and bytes: numpy's own
+constructors trust their arguments and reach memory beyond their buffers. scipy's matrix classes are replaced by
+stand-ins that merely keep their arrays, so no scipy is needed and its old module paths go on working.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
-from collections import defaultdict
+import re
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import BinaryIO
 
 import numpy as np
@@ -18,50 +21,176 @@ import numpy as np
 from data_prep.edges.raw_graph import SparseRows, whole_numbers
 from leapmpi.errors import DataError, ResourceError
 
+_TYPE = re.compile(r"[<>=|]?([biufc]\d{1,2}|[SU]\d{1,9}|O8?|\?)")
+"""Types of numbers, texts and objects, as numpy's pickles name them."""
+
+_MOST_DIMENSIONS = 64
+"""Dimensions of an array of numpy."""
+
+_PIECE = 1 << 20
+"""Bytes read at a time: a file would make room for as many as a damaged length says."""
+
+_OPCODES = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP),
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2),
+    *(pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT),
+    *(pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING, pickle.UNICODE, pickle.BINUNICODE),
+    *(pickle.SHORT_BINUNICODE, pickle.BINUNICODE8, pickle.BINBYTES, pickle.SHORT_BINBYTES, pickle.BINBYTES8),
+    *(pickle.BYTEARRAY8, pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.EMPTY_LIST, pickle.LIST, pickle.APPEND, pickle.APPENDS),
+    *(pickle.EMPTY_DICT, pickle.DICT, pickle.SETITEM, pickle.SETITEMS),
+    *(pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.NEWOBJ, pickle.BUILD, pickle.BINPERSID),
+    *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET, pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE),
+)
+"""What numpy, scipy and torch write: no sets, no old-style instances, no extensions, no buffers outside the pickle."""
+
 
 class RefusedPickle(DataError):
-    """A pickle that asks for something other than arrays and matrices."""
+    """A pickle that requests something other than arrays and matrices."""
 
 
 class StandIn:
-    """Stands for an object of a class that is not imported: keeps the attributes that its pickle holds."""
+    """A substitute for an object of a class that is not imported: keeps the state that its pickle holds."""
 
-    def __setstate__(self, state: object) -> None:
+    state: object = None
+
+    def built(self, state: object) -> object:
+        """Take `state`; return what stands for the object from now on."""
         self.state = state
+        return self
 
 
 _SPARSE = {kind: type(f"_{kind}", (StandIn,), {"kind": kind}) for kind in ("csr", "csc", "coo")}
 """Stand-ins for scipy's matrices and arrays."""
 
 
-def _encode(text: str, encoding: str) -> bytes:
-    """What Python 3 writes for bytes in old pickle protocols: always Latin-1."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"unexpected encoding {encoding!r}")
-    return text.encode("latin1")
+class _Argument:
+    """A class that pickles pass on but do not call."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
-@cache
-def _admitted() -> dict[tuple[str, str], Callable]:
-    """What a pickle may name: module and name -> the function that is called instead."""
-    # Taken from numpy's own __reduce__, because the modules these functions live in moved between versions.
-    reconstruct = np.empty(0).__reduce__()[0]
-    from_buffer = np.empty(0).__reduce_ex__(5)[0]
-    scalar = np.float64(0).__reduce__()[0]
-    table: dict[tuple[str, str], Callable] = {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _encode,
-        ("collections", "defaultdict"): defaultdict,
-        ("__builtin__", "list"): list,
-        ("builtins", "list"): list,
+_NDARRAY, _LIST = _Argument("numpy.ndarray"), _Argument("list")
+
+
+class _Dtype(StandIn):
+    """A plain dtype; its state gives the byte order."""
+
+    def __init__(self, text: object, align: object = False, copy: object = True) -> None:
+        if not isinstance(text, str) or not _TYPE.fullmatch(text):
+            shown = text[:20] if isinstance(text, str) else type(text).__name__
+            raise ValueError(f"arrays of type {shown} are not read")
+        self.dtype = np.dtype(text)
+
+    def built(self, state: object) -> _Dtype:
+        """Take the byte order. Raises ValueError for dtypes with fields or inner shapes."""
+        if not isinstance(state, tuple) or len(state) not in (8, 9) or any(each is not None for each in state[2:5]):
+            raise ValueError("arrays with named fields are not read")
+        if state[1] not in ("<", ">", "=", "|"):
+            raise ValueError("a dtype without byte order")
+        self.dtype = self.dtype.newbyteorder(state[1])
+        return self
+
+
+class _PickledArray(StandIn):
+    """An array before its state is known; `places` are the numbers of the memo that hold it."""
+
+    def __init__(self, encode: Callable[[object], bytes]) -> None:
+        self.places: list[int] = []
+        self._encode = encode
+
+    def built(self, state: object) -> np.ndarray:
+        """The array of `state`, (version, shape, dtype, by columns, content). Raises ValueError where it is none."""
+        if not isinstance(state, tuple) or len(state) not in (4, 5):
+            raise ValueError("an array without content")
+        shape, dtype, by_columns, content = state[-4:]
+        if isinstance(content, str):  # bytes of Python 2
+            content = self._encode(content)
+        return _array(content, dtype, shape, "F" if by_columns is True or by_columns == 1 else "C")
+
+
+def _array(content: object, dtype: object, shape: object, order: str) -> np.ndarray:
+    """The array of `shape` over `content`, bytes, or a list for objects. Raises ValueError where they do not fit."""
+    if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
+        raise ValueError("an array without type or shape")
+    if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or not 0 <= length < 2**63 for length in shape):
+        raise ValueError("an array whose shape is no list of lengths")
+    kind = dtype.dtype
+
+    # Objects come as a list alone: bytes would be taken for their addresses.
+    if kind.hasobject and isinstance(content, list):
+        flat = np.fromiter(content, object, len(content))
+    elif not kind.hasobject and isinstance(content, bytes | bytearray):
+        flat = np.frombuffer(content, kind) if content else np.empty(0, kind)
+    else:
+        raise ValueError(f"an array of type {kind} made of {type(content).__name__}")
+    if math.prod(shape) != len(flat):
+        raise ValueError(f"an array of shape {shape} with {len(flat):,} values")
+    return flat.reshape(shape, order=order)
+
+
+def _scalar(dtype: object, content: object = b"") -> np.generic:
+    """A number or text of numpy. Raises ValueError where `content` is none of `dtype`."""
+    if not isinstance(dtype, _Dtype) or dtype.dtype.hasobject or not isinstance(content, bytes):
+        raise ValueError("a number without content")
+    return _array(content, dtype, (1,), "C")[0]
+
+
+def _from_buffer(buffer: object, dtype: object, shape: object, order: object, axes: object = None) -> np.ndarray:
+    """The array that numpy pickles by protocol 5; see numpy's `_frombuffer`."""
+    if order == "K" and isinstance(axes, tuple):
+        return _array(buffer, dtype, shape, "C").transpose(axes)
+    return _array(buffer, dtype, shape, "F" if order == "F" else "C")
+
+
+def _default_dict(factory: object = None) -> defaultdict:
+    """A defaultdict of lists, as networkx and Planetoid pickle them."""
+    if factory not in (None, _LIST):
+        raise ValueError("a defaultdict of something other than lists")
+    return defaultdict(list if factory is _LIST else None)
+
+
+def _no_bytes() -> bytes:
+    """The bytes of an empty array, as protocol 2 writes them."""
+    return b""
+
+
+def of_numpy() -> dict[tuple[str, str], object]:
+    """What pickles of numpy's arrays and numbers name: module and name -> what is called instead, or an _Argument."""
+    encoded: dict[int, tuple[str, bytes]] = {}
+
+    def encode(text: object, encoding: object = "latin1") -> bytes:
+        # Old protocols write bytes as text, always Latin-1. One text makes one object, however often it is named.
+        if not isinstance(text, str) or encoding != "latin1":
+            raise ValueError("bytes in an unexpected encoding")
+        return encoded.setdefault(id(text), (text, b"") if not text else (text, text.encode("latin1")))[1]
+
+    def reconstruct(kind: object, shape: object, letter: object) -> _PickledArray:
+        if kind is not _NDARRAY or shape != (0,):
+            raise ValueError("an array of an unknown class")
+        return _PickledArray(encode)
+
+    table: dict[tuple[str, str], object] = {
+        ("numpy", "ndarray"): _NDARRAY,
+        ("numpy", "dtype"): _Dtype,
+        ("_codecs", "encode"): encode,
+        ("__builtin__", "bytes"): _no_bytes,
     }
-
-    # Modules of numpy and scipy by their old and new names.
-    for core in ("numpy.core", "numpy._core"):
+    for core in ("numpy.core", "numpy._core"):  # before and since numpy 2
         table[f"{core}.multiarray", "_reconstruct"] = reconstruct
-        table[f"{core}.multiarray", "scalar"] = scalar
-        table[f"{core}.numeric", "_frombuffer"] = from_buffer
+        table[f"{core}.multiarray", "scalar"] = _scalar
+        table[f"{core}.numeric", "_frombuffer"] = _from_buffer
+    return table
+
+
+def _of_scipy() -> dict[tuple[str, str], object]:
+    """What pickles of scipy's matrices and plain containers name besides, by their old and new names."""
+    table: dict[tuple[str, str], object] = {
+        ("collections", "defaultdict"): _default_dict,
+        ("__builtin__", "list"): _LIST,
+        ("builtins", "list"): _LIST,
+    }
     for kind, stand_in in _SPARSE.items():
         for module in (f"scipy.sparse.{kind}", f"scipy.sparse._{kind}"):
             table[module, f"{kind}_matrix"] = stand_in
@@ -69,13 +198,9 @@ def _admitted() -> dict[tuple[str, str], Callable]:
     return table
 
 
-def of_numpy() -> dict[tuple[str, str], Callable]:
-    """The constructors of numpy's arrays and numbers."""
-    return {key: made for key, made in _admitted().items() if key[0].partition(".")[0] in ("numpy", "_codecs")}
-
-
-_PIECE = 1 << 20
-"""Bytes read at a time: a file would make room for as many as a damaged length says."""
+def ordered_dict() -> OrderedDict:
+    """An OrderedDict, empty as torch's pickles begin it."""
+    return OrderedDict()
 
 
 class _WholeLines:
@@ -96,27 +221,122 @@ class _WholeLines:
     def readline(self) -> bytes:
         line = self.file.readline()
         if not line.endswith(b"\n"):
-            raise EOFError("Ran out of input")
+            raise EOFError
         return line
+
+
+class _Memo(dict):
+    """The memo of a pickle; arrays whose state comes later know where they are in it."""
+
+    def __setitem__(self, number: int, value: object) -> None:
+        if isinstance(value, _PickledArray):
+            value.places.append(number)
+        super().__setitem__(number, value)
+
+
+class _Readers(dict):
+    """The readers of opcodes by their byte."""
+
+    def __missing__(self, opcode: int) -> Callable[[CarefulUnpickler], None]:
+        raise pickle.UnpicklingError(f"no array is pickled with the opcode {bytes([opcode])!r}")
 
 
 class CarefulUnpickler(pickle._Unpickler):
     """Python's own unpickler: the compiled one allocates a table as long as a damaged index says.
 
-    Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings.
+    Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings. It calls what is admitted, fills lists
+    and dicts of plain keys, gives states to stand-ins, and does nothing else.
     """
+
+    dispatch = _Readers((opcode[0], pickle._Unpickler.dispatch[opcode[0]]) for opcode in _OPCODES)
 
     def __init__(self, file: BinaryIO, name: str, admitted: Mapping[tuple[str, str], object], content: str) -> None:
         super().__init__(_WholeLines(file), encoding="latin1")
+        self.memo = _Memo()
         self._name, self._admitted, self._content = name, admitted, content
 
     def find_class(self, module: str, name: str) -> object:
         """What is admitted under this name. Raises RefusedPickle for any other; `content` says what is read."""
         if (module, name) in self._admitted:
             return self._admitted[module, name]
-        raise RefusedPickle(
-            f"{self._name}: its pickle asks for {module}.{name}; only {self._content}, and nothing was run"
-        )
+        raise self._refusal(f"names {module}.{name}")
+
+    def _refusal(self, what: str) -> RefusedPickle:
+        return RefusedPickle(f"{self._name}: its pickle {what}; only {self._content}, and nothing was run")
+
+    def _reduce(self) -> None:
+        # Arguments may be of any kind: what is called checks them.
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if isinstance(function, _Argument):
+            raise self._refusal(f"calls {function.name}")
+        if not callable(function) or not isinstance(arguments, tuple):
+            raise pickle.UnpicklingError(f"a {type(function).__name__} is called")
+        self.append(function(*arguments))
+
+    def _build(self) -> None:
+        state, before = self.stack.pop(), self.stack[-1]
+        if not isinstance(before, StandIn):
+            raise pickle.UnpicklingError(f"a {type(before).__name__} is given a state")
+        self.stack[-1] = after = before.built(state)
+        if isinstance(before, _PickledArray):
+            self.memo.update((number, after) for number in before.places if self.memo[number] is before)
+
+    def _append(self) -> None:
+        value = self.stack.pop()
+        self._extend([value])
+
+    def _appends(self) -> None:
+        self._extend(self.pop_mark())
+
+    def _extend(self, values: list) -> None:
+        if type(self.stack[-1]) is not list:
+            raise pickle.UnpicklingError(f"a {type(self.stack[-1]).__name__} is appended to")
+        self.stack[-1].extend(values)
+
+    def _dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._fill(items)
+
+    def _set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._fill([key, value])
+
+    def _set_items(self) -> None:
+        self._fill(self.pop_mark())
+
+    def _fill(self, items: list) -> None:
+        if not isinstance(self.stack[-1], dict) or len(items) % 2:
+            raise pickle.UnpicklingError(f"a {type(self.stack[-1]).__name__} is given items")
+        # A file may choose keys whose hashes take long, as those of nested tuples, or are all the same.
+        for key in items[::2]:
+            for each in key if type(key) is tuple else (key,):
+                plain = each is None or isinstance(each, str | bytes | int | float | np.generic)
+                if not plain or (isinstance(each, int) and abs(each) >= 2**60):
+                    raise pickle.UnpicklingError(f"a {type(each).__name__} that is no key of a dict")
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def _byte_array(self) -> None:
+        # Python's own reader allocates the stated size before it reads.
+        size = int.from_bytes(self.read(8), "little")
+        content = self.read(size)
+        if len(content) != size:
+            raise EOFError
+        self.append(bytearray(content))
+
+    dispatch.update(
+        {
+            pickle.REDUCE[0]: _reduce,
+            pickle.NEWOBJ[0]: _reduce,
+            pickle.BUILD[0]: _build,
+            pickle.APPEND[0]: _append,
+            pickle.APPENDS[0]: _appends,
+            pickle.DICT[0]: _dict,
+            pickle.SETITEM[0]: _set_item,
+            pickle.SETITEMS[0]: _set_items,
+            pickle.BYTEARRAY8[0]: _byte_array,
+        }
+    )
 
 
 @contextmanager
@@ -127,7 +347,8 @@ def damage_explained(what: str) -> Iterator[None]:
     except (DataError, ResourceError, MemoryError, OSError):
         raise
     except Exception as error:
-        raise DataError(f"{what} is damaged or truncated ({error})") from error
+        reason = "it ends too early" if isinstance(error, EOFError) else str(error) or type(error).__name__
+        raise DataError(f"{what} is damaged or truncated ({reason})") from error
 
 
 def load_pickle(file: BinaryIO, name: str) -> object:
@@ -137,17 +358,20 @@ def load_pickle(file: BinaryIO, name: str) -> object:
     """
     content = "numpy arrays and scipy csr, csc and coo matrices are read from pickles"
     with damage_explained(f"{name}: its pickle"):
-        found = CarefulUnpickler(file, name, _admitted(), content).load()
-    if isinstance(found, np.ndarray) and found.dtype == object and found.ndim == 0:
-        found = found.item()
-    if not isinstance(found, StandIn):
-        return found
+        found = CarefulUnpickler(file, name, of_numpy() | _of_scipy(), content).load()
+        if isinstance(found, np.ndarray) and found.dtype == object and found.ndim == 0:
+            found = found.item()
+        return _matrix(found, name) if isinstance(found, StandIn) else found
 
-    # A matrix of scipy: its attributes by their public names.
-    state = getattr(found, "state", None)
-    if not isinstance(state, dict):
+
+def _matrix(found: StandIn, name: str) -> SparseRows:
+    """The matrix of scipy that `found` stands for. Raises DataError where it is none."""
+    if type(found) not in _SPARSE.values():
+        raise DataError(f"{name}: its pickle holds no array and no matrix")
+    if not isinstance(found.state, dict):
         raise DataError(f"{name}: its scipy matrix is damaged (it has no content)")
-    parts = {key.lstrip("_"): value for key, value in state.items() if isinstance(key, str)}
+    # Its attributes by their public names.
+    parts = {key.lstrip("_"): value for key, value in found.state.items() if isinstance(key, str)}
     if found.kind == "coo" and "coords" in parts:
         parts["row"], parts["col"] = parts["coords"]
     return sparse_from_parts(found.kind, parts, name)
@@ -162,11 +386,14 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
     needed = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
     if missing := [key for key in needed if key not in parts]:
         raise DataError(f"{name}: its sparse matrix lacks {missing[0]!r}")
-    rows, columns = (int(size) for size in np.asarray(parts["shape"]).reshape(-1))
-    first, second = (
-        whole_numbers(np.asarray(parts[key]), f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:]
-    )
-    data = np.asarray(parts["data"])
+    rows, columns = _lengths(parts["shape"], name)
+    for key in needed[1:]:
+        if not isinstance(parts[key], np.ndarray) or parts[key].ndim != 1:
+            raise DataError(f"{name}: {key!r} of its sparse matrix is no list of numbers")
+    first, second = (whole_numbers(parts[key], f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:])
+    data = parts["data"]
+    if data.dtype.kind not in "biufc":
+        raise DataError(f"{name}: the values of its sparse matrix must be numbers, but their type is {data.dtype}")
 
     # Rows as they are; columns and triplets are compressed by rows.
     if kind == "csr":
@@ -181,3 +408,13 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
     ):
         raise DataError(f"{name}: the rows, columns and values of its sparse matrix do not fit together")
     return SparseRows.from_triplets(first, second, data, (rows, columns)).check(name)
+
+
+def _lengths(shape: object, name: str) -> tuple[int, int]:
+    """The rows and columns that `shape`, a tuple or an array, states. Raises DataError where it states none."""
+    listed = shape.reshape(-1).tolist() if isinstance(shape, np.ndarray) else shape
+    if isinstance(listed, tuple | list) and len(listed) == 2:
+        rows, columns = (each.item() if isinstance(each, np.integer) else each for each in listed)
+        if type(rows) is int and type(columns) is int and min(rows, columns) >= 0 and max(rows, columns) < 2**63:
+            return rows, columns
+    raise DataError(f"{name}: the shape of its sparse matrix must be two lengths")

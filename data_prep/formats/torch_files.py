@@ -7,16 +7,22 @@ listed constructors are admitted; here these are stand-ins, so that neither torc
 from __future__ import annotations
 
 import io
-import pickle
+import math
 import zipfile
-from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.formats import npz_reader
 from data_prep.formats.npz_reader import opened_zip
-from data_prep.formats.restricted_unpickler import CarefulUnpickler, StandIn, damage_explained, of_numpy
+from data_prep.formats.restricted_unpickler import (
+    CarefulUnpickler,
+    StandIn,
+    damage_explained,
+    of_numpy,
+    ordered_dict,
+)
 from data_prep.workspace import Workspace, require_whole
 from leapmpi.errors import DataError
 
@@ -32,6 +38,9 @@ _STORAGES = {
     "ByteStorage": "u1",
     "BoolStorage": "?",
 }
+
+_MOST_DIMENSIONS = 64
+"""Dimensions of a tensor of torch."""
 
 _TIMES_WIDENED = 5
 """Memory that numbers take while they become twice as wide, as a multiple of their bytes in the file."""
@@ -60,14 +69,16 @@ _CLASSES = {
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
     ("dgl.graphbolt.impl.fused_csc_sampling_graph", "FusedCSCSamplingGraph"): _SamplingGraph,
     ("torch", "ScriptObject"): _ScriptObject,
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): ordered_dict,
     **{("torch", name): name for name in _STORAGES},
 }
 
 
-class _Unpickler(CarefulUnpickler):
-    # No pickle of tensors has byte arrays, which are allocated before they are read.
-    dispatch = {key: read for key, read in CarefulUnpickler.dispatch.items() if key != pickle.BYTEARRAY8[0]}
+@dataclass(frozen=True)
+class _Storage:
+    """The numbers of a storage of torch, read by this module from its own member of the archive."""
+
+    values: np.ndarray
 
 
 class _Archive:
@@ -77,6 +88,8 @@ class _Archive:
         self.path = path
         self.zip = archive
         self._workspace = workspace
+        self._storages: dict[tuple[str, str], _Storage] = {}
+        self._held = 0
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise DataError(f"{path} is no file of torch.save: it holds no single data.pkl")
@@ -85,58 +98,76 @@ class _Archive:
         self.big = order in archive.namelist() and archive.read(order) == b"big"
 
     def load(self) -> object:
-        """The object that was saved."""
+        """The object that was saved. Raises DataError when the pickle is damaged or reaches beyond its storages."""
         admitted = {**_CLASSES, **of_numpy(), ("torch._utils", "_rebuild_tensor_v2"): self.tensor}
         content = "dense tensors and arrays in a dict or a Data of torch_geometric are read"
-        with damage_explained(f"{self.path}: its data.pkl"):
-            pickled = io.BytesIO(self.zip.read(f"{self.folder}data.pkl"))
-            unpickler = _Unpickler(pickled, str(self.path), admitted, content)
-            unpickler.persistent_load = self.storage
-            return unpickler.load()
+        name = f"{self.folder}data.pkl"
+        self._hold(name)
+        unpickler = CarefulUnpickler(io.BytesIO(self.zip.read(name)), str(self.path), admitted, content)
+        unpickler.persistent_load = self.storage
+        return unpickler.load()
 
-    def storage(self, pid: object) -> np.ndarray:
-        """The numbers of the storage that `pid` of the pickle names."""
+    def storage(self, pid: object) -> _Storage:
+        """The storage that `pid` of the pickle names, read once. Raises ValueError where it names none."""
+        if not isinstance(pid, tuple) or len(pid) != 5:
+            raise ValueError("a storage without a name")
         word, kind, key, _, count = pid
-        if word != "storage" or kind not in _STORAGES or not isinstance(key, str):
+        texts = all(isinstance(each, str) for each in (word, kind, key))
+        if not texts or word != "storage" or kind not in _STORAGES or type(count) is not int:
             raise ValueError("a storage of an unknown type")
-        member = f"{self.folder}data/{key}"
+        if (kind, key) not in self._storages:
+            self._storages[kind, key] = _Storage(self._numbers(kind, f"{self.folder}data/{key}"))
+        found = self._storages[kind, key]
+        if len(found.values) != count:
+            held = f"{key} holds {len(found.values):,} numbers"
+            raise DataError(f"{self.path}: {self.folder}data/{held}, but {count:,} are announced")
+        return found
+
+    def _numbers(self, kind: str, member: str) -> np.ndarray:
+        """The numbers of type `kind` in `member`, mapped where they are many."""
         half = _STORAGES[kind] == "bfloat16"
         dtype = np.dtype("u2" if half else _STORAGES[kind]).newbyteorder(">" if self.big else "<")
-
-        # Mapped where they are many.
         size = self.zip.getinfo(member).file_size
+        if size % dtype.itemsize:
+            raise ValueError(f"{member} has {size:,} bytes, which are no numbers of {dtype.itemsize} bytes each")
         if self._workspace is None or size < npz_reader.MAPPED_FROM:
-            values = np.frombuffer(self.zip.read(member), dtype)
+            self._hold(member)
+            values = np.frombuffer(self.zip.read(member), dtype) if size else np.empty(0, dtype)
         else:
             path, start = npz_reader.unpacked(self.path, self.zip, member, self._workspace)
             values = np.memmap(path, dtype, "r", start, (size // dtype.itemsize,))
-        if len(values) != count:
-            raise DataError(f"{self.path}: {member} holds {len(values):,} numbers, but {count:,} are announced")
+        if half or self.big:
+            self._hold(member, _TIMES_WIDENED)
         if half:  # the upper half of a float32
-            require_whole(f"{self.path}: {member}", values.nbytes, _TIMES_WIDENED, self._workspace)
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-    def tensor(self, storage: np.ndarray, offset: int, size: tuple, stride: tuple, *_: object) -> np.ndarray:
-        """A view of `storage`, as torch's tensor of these sizes; sizes that reach beyond it are refused."""
-        # Nothing in a pickle is trusted.
+    def _hold(self, member: str, times: int = 1) -> None:
+        """Count the bytes of `member`, `times` as many in memory. Raises ResourceError where all do not fit."""
+        self._held += times * self.zip.getinfo(member).file_size
+        require_whole(f"{self.path}: {member} and what is read of it before", self._held, 1, self._workspace)
+
+    def tensor(self, storage: object, offset: object, size: object, stride: object, *_: object) -> np.ndarray:
+        """A view of `storage`, as torch's tensor of these sizes. Raises ValueError or DataError where it is none."""
+        if not isinstance(storage, _Storage) or not isinstance(size, tuple) or not isinstance(stride, tuple):
+            raise ValueError("a tensor without storage, sizes or strides")
+        if len(size) != len(stride) or len(size) > _MOST_DIMENSIONS:
+            raise ValueError("a tensor of several numbers of dimensions")
         numbers = (offset, *size, *stride)
-        if not isinstance(storage, np.ndarray) or len(size) != len(stride):
-            raise ValueError("a tensor without storage or with odd strides")
-        if any(type(number) is not int or number < 0 for number in numbers):
+        if any(type(number) is not int or not 0 <= number < 2**63 for number in numbers):
             raise ValueError("a tensor with negative sizes")
 
-        # The last element must lie in the storage; an expanded tensor may not be larger than it.
-        count = int(np.prod([float(length) for length in size]))
+        # The last element must be in the storage; an expanded tensor may not be larger than it.
+        values, count = storage.values, math.prod(size)
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-        if count and (last >= len(storage) or count > len(storage)):
+        if count and (last >= len(values) or count > len(values)):
             raise DataError(
-                f"{self.path}: a tensor of shape {tuple(size)} reaches beyond its storage of {len(storage):,} numbers"
+                f"{self.path}: a tensor of shape {size} reaches beyond its storage of {len(values):,} numbers"
             )
         if not count:
-            return np.empty([min(length, len(storage)) for length in size], storage.dtype)
-        steps = [step * storage.itemsize for step in stride]
-        return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, subok=True, writeable=False)
+            return np.empty([min(length, len(values)) for length in size], values.dtype)
+        steps = [step * values.itemsize for step in stride]
+        return np.lib.stride_tricks.as_strided(values[offset:], size, steps, subok=True, writeable=False)
 
 
 def load_torch(path: Path, workspace: Workspace | None = None) -> object:
@@ -148,24 +179,32 @@ def load_torch(path: Path, workspace: Workspace | None = None) -> object:
     constructor, DataError when it is damaged, ResourceError when tensors that must be held do not fit.
     """
     hint = "; a file of torch before 1.6 must be saved again"
-    with opened_zip(path, f"{path} is truncated or no zip archive of torch.save", hint) as archive:
+    with (
+        opened_zip(path, f"{path} is truncated or no zip archive of torch.save", hint) as archive,
+        damage_explained(f"{path}: its data.pkl"),
+    ):
         return _plain(_Archive(path, archive, workspace).load(), path)
 
 
 def _plain(found: object, path: Path) -> object:
     """`found` with a Data, alone or first in a tuple, made into a dict of its attributes."""
     if isinstance(found, tuple) and found:
-        return (_plain(found[0], path), *found[1:])
+        return (_attributes(found[0], path), *found[1:])
+    return _attributes(found, path)
+
+
+def _attributes(found: object, path: Path) -> object:
+    """The attributes of a Data or of a GraphBolt graph; another object as it is."""
     if isinstance(found, _SamplingGraph):
-        inner = getattr(found, "state", {}).get("_c_csc_graph")
-        state = getattr(inner, "state", None)
+        inner = found.state.get("_c_csc_graph") if isinstance(found.state, dict) else None
         # What torch pickles of an object of C++: its state, and the name of its class.
-        return state[0] if isinstance(inner, _ScriptObject) and isinstance(state, tuple) and state else found
+        state = inner.state if isinstance(inner, _ScriptObject) else None
+        return state[0] if isinstance(state, tuple) and state else found
     if not isinstance(found, _Data):
         return found
-    state = getattr(found, "state", None)
+    state = found.state
     if isinstance(state, dict) and isinstance(state.get("_store"), _Store):
-        store = getattr(state["_store"], "state", None)
+        store = state["_store"].state
         state = store.get("_mapping") if isinstance(store, dict) else None
     if not isinstance(state, dict):
         raise DataError(f"{path}: its Data object is damaged (it has no content)")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from data_prep.formats.npz_reader import opened_zip
 from data_prep.workspace import Workspace
-from leapmpi.errors import DataError, LeapmpiError, ResourceError
+from leapmpi.errors import DataError, LeapmpiError
 from leapmpi.system.atomic_files import is_full
 
 _MOST_ENTRIES = 100_000
@@ -31,7 +30,7 @@ def unpacked_source(path: Path, workspace: Workspace) -> Iterator[tuple[Path, Ca
     def shown(text: object) -> str:
         return str(text).replace(str(target), str(archive))
 
-    _unpack(archive, path.relative_to(archive), target)
+    _unpack(archive, path.relative_to(archive), target, workspace)
     try:
         yield _descended(target / path.relative_to(archive)), shown
     except LeapmpiError as error:
@@ -39,10 +38,11 @@ def unpacked_source(path: Path, workspace: Workspace) -> Iterator[tuple[Path, Ca
         raise
 
 
-def _unpack(path: Path, within: Path, target: Path) -> None:
-    """Unpack what lies at `within` in the archive `path` into the folder `target`.
+def _unpack(path: Path, within: Path, target: Path, workspace: Workspace) -> None:
+    """Unpack what is at `within` in the archive `path` into the folder `target`.
 
-    Raises DataError when the archive is damaged or has nothing there, ResourceError when the disk has too little space.
+    Raises DataError when the archive is damaged or has nothing there, ResourceError when it takes more than the
+    workspace may.
     """
     with opened_zip(path, f"{path} cannot be unpacked") as archive:
         if str(within) in archive.namelist():
@@ -54,11 +54,9 @@ def _unpack(path: Path, within: Path, target: Path) -> None:
             raise DataError(f"{path} holds nothing at {within}; it holds {', '.join(folders[:8])}")
 
         # A damaged or hostile archive may claim any size.
-        size, free = sum(entry.file_size for entry in entries), shutil.disk_usage(target.parent).free
         if len(entries) > _MOST_ENTRIES:
             raise DataError(f"{path} holds {len(entries):,} files; unpack it, and name the folder of the graph")
-        if size > free:
-            raise ResourceError(f"{path}: unpacking takes {size:,} bytes, but {target.parent} has {free:,} left")
+        workspace.take(sum(entry.file_size for entry in entries), f"{path}: unpacking it")
         for entry in entries:
             try:
                 archive.extract(entry, target)  # keeps names below the folder

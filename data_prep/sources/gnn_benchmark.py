@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, edges_of_rows
+import numpy as np
+
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, edges_of_rows, unused_values
 from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
@@ -31,4 +33,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edges = edges_of_rows(indptr, indices, f"{path}: {prefix}*", rows_are="source")
     features, labels = companions_of(file, options, _FEATURES, "labels")
     notes = file.unused([f"{prefix}data", f"{prefix}shape"])
+    if f"{prefix}data" in file.names:
+        values = file.rows(f"{prefix}data")
+        notes += unused_values(values, f"{path}: {prefix}*") if isinstance(values, np.ndarray) else []
     return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"), notes=notes)

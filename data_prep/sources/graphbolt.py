@@ -28,6 +28,8 @@ SUMMARY = "folder of GraphBolt's OnDiskDataset: metadata.yaml"
 OPTIONS = frozenset({"features", "labels", "vertices", "split_index"})
 
 METADATA = "metadata.yaml"
+_MOST = 1 << 40
+"""Numbers of nodes and of classes are below it."""
 _FEATURES = ("feat", "features", "x", "node_feat")
 _LABELS = ("label", "labels", "y")
 _EDGE_ARRAYS = {"weight": ("weight", "edge_weight"), "features": ("feat", "features"), "time": ("time", "timestamp")}
@@ -75,7 +77,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     left = [each for each in arrays["node"] if each not in used]
     left += [f"{each} of edges" for each in arrays["edge"] if each not in carried.values()]
     graph.notes += [f"{METADATA}: not used: {', '.join(left)}"] if left else []
-    graph.files = {METADATA: "description", str(Path(name).relative_to(path)): "edges"}
+    inside = Path(name).is_relative_to(path)  # descriptions may name files anywhere
+    graph.files = {METADATA: "description", str(Path(name).relative_to(path)) if inside else name: "edges"}
     return graph
 
 
@@ -90,6 +93,8 @@ def _edges(path: Path, about: dict[str, Any], workspace: Workspace | None) -> tu
                 f"{where} has {len(nodes)} types of nodes and {len(listed)} of edges; graphs of one type are read"
             )
         count = entry(nodes[0], "num", int, where)
+        if not 0 < count < _MOST:
+            raise DataError(f"{where}: num of nodes is {count}; expected a number from 1 to {_MOST - 1:,}")
         file = path / entry(listed[0], "path", str, where)
         if file.exists():
             if listed[0].get("format") != "numpy":
@@ -120,9 +125,8 @@ def _edges(path: Path, about: dict[str, Any], workspace: Workspace | None) -> tu
 def _feature_files(path: Path, about: dict[str, Any], domain: str) -> dict[str, Path]:
     """The files of features of nodes or edges, by name."""
     where = str(path / METADATA)
-    listed = [
-        each for each in about.get("feature_data") or [] if isinstance(each, dict) and each.get("domain") == domain
-    ]
+    listed = entry(about, "feature_data", list, where) if about.get("feature_data") else []
+    listed = [each for each in listed if isinstance(each, dict) and each.get("domain") == domain]
     return {entry(each, "name", str, where): path / entry(each, "path", str, where) for each in listed}
 
 
@@ -145,6 +149,8 @@ def _first(held: dict[str, Path], known: tuple[str, ...]) -> str | None:
 def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadOptions, count: int | None) -> None:
     """Add the splits of one task, the labels of its vertices if there are none, or its validation and test edges."""
     tasks = about.get("tasks") or []
+    if not isinstance(tasks, list) or not all(isinstance(each, dict) for each in tasks):
+        raise DataError(f"{path / METADATA}: 'tasks' is no list of tasks; is the file whole?")
     index = options.split_index or 0
     if not tasks and options.split_index is None:
         return
@@ -160,10 +166,19 @@ def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadO
         graph.edge_splits = _held_back(sets, path)
         return
     graph.splits = seeds or None
-    classes = task.get("num_classes")
-    graph.classes = classes if isinstance(classes, int) else None
+    graph.classes = _classes(task, str(path / METADATA))
     if graph.labels is None and count is not None:
         graph.labels = _labels(sets, count, path)
+
+
+def _classes(task: dict[str, Any], where: str) -> int | None:
+    """The classes that a task states, None where it states none. Raises DataError where they are no number."""
+    classes = task.get("num_classes")
+    if classes is None:
+        return None
+    if type(classes) is not int or not 0 < classes < _MOST:
+        raise DataError(f"{where}: num_classes is {str(classes)[:40]}; expected a whole number from 1 to {_MOST - 1:,}")
+    return classes
 
 
 def _members(path: Path, listed: object, workspace: Workspace | None) -> tuple[np.ndarray, np.ndarray | None] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, unused_values
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
 from data_prep.workspace import require_whole
@@ -40,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled."""
     # The file is held whole; its variables are found by their usual names.
     require_whole(str(path), path.stat().st_size, _TIMES, options.workspace)
-    variables = read_mat(path)
+    variables = read_mat(path, options.workspace)
     network, name = _network(variables, path)
     vertices = network.shape[0]
 
@@ -70,7 +70,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
                     f"{path}: variable {found!r} has {rows:,} rows and {columns:,} columns; these are no features"
                 )
             features = features.by_rows()
-    notes += _unused(variables, taken, path)
+    notes += [*unused_values(network.data, f"{path.name}: {name}"), *_unused(variables, taken, path)]
     edges = np.stack([network.row, network.column])
     return RawGraph(
         vertices, edges, features, labels, edges_name=f"{path}: variable {name!r}", notes=notes, class_names=class_names

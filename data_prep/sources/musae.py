@@ -108,7 +108,7 @@ def _files(path: Path, options: ReadOptions) -> tuple[Path, Path | None, Path | 
     if edge_file is None or (feature_file is None and groups is None):
         raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv), or one genres.json")
 
-    # Labels are in one file: the one that a flag asks for, else in target.csv.
+    # Labels are in one file: the one that a flag names, else in target.csv.
     if options.labels:
         chosen = str(options.labels).removesuffix(".json")
         groups = _named(folder, f"{chosen}.json", prefix)

@@ -17,6 +17,7 @@ from data_prep.edges.raw_graph import (
     checked_pairs,
     edges_of_rows,
     marked_edges,
+    unused_values,
     whole_numbers,
 )
 from data_prep.formats.array_files import read_companions, read_sparse
@@ -64,13 +65,13 @@ def holds_edges(names: frozenset[str]) -> bool:
 
 def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
     """The graph in the arrays of `file` under the generic names."""
-    edges, name, rows = _edges(file, options)
+    edges, name, rows, notes = _edges(file, options)
     options, named_features, named_labels = options.of_source(file.names, file.path)
     features, labels = read_companions(options)
     if named_features:
-        features = file.read(named_features)
+        features = file.rows(named_features)
     elif features is None and (found := file.first(*_FEATURES)):
-        features = file.read(found)
+        features = file.rows(found)
     elif features is None and (found := file.first(*(f"{name}_indptr" for name in _FEATURES))):
         features = file.sparse(found.removesuffix("indptr"))
     if labels is None and (found := named_labels or file.first(*_LABELS)):
@@ -111,7 +112,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
         classes=file.number("classes") if "classes" in file.names else None,
         edges_name=name,
         split_origin=file.path.name,
-        notes=file.unused(),
+        notes=notes + file.unused(),
         edge_arrays=edge_arrays,
         times=times,
         edge_splits=held_back,
@@ -141,8 +142,8 @@ def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges 
     return GivenEdges(found.get("val", none), found.get("test", none), negatives, held, f"source: {file.path.name}")
 
 
-def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | None]:
-    """Edges [2, E], what messages call them, and the number of rows of a compressed adjacency."""
+def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | None, list[str]]:
+    """Edges [2, E], what messages call them, the number of rows of a compressed adjacency, and notes."""
     if "format" in file.names:
         # An adjacency matrix as scipy.sparse.save_npz writes it: entry (i, j) is the edge from i to j.
         matrix = read_sparse(file.path, options.workspace)
@@ -150,11 +151,11 @@ def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | N
             raise DataError(f"{file.path} holds a matrix of shape {matrix.shape}; an adjacency matrix must be square")
         file.taken |= file.names & _SCIPY
         edges = edges_of_rows(matrix.indptr, matrix.indices, str(file.path), rows_are="source")
-        return edges, str(file.path), matrix.shape[0]
+        return edges, str(file.path), matrix.shape[0], unused_values(matrix.data, str(file.path))
     if {"indptr", "indices"} <= file.names:
         indptr = file.array("indptr")
         edges = edges_of_rows(indptr, file.array("indices"), str(file.path), rows_are="destination")
-        return edges, file.label("indices"), len(indptr) - 1
+        return edges, file.label("indices"), len(indptr) - 1, []
     name = file.first("edge_index", "edges")
     if name is None:
         raise DataError(f"{file.path} holds no edges: it has neither indptr and indices, nor edge_index, nor edges")
@@ -162,4 +163,4 @@ def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | N
     in_rows, shape = (True, "[2, edges]") if name == "edge_index" else (False, "[edges, 2]")
     if found.ndim != 2 or found.shape[0 if in_rows else 1] != 2:
         raise DataError(f"{file.label(name)} must have shape {shape}, but it is {found.shape}")
-    return (found if in_rows else found.T), file.label(name), None
+    return (found if in_rows else found.T), file.label(name), None, []

@@ -177,9 +177,7 @@ def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenE
         if not isinstance(found, dict):
             raise DataError(f"{path} holds a {type(found).__name__}; expected a dict with edge, or source_node")
         if {"source_node", "target_node"} <= found.keys():
-            ends = [
-                whole_numbers(np.asarray(found[end]).reshape(-1), str(path)) for end in ("source_node", "target_node")
-            ]
+            ends = [_tensor(found[end], f"{path}: {end}").reshape(-1) for end in ("source_node", "target_node")]
             if len(ends[0]) != len(ends[1]):
                 raise DataError(f"{path}: source_node and target_node have {len(ends[0]):,} and {len(ends[1]):,} rows")
             edges[name] = np.stack(ends)
@@ -194,3 +192,10 @@ def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenE
                 f"{path} holds neither edge nor source_node and target_node, but {', '.join(map(str, found))}"
             )
     return GivenEdges(edges["val"], edges["test"], negatives, HELD_EDGES, f"source: split/{folder.name}")
+
+
+def _tensor(found: object, name: str) -> np.ndarray:
+    """`found`, of signed integers. Raises DataError where it is no tensor of them."""
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{name} must be a tensor, but it is a {type(found).__name__}")
+    return whole_numbers(found, name)

@@ -99,7 +99,7 @@ def _single(found: object, path: Path) -> dict:
     slices = None
     if isinstance(found, tuple) and found:
         found, slices, *_ = *found, None
-    if isinstance(slices, dict) and any(np.ndim(cut) == 1 and len(cut) > 2 for cut in slices.values()):
+    if isinstance(slices, dict) and any(np.ndim(_array(cut)) == 1 and len(cut) > 2 for cut in slices.values()):
         raise DataError(
             f"{path} holds several graphs; save the one to train on alone: torch.save(dataset[0], 'one.pt')"
         )
@@ -109,11 +109,16 @@ def _single(found: object, path: Path) -> dict:
     return found
 
 
+def _array(found: object) -> np.ndarray | None:
+    """`found` where it is a tensor, else None: numpy would take long to make one of nested tuples."""
+    return found if isinstance(found, np.ndarray) else None
+
+
 def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
     found = data.get(name)
     if found is None:
         return None
-    if not isinstance(found, np.ndarray) or found.ndim == 0:
+    if not isinstance(found, np.ndarray) or found.ndim == 0 or found.dtype.hasobject:
         raise DataError(f"{path}: {name} must be a dense tensor with a row per vertex or edge")
     return found
 
@@ -160,7 +165,7 @@ def _edge_tensors(data: dict, edges: int, path: Path, labels: str | None) -> dic
         if tensor is None:
             raise DataError(f"--edge-labels {labels}: {path} has no such tensor")
         found["labels"] = labels, tensor
-    elif "edge_label_index" not in data and np.shape(data.get("edge_label"))[:1] == (edges,):
+    elif "edge_label_index" not in data and np.shape(_array(data.get("edge_label")))[:1] == (edges,):
         found["labels"] = "edge_label", data["edge_label"]
     for field, names in _EDGE_TENSORS.items():
         for name in names:

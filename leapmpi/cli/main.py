@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
 
 from leapmpi.cli import commands
+from leapmpi.comm.launcher import launched_rank
 from leapmpi.config.parser import as_program, dispatch
-from leapmpi.errors import Interrupted, LeapmpiError, one_line
+from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError, one_line
+from leapmpi.fault_tolerance.launcher_cleanup import say
 from leapmpi.system.process_limits import TRAINING, check_limits, too_little
 
 PROGRAM = "leapmpi"
@@ -34,7 +37,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Without `argv` it is the program: the process ends with it.
     """
+    if argv is None:
+        signal.signal(signal.SIGUSR2, _end_at_once)
     return as_program(_run, argv)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    """End the process, with a sentence, at a signal that comes before a session answers signals, or after it.
+
+    No exception: libraries that are being imported might take it for a fault of their own.
+    """
+    # A signal that all ranks were sent is reported by rank 0, whose end ends the others.
+    if launched_rank():
+        time.sleep(_REPEAT_DELAY)
+    name = signal.Signals(number).name
+    say(f"leapmpi: {name} ended the job while nothing was computed; the same command starts it again", os.getppid())
+    os._exit(RESUMABLE)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -69,7 +87,7 @@ def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
     from leapmpi.comm.launcher import launcher_size, local_rank
     from leapmpi.comm.world import job_rank, meet_before_the_end
-    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure, say
+    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure
 
     # Where rank 0 failed too, its exit ends the other ranks before they repeat the same sentence.
     first = job_rank() == 0

@@ -83,6 +83,7 @@ class Communicator(Transport):
         Rank r here is rank `members[r]` (int64[size]) there.
         """
         self._carrier = whole._carrier
+        self._members = members.tolist()
         training, ahead, _ = (PartCounters(each, members) for each in whole._own_counters)
         self._byte_counters = training, ahead, ahead
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from leapmpi.comm.interleaving import take_turns
+from leapmpi.comm.mpi_buffers import DTYPES
 from leapmpi.comm.polling import Backoff, mpi_calls, waits
 from leapmpi.system.worker_threads import attend, leave
 
@@ -34,16 +35,33 @@ WINDOW = 512 << 10
 class Message:
     """One MPI message of `size` bytes, or one collective call, which counts none, that is yet to be started.
 
-    The thread that makes MPI calls calls `start`, and `done`, where given, with the status of its arrival.
+    The thread that makes MPI calls calls `start`, and `done`, where given, with the status of its arrival. `peer` and
+    `code` are the other rank of the job and the type that is the message's tag, for people.
     """
 
-    __slots__ = ("done", "size", "start", "window")
+    __slots__ = ("code", "done", "peer", "size", "start", "window")
     window: _Window
 
-    def __init__(self, start: Start, size: int = 0, done: Callable[[MPI.Status], None] | None = None) -> None:
+    def __init__(
+        self,
+        start: Start,
+        size: int = 0,
+        done: Callable[[MPI.Status], None] | None = None,
+        peer: int | None = None,
+        code: int = 0,
+    ) -> None:
         self.start = start
         self.size = size
         self.done = done
+        self.peer = peer
+        self.code = code
+
+    def __str__(self) -> str:
+        """'Irecv, rank 2, tag 3 (int64), 1,032 bytes', or the name of a collective call."""
+        call = getattr(self.start, "func", self.start).__name__
+        if self.peer is None:
+            return call
+        return f"{call}, rank {self.peer}, tag {self.code} ({DTYPES[self.code]}), {self.size:,} bytes"
 
 
 class _Window:
@@ -73,6 +91,12 @@ class MessageQueue:
         self._windows = [_Window(messages, WINDOW) for messages in directions if messages]
         self._active: list[Message] = []
         self._requests: list[MPI.Request] = []
+
+    def __str__(self) -> str:
+        """The messages under way, and how many follow. Any thread may ask."""
+        begun, windows = [str(each) for each in list(self._active)], list(self._windows)
+        following = sum(len(each.messages) for each in windows)
+        return "; ".join([*begun, f"{following} more to start"] if following or not begun else begun)
 
     @property
     def finished(self) -> bool:
@@ -127,7 +151,7 @@ class UnderWay:
         Interleaved work goes on meanwhile; else the thread sleeps while nothing happens.
         """
         backoff = Backoff()
-        with waits:
+        with waits.of(self._messages):
             while not (self._error or self._messages.finished):
                 happened = self._attend()
                 backoff.note(happened)

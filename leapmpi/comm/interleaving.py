@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 
 from greenlet import getcurrent, greenlet
 
@@ -102,6 +103,17 @@ class _Turns:
     """The work of this process that has begun and not ended."""
 
     work: InterleavedWork | None = None
+
+
+def suspended_stack() -> FrameType | None:
+    """Where the interleaved work stands while its thread does other things, or where that stands meanwhile.
+
+    Any thread may ask.
+    """
+    if (work := _Turns.work) is None:
+        return None
+    parent = work._stack.parent
+    return work._stack.gr_frame or (parent.gr_frame if parent else None)
 
 
 _abandoned: list[InterleavedWork] = []

@@ -48,7 +48,7 @@ class Packets:
         for origin, to in others:
             arrived[origin] = np.empty(_HEADER + _room(self._received[origin]), np.uint8)
             check = partial(self._check, origin, code, arrived[origin])
-            receives.append(carrier._receive(arrived[origin], origin, check))
+            receives.append(carrier._receive(arrived[origin], origin, code, check))
             fitting = min(ends[to + 1] - ends[to], _room(self._sent[to]))
             packet = np.empty(_HEADER + fitting, np.uint8)
             packet[:_HEADER].view(np.int64)[0] = ends[to + 1] - ends[to]

@@ -7,6 +7,8 @@ progress thread.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from typing import Protocol
 
 from leapmpi.system import channels
 
@@ -36,6 +38,8 @@ class Waits:
         """Whether the thread that trains does work ahead within a wait of training."""
         self._begun = [0 for _ in channels.CHANNELS]
         self._within = [False for _ in channels.CHANNELS]
+        self.waited_for: list[tuple[int, object] | None] = [None for _ in channels.CHANNELS]
+        """By channel, the thread that waits now and the messages for which it does, where they are known."""
 
     @property
     def begun(self) -> int:
@@ -52,7 +56,12 @@ class Waits:
 
     def forget(self, channel: int) -> None:
         """A wait of `channel` is given up."""
-        self._within[channel] = False
+        self._within[channel], self.waited_for[channel] = False, None
+
+    def of(self, messages: object) -> Waits:
+        """The context in which the calling thread waits for `messages`, whose text says what they are."""
+        self.waited_for[channels.current()] = threading.get_ident(), messages
+        return self
 
     def __enter__(self) -> None:
         self._begun[channels.current()] += 1
@@ -61,11 +70,17 @@ class Waits:
 
     def __exit__(self, *error: object) -> None:
         self.moves += 1
-        self._within[channels.current()] = False
+        self.forget(channels.current())
 
 
 waits = Waits()
 """The waits of this process."""
+
+
+class Carried(Protocol):
+    """Messages of a channel, whose text says what they are."""
+
+    channel: int
 
 
 class MpiCalls:
@@ -73,6 +88,9 @@ class MpiCalls:
 
     owner: int | None = None
     """The identifier of the thread that alone makes MPI calls now; None: any thread does, one at a time."""
+
+    carried: Sequence[Carried] = ()
+    """The messages that it takes further for other threads."""
 
     def check(self) -> None:
         """Raise RuntimeError in a thread that may not make MPI calls now: a defect of leapmpi."""

@@ -32,6 +32,9 @@ class Ticket:
         self._end = threading.Lock()
         self._end.acquire()
 
+    def __str__(self) -> str:
+        return str(self._messages)
+
     def advance(self) -> bool:
         """Take the messages a step further; returns whether anything happened, their end included."""
         happened = False
@@ -51,7 +54,7 @@ class Ticket:
 
     def wait(self) -> None:
         """Wait for the end of the messages; raises what went wrong with them. Called once."""
-        with waits:
+        with waits.of(self._messages):
             self._end.acquire()
         if self._error is not None:
             raise self._error
@@ -96,6 +99,7 @@ class ProgressThread:
         if self._on_start:
             self._on_start()
         tickets: list[Ticket] = []
+        mpi_calls.carried = tickets
         backoff = Backoff()
 
         while self._take_in(tickets, backoff):
@@ -105,9 +109,10 @@ class ProgressThread:
             backoff.note(happened)
             if happened:
                 waits.moves += 1
-                tickets = [ticket for ticket in tickets if not ticket.ended]
+                mpi_calls.carried = tickets = [ticket for ticket in tickets if not ticket.ended]
 
         # End the waits for messages that are given up.
+        mpi_calls.carried = ()
         for ticket in tickets:
             ticket.end(ProgressThreadStopped("messages were under way when the progress thread stopped"))
 

@@ -49,6 +49,8 @@ class Transport:
         self.rank: int = comm.rank
         self.size: int = comm.size
         self._carrier = _Carrier()
+        self._members: Sequence[int] = range(self.size)
+        """Which rank of the job each rank is."""
 
     @property
     def progress_thread(self) -> ProgressThread | None:
@@ -69,17 +71,17 @@ class Transport:
         # The communicator is looked up here: another thread, of no channel, starts them. Messages of one peer are
         # matched in order, whatever their tag; the tag is the type they were sent as.
         start, byte, tag = self.comm.Irecv, self._mpi.BYTE, self._mpi.ANY_TAG
-        found = []
+        found, peer = [], self._members[origin]
         for part in mpi_buffers.parts(len(into), FRAGMENT):
             size = part.stop - part.start
             check = partial(self._check_arrival, origin, code, size)
-            found.append(Message(partial(start, [into[part], byte], origin, tag), size, check))
+            found.append(Message(partial(start, [into[part], byte], origin, tag), size, check, peer, code))
         return found
 
-    def _receive(self, into: np.ndarray, origin: int, check: Callable[[MPI.Status], None]) -> Message:
-        """The receive of one message of at most len(into) bytes; `check` raises for a wrong one."""
+    def _receive(self, into: np.ndarray, origin: int, code: int, check: Callable[[MPI.Status], None]) -> Message:
+        """The receive of one message of at most len(into) bytes of type `code`; `check` raises for a wrong one."""
         start = partial(self.comm.Irecv, [into, self._mpi.BYTE], origin, self._mpi.ANY_TAG)
-        return Message(start, len(into), check)
+        return Message(start, len(into), check, self._members[origin], code)
 
     def _check_arrival(self, origin: int, code: int, size: int, status: MPI.Status) -> None:
         """Raise CommunicationError when what came has another type or size than expected."""
@@ -92,9 +94,11 @@ class Transport:
             raise CommunicationError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {count}")
 
     def _sends(self, out: np.ndarray | DeviceBytes, to: int, code: int) -> list[Message]:
-        start, byte = self.comm.Isend, self._mpi.BYTE
-        parts = mpi_buffers.parts(len(out), FRAGMENT)
-        return [Message(partial(start, [out[part], byte], to, code), part.stop - part.start) for part in parts]
+        start, byte, peer = self.comm.Isend, self._mpi.BYTE, self._members[to]
+        return [
+            Message(partial(start, [out[part], byte], to, code), part.stop - part.start, peer=peer, code=code)
+            for part in mpi_buffers.parts(len(out), FRAGMENT)
+        ]
 
     def _call(self, start: Start) -> None:
         self._begin(MessageQueue([Message(start)]))()

@@ -216,18 +216,6 @@ ROWS: tuple[Row, ...] = (
         "learned rows are updated in memory; leave it out",
     ),
     Row(
-        "strategy.wire_dtype",
-        "learned rows",
-        lambda f: _learned(f) and f.config.strategy.wire_dtype != "native",
-        "learned rows are sent as they are; leave it out",
-    ),
-    Row(
-        "strategy.wire_dtype",
-        "`--prepare-ranks`",
-        lambda f: _prepares(f) and f.config.strategy.wire_dtype != "native",
-        "with --prepare-ranks rows are sent as they are; leave it out",
-    ),
-    Row(
         "train.optimizer",
         "learned rows: `sgd`",
         lambda f: _learned(f) and f.config.train.optimizer == "sgd",

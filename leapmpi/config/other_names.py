@@ -36,7 +36,6 @@ _OTHERS = {
     "threads": "num-threads workers num-workers nthreads omp-num-threads",
     "seed": "random-seed random-state",
     "dtype": "precision",
-    "wire-dtype": "compression compress quantize",
     "cache": "cache-size cache-ratio",
     "checkpoint-every": "save-every checkpoint-interval save-interval",
     "log-level": "verbose verbosity quiet debug loglevel",
@@ -110,6 +109,10 @@ FORMER: dict[str, FormerSetting] = {
     "model.learn_scalars": _option("learn_scalars", False, "deepgcn", "gin"),
     "model.mlp_layers": _option("mlp_layers", 0, "deepgcn", "gin"),
     "model.message_norm": _option("message_norm", False, "deepgcn"),
+    "strategy.wire_dtype": FormerSetting(
+        "native",
+        "rows cross ranks in the type in which they are stored; leapmpi-prep --feature-dtype stores fewer bytes",
+    ),
     "strategy.cache_policy": FormerSetting(
         "vip", "--cache takes the rows most likely to be read: by analysis, or by a dry run where none applies"
     ),

@@ -9,17 +9,51 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from leapmpi.config.other_names import about_former_flag, about_other_name
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.system.allocator import leave_garbage
 from leapmpi.version import VERSION
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|(?<!\\A)\r(?!\\Z)")
+"""Characters that act on a terminal or cannot be encoded, and carriage returns but of lines that are rewritten."""
+
+
+class _Escaped:
+    """A text stream to which control characters, which names in files may hold, go as `\\x1b` and the like."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _controls_escaped() -> Iterator[None]:
+    """Escape control characters in all that the body prints."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Escaped(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -135,11 +169,14 @@ def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
 
 
 def as_program(run: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """What `run` returns of `argv`; where that is None, of the arguments of this process, which ends then."""
-    if argv is not None:
-        return run(argv)
-    code = run(sys.argv[1:])
-    leave_garbage()
+    """What `run` returns of `argv`; where that is None, of the arguments of this process, which ends then.
+
+    Control characters in what it prints are escaped.
+    """
+    with _controls_escaped():
+        code = run(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        leave_garbage()
     return code
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from leapmpi.config.compatibility import Facts, check
 from leapmpi.config.link import LinkConfig
-from leapmpi.config.options import MODELS, SAMPLERS, given_option, options_of, with_option
+from leapmpi.config.options import MODELS, SAMPLERS, options_of, with_option
 from leapmpi.config.other_names import FORMER, recorded_values
 from leapmpi.config.sections import (
     DATA,
@@ -119,9 +119,6 @@ class Config:
         for members, name, options in held:
             if options and not names_code(name):
                 options_of(members, name, options)
-        heads = int(given_option(self.model.options, "heads") or 4) if self.model.name == "gat" else 1
-        if not self.strategy.vary and self.model.hidden % heads:
-            raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({heads})")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
         if given not in (0, 1, layers):
             raise ConfigError(

@@ -129,9 +129,9 @@ class StrategyConfig:
     )
     remote: str = setting(
         "auto",
-        "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums; auto: predicted "
-        "to be fastest",
-        registry="leapmpi.engine.exchange.modes",
+        "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums, or the fewest "
+        "of both (mixed); auto: predicted to be fastest",
+        registry="leapmpi.exchange.modes",
         also=("auto",),
     )
     cache: float = setting(
@@ -147,11 +147,6 @@ class StrategyConfig:
         "dataset's files",
         metavar="SIZE",
         check=check_size,
-    )
-    wire_dtype: str = setting(
-        "native",
-        "type in which raw feature rows cross ranks in training; all but native are lossy",
-        choices=("native", "float16", "bfloat16", "int8"),
     )
     prefetch: str = setting(
         "auto",

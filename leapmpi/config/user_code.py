@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from leapmpi.config.program_imports import complete_torch
-from leapmpi.errors import ConfigError, nearest, one_line
+from leapmpi.errors import ConfigError, Interrupted, nearest, one_line
 
 
 @functools.cache
@@ -49,6 +49,8 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except Interrupted:
+        raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"{flag} {named}: {path} cannot be loaded: {said(error, named)}") from error
@@ -58,6 +60,8 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
 def _imported(place: str, named: str, flag: str) -> ModuleType:
     try:
         return importlib.import_module(place)
+    except Interrupted:
+        raise
     except (Exception, SystemExit) as error:
         pyg = isinstance(error, ModuleNotFoundError) and place.split(".")[0] == "torch_geometric"
         hint = "; pip install 'leapmpi[pyg]'" if pyg else ""

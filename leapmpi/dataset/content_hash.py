@@ -1,4 +1,4 @@
-"""The identity of a graph's content: the same for every numbering and partition of the graph.
+"""Identity of a graph's content: the same for every numbering and partition of the graph.
 
 Each vertex has two 64-bit hashes (two lanes) of its original id, split, labels, features and the original ids of its
 in-neighbours in ascending order. The hashes of all vertices are summed modulo 2**64, lane by lane. So the order of the
@@ -19,7 +19,7 @@ _EDGE_ARRAYS = {names.EDGE_WEIGHT: 1, names.EDGE_FEATURES: 2, names.EDGE_TIME: 3
 _VERTEX_TIME, _FEATURE_SCALE = 7, 8
 
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
-"""The odd factor of each lane."""
+"""Odd factor of each lane."""
 
 _A, _B = np.uint64(FACTORS[0]), np.uint64(FACTORS[1])
 _HALF = np.uint64(32)
@@ -27,7 +27,7 @@ _HALF = np.uint64(32)
 
 @compiled
 def _absorb(h, word, factor):
-    """The state `h` after one more word: a bijection of `h` for a fixed word, and of the word for a fixed `h`."""
+    """Return the state `h` after one more word. It is a bijection in either argument."""
     h = (h ^ np.uint64(word)) * factor
     return h ^ (h >> _HALF)
 
@@ -87,19 +87,19 @@ def _total(states):
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """`array` as one that is contiguous and cannot be written: kernels are compiled for either apart."""
+    """Return `array` as contiguous and read-only: kernels are compiled for each of these kinds."""
     plain = np.ascontiguousarray(array).view()
     plain.flags.writeable = False
     return plain
 
 
 def _known(original_of: np.ndarray | None) -> np.ndarray:
-    """The original ids that `indices` name; empty where they are original ids themselves."""
+    """Return the original ids named by `indices`; empty if they are original ids themselves."""
     return _plain(np.empty(0, np.int64) if original_of is None else original_of)
 
 
 def _words(array: np.ndarray, rows: int) -> np.ndarray:
-    """The elements of each row as unsigned integers of the same width: [rows, elements]."""
+    """Return the elements of each row as unsigned integers of the same width: [rows, elements]."""
     array = _plain(array)
     return array.reshape(rows, -1 if array.size else 0).view(f"u{array.itemsize}")
 
@@ -113,12 +113,12 @@ def content_lanes(
     indices: np.ndarray,
     original_of: np.ndarray | None,
 ) -> np.ndarray:
-    """The sums uint64[2] of the hashes of k vertices.
+    """Return the sums uint64[2] of the hashes of k vertices.
 
     original_id: int64[k]; split: int8[k]; labels: [k] or [k, C]; features: [k, F]; indptr: int64[k + 1] from 0;
-    indices: integers[m]. original_of: integers, the original id of each vertex that `indices` may name; None where
-    `indices` are original ids. A missing split counts as NO_SPLIT. The sums of several parts add up modulo 2**64 to
-    those of the whole graph.
+    indices: integers[m]. original_of: integers, the original id of each vertex in `indices`; None if `indices` are
+    original ids. A missing split counts as NO_SPLIT. The sums of several parts add up modulo 2**64 to those of the
+    whole graph.
     """
     rows = len(original_id)
     states = np.empty((2, rows), np.uint64)
@@ -154,10 +154,10 @@ def _sum_edge_lanes(name, original_id, words, indptr, indices, original_of):
 def edge_lanes(
     data: EdgeData, original_id: np.ndarray, indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray | None
 ) -> np.ndarray:
-    """The sums uint64[2] of the hashes of what the m in-edges of k vertices carry; zeros where they carry nothing.
+    """Return the sums uint64[2] of the hashes of the edge data of k vertices' m in-edges; zeros without edge data.
 
     They are added to `content_lanes`. indptr: int64[k + 1] that cuts `indices` and the arrays of `data`, from any
-    number on. The others are as there.
+    number on. The other arguments are as there.
     """
     total = np.zeros(2, np.uint64)
     lists = _plain(indptr), _plain(indices), _known(original_of)
@@ -181,19 +181,19 @@ def _sum_row_lanes(tag, words):
 
 
 def row_lanes(tag: int, words: np.ndarray) -> np.ndarray:
-    """The sums uint64[2] of the hashes of the rows of `words` int64[k, w], each of which begins with `tag`."""
+    """Return the sums uint64[2] of the hashes of the rows of `words` int64[k, w], each prefixed with `tag`."""
     return np.array(_sum_row_lanes(tag, np.ascontiguousarray(words, np.int64)), np.uint64)
 
 
 def time_lanes(time: np.ndarray | None, original_id: np.ndarray) -> np.ndarray:
-    """What the times of vertices, int64[k] or None, add to `content_lanes`."""
+    """Return the contribution of the times of vertices, int64[k] or None, to `content_lanes`."""
     if time is None:
         return np.zeros(2, np.uint64)
     return row_lanes(_VERTEX_TIME, np.stack([np.asarray(original_id), np.asarray(time)], axis=1))
 
 
 def scale_lanes(scale: np.ndarray | None) -> np.ndarray:
-    """What the steps and middles of columns, float32[2, F] or None, add to the lanes of a whole graph."""
+    """Return the contribution of column steps and middles, float32[2, F] or None, to a whole graph's lanes."""
     if scale is None:
         return np.zeros(2, np.uint64)
     bits = np.ascontiguousarray(scale, "<f4").view(np.uint32).T
@@ -201,7 +201,7 @@ def scale_lanes(scale: np.ndarray | None) -> np.ndarray:
 
 
 def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:
-    """The uuid of a graph with the sums `lanes` uint64[2] and these counts: 32 hex digits."""
+    """Return the uuid of a graph with the sums `lanes` uint64[2] and these counts: 32 hex digits."""
     text = ""
     for lane in lanes:
         h = lane

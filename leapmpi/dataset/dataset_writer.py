@@ -1,4 +1,4 @@
-"""Writing a partitioned dataset: the vertices are renumbered part by part, their data go into one file per part."""
+"""Writer of partitioned datasets: vertices are renumbered part by part; each part has a file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from leapmpi.dataset.graph import Graph, content_uuid, counts, split_sizes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.partitioned import column_bounds
-from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 _FILES_AT_ONCE = 256
-"""Open files; the graph is read once for as many parts."""
+"""Most open files; the graph is read once per group of so many parts."""
 
 
 def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
@@ -32,7 +32,7 @@ def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
 
 
 def dataset_uuid(graph_uuid: str, offsets: np.ndarray, original_ids: Iterable[np.ndarray]) -> str:
-    """The identity of a partitioned dataset: a hash of its graph, its offsets and the original ids in the new order."""
+    """Return the identity of a partitioned dataset: a hash of its graph, its offsets and the ordered original ids."""
     state = hashlib.blake2b(graph_uuid.encode(), digest_size=names.DIGEST_BYTES)
     state.update(np.ascontiguousarray(offsets, "<i8"))
     for block in original_ids:
@@ -41,7 +41,7 @@ def dataset_uuid(graph_uuid: str, offsets: np.ndarray, original_ids: Iterable[np
 
 
 def _in_new_order(original_id: np.ndarray, order: Renumbering) -> Iterator[np.ndarray]:
-    """The original ids in the order of the new numbers, in blocks."""
+    """Yield the original ids in the order of the new numbers, in blocks."""
     ordered = np.empty(len(original_id), np.int64)
     for start, stop in row_ranges(len(original_id), 16):
         ordered[order.new_of[start:stop]] = original_id[start:stop]
@@ -64,21 +64,21 @@ def write_dataset(
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Write `graph`, cut as `assignment` (int[n], part numbers) says, to `folder`, which appears only when complete.
+    """Write `graph`, cut by `assignment` (int[n], part numbers), to `folder`, which appears only when complete.
 
     The graph must be valid (validation.py). It is read in blocks of `block_bytes`, so a mapped one may be larger than
-    memory: 16 bytes per vertex are held, and what `communities` takes. figures: attributes of the partition (edge_cut,
-    balance). columns: features are written by columns too, which reads them once more for each part.
-    communities: all vertices (integers[n]), in the order that they shall have within their parts, by which the graph is
-    then read; None: that of the graph.
-    progress: called with the number of vertices done.
+    memory. Memory: 16 bytes per vertex, and that of `communities`.
 
-    Raises DataError when a part would be empty or `folder` may not be used; ResourceError when the disk is full.
+    figures: attributes of the partition (edge_cut, balance). columns: also write features by columns, which reads them
+    once more for each part. communities: all vertices (integers[n]), in their order within parts, by which the graph is
+    then read; None: that of the graph. progress: called with the number of finished vertices.
+
+    Raises DataError if a part would be empty or `folder` may not be used; ResourceError if the disk is full.
     """
-    # Everything that can be refused is refused before anything is written.
+    # Refuse bad input before anything is written.
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
-    replace = check_folder(folder, overwrite)
+    check_folder(folder, overwrite)
     order = renumber(graph, assignment, parts, communities)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
@@ -102,21 +102,20 @@ def write_dataset(
 
     # The folder appears under its name when all files are complete.
     remove_abandoned(folder)
-    with written_aside(folder, overwrite=replace) as aside:
+    with written_aside(folder, overwrite=overwrite, into_empty=True) as aside:
         aside.mkdir()
-        with hold(aside):
-            for first in range(0, parts, _FILES_AT_ONCE):
-                chosen = range(first, min(first + _FILES_AT_ONCE, parts))
-                _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-            of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
-            of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
-            _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
+        for first in range(0, parts, _FILES_AT_ONCE):
+            chosen = range(first, min(first + _FILES_AT_ONCE, parts))
+            _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
+        of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
+        of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
+        _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
 
 
-def check_folder(folder: Path, overwrite: bool) -> bool:
-    """Whether a dataset written to `folder` replaces a folder. Only datasets and empty folders are ever replaced.
+def check_folder(folder: Path, overwrite: bool) -> None:
+    """Check that `folder` may become a dataset. Only datasets and empty folders are replaced.
 
-    Raises DataError when `folder` may not be used. Callers check it before minutes of work.
+    Raises DataError. Callers check it before minutes of work.
     """
     # The place.
     folder = folder.absolute()
@@ -132,7 +131,6 @@ def check_folder(folder: Path, overwrite: bool) -> bool:
     for name in content:
         if name != names.DATASET_FILE and not (name.startswith("part-") and name.endswith(".h5")):
             raise DataError(f"{folder} also holds {name}, which is no part of a dataset; choose another folder")
-    return folder.is_dir()
 
 
 def _write_parts(
@@ -167,7 +165,7 @@ def _write_columns(file: NewFile, features: np.ndarray, order: Renumbering, part
     old_of = np.empty_like(order.new_of)
     old_of[order.new_of] = np.arange(len(old_of), dtype=old_of.dtype)
 
-    # Whole rows are gathered: the size of a block counts all their columns.
+    # Gathers read whole rows, so the size of a block counts all columns.
     ranges = row_ranges(len(features), features.dtype.itemsize * features.shape[1])
     blocks = (np.asarray(features[old_of[start:stop], first:end]) for start, stop in ranges)
     write_array(file, names.COLUMNS, (len(features), end - first), features.dtype, blocks)
@@ -193,7 +191,7 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
 
 
 def _members(split: np.ndarray | None, code: int, order: Renumbering) -> Iterator[np.ndarray]:
-    """The new numbers of the vertices whose split is `code`, in their old order, in blocks."""
+    """Yield the new numbers of the vertices with the split `code`, in their old order, in blocks."""
     if split is None:
         return
     for start, stop in row_ranges(len(split), 16):

@@ -1,4 +1,4 @@
-"""EdgeData: what the edges of a graph or a part carry, in the order of `indices`: weights, features, times, labels."""
+"""Edge data of a graph or a part, in the order of `indices`: weights, features, times, labels."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DTYPES = {
     names.EDGE_TIME: ("<i8", "<f8"),
     names.EDGE_LABELS: ("<i4",),
 }
-"""The types of each array."""
+"""Types of each array."""
 
 
 @dataclass(frozen=True)
 class EdgeData:
-    """weight: float32[m]; features: [m, Fe], float32, float16, int32 or int64; time: int64[m] or float64[m].
+    """Data of edges, each None if absent. All values are finite.
 
-    labels: int32[m], of `classes` classes, or -1: unlabelled. Each is None where edges do not carry it, and `classes`
-    then 0. All values are finite.
+    weight: float32[m]; features: [m, Fe], float32, float16, int32 or int64; time: int64[m] or float64[m]. labels:
+    int32[m], of `classes` classes (0 without labels), or -1: unlabelled.
     """
 
     weight: np.ndarray | None = None
@@ -38,7 +38,7 @@ class EdgeData:
     classes: int = 0
 
     def arrays(self, *, features: bool = True) -> dict[str, np.ndarray]:
-        """The arrays that there are, those of features if `features`, by their names in files."""
+        """Return the existing arrays by their names in files, with features only if `features`."""
         found = {
             names.EDGE_WEIGHT: self.weight,
             names.EDGE_FEATURES: self.features if features else None,
@@ -49,13 +49,13 @@ class EdgeData:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that an edge carries."""
+        """Bytes per edge."""
         return sum(
             array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1) for array in self.arrays().values()
         )
 
     def attributes(self) -> Attributes:
-        """The root attributes of a file that say which arrays there are; none where edges carry nothing."""
+        """Return the root attributes of a file that list the arrays; none without edge data."""
         found: Attributes = {}
         if self.weight is not None:
             found[names.HAS_EDGE_WEIGHT] = True
@@ -68,23 +68,23 @@ class EdgeData:
         return found
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> EdgeData:
-        """Other `arrays` of the same kinds, by their names in files, in place of these."""
+        """Return edge data of the same kinds with other `arrays`, by their names in files."""
         fields = {name.removeprefix("edge_"): array for name, array in arrays.items()}
         return EdgeData(**fields, classes=self.classes)
 
 
 def edge_feature_dim(found: Attributes, path: Path) -> int:
-    """The number of features of an edge by the root attributes `found` of `path`, 0 without."""
+    """Return the number of features of an edge from the root attributes `found` of `path`, 0 without."""
     return required({names.EDGE_FEATURE_DIM: 0, **found}, names.EDGE_FEATURE_DIM, int, path)
 
 
 def edge_classes(found: Attributes, path: Path) -> int:
-    """The number of classes of the labels of edges by the root attributes `found` of `path`, 0 without labels."""
+    """Return the number of classes of edge labels from the root attributes `found` of `path`, 0 without labels."""
     return required({names.EDGE_CLASSES: 0, **found}, names.EDGE_CLASSES, int, path)
 
 
 def map_edge_data(file: OpenedFile, path: Path, found: Attributes, edges: int) -> EdgeData:
-    """The arrays of `edges` edges that the attributes `found` list, mapped. Raises DataError where they do not fit."""
+    """Map the arrays of `edges` edges listed by the attributes `found`. Raises DataError if they do not fit."""
     width, classes, arrays = edge_feature_dim(found, path), edge_classes(found, path), {}
     for name, there, shape in (
         (names.EDGE_WEIGHT, bool(found.get(names.HAS_EDGE_WEIGHT, False)), (edges,)),
@@ -121,7 +121,7 @@ def check_edge_values(name: str, block: np.ndarray, first: int, where: str, clas
 
 
 def check_edge_labels(name: str, labels: np.ndarray, first: int, where: str, classes: int) -> None:
-    """Raise DataError naming the first of `labels` that is neither -1 nor a class; it is row `first` of `name`."""
+    """Raise DataError for the first of `labels` that is neither -1 nor a class; it is row `first` of `name`."""
     if len(bad := np.flatnonzero((labels < names.UNLABELLED) | (labels >= classes))):
         raise DataError(
             f"{where}: {name}, row {first + bad[0]} is {labels[bad[0]]}, expected -1 (unlabelled) or 0..{classes - 1}"
@@ -129,7 +129,7 @@ def check_edge_labels(name: str, labels: np.ndarray, first: int, where: str, cla
 
 
 def check_not_negative(weight: np.ndarray, where: str) -> None:
-    """Raise DataError where an edge weight is negative or no number: sums of weights are divided by."""
+    """Raise DataError for a negative or undefined edge weight: sums of weights are divisors."""
     if len(bad := np.flatnonzero(~(weight >= 0) | np.isinf(weight))):
         raise DataError(
             f"{where}: {names.EDGE_WEIGHT}, row {bad[0]} is {weight[bad[0]]}; training takes weights that are finite "

@@ -1,4 +1,4 @@
-"""EdgeSplits: edges held back from the topology, on which link prediction is validated and tested.
+"""Edges held back from the topology, for validation and test of link prediction.
 
 Edges of the training split are the topology itself, so that no layer ever reads an edge that is to be predicted.
 """
@@ -22,10 +22,10 @@ from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 
 COUNTS = {name: f"{name}_edges" for name in (names.SPLIT_NAMES[names.VAL], names.SPLIT_NAMES[names.TEST])}
-"""Root attribute with the number of edges of each split; a file without edge splits has none of them."""
+"""Root attributes with the number of edges of each split; absent from files without edge splits."""
 
 _LABELS, _NEGATIVES, _TIMES = 16, 32, 48
-"""Added to the code of a split: the tags of its labels, negatives and times in the content's hash."""
+"""Tags of labels, negatives and times in the content's hash, added to the code of a split."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,27 @@ class EdgeSplits:
     test_time: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The edges by the names of their arrays in files."""
+        """Return the edges by the names of their arrays in files."""
         return {f"{names.EDGE_SPLITS}/{name}": getattr(self, name) for name in COUNTS}
 
     def label_arrays(self) -> dict[str, np.ndarray]:
-        """The labels by the names of their arrays in files."""
+        """Return the labels by the names of their arrays in files."""
         return self._given("labels")
 
     def time_arrays(self) -> dict[str, np.ndarray]:
-        """The times by the names of their arrays in files."""
+        """Return the times by the names of their arrays in files."""
         return self._given("time")
 
     def negative_arrays(self) -> dict[str, np.ndarray]:
-        """The given negatives by the names of their arrays in files."""
+        """Return the given negatives by the names of their arrays in files."""
         return self._given("negatives")
 
     def pairs(self) -> dict[str, np.ndarray]:
-        """All arrays that name vertices."""
+        """Return all arrays that name vertices."""
         return {**self.arrays(), **self.negative_arrays()}
 
     def file_arrays(self) -> dict[str, np.ndarray]:
-        """All arrays by their names in files."""
+        """Return all arrays by their names in files."""
         return {**self.pairs(), **self.label_arrays(), **self.time_arrays()}
 
     def _given(self, what: str) -> dict[str, np.ndarray]:
@@ -78,7 +78,7 @@ class EdgeSplits:
         return {name: array for name, array in found.items() if array is not None}
 
     def counts(self) -> Attributes:
-        """The attributes that follow from the arrays."""
+        """Return the attributes that follow from the arrays."""
         found: Attributes = {attribute: len(getattr(self, name)) for name, attribute in COUNTS.items()}
         if self.held != names.HELD_EDGES:
             found[names.HELD_BACK] = self.held
@@ -91,7 +91,7 @@ class EdgeSplits:
 
 
 def map_edge_splits(file: OpenedFile, path: Path, found: Attributes) -> EdgeSplits | None:
-    """The edge splits in `file`, mapped, or None; `found` are its root attributes. Raises DataError."""
+    """Map the edge splits in `file`, or return None; `found` are its root attributes. Raises DataError."""
     if not any(attribute in found for attribute in COUNTS.values()):
         return None
     held = found.get(names.HELD_BACK, names.HELD_EDGES)
@@ -116,9 +116,9 @@ def map_edge_splits(file: OpenedFile, path: Path, found: Attributes) -> EdgeSpli
 
 
 def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np.ndarray:
-    """What the edges add to the content's lanes (content_hash.py): uint64[2], 0 without edge splits.
+    """Return the contribution of the edges to the content's lanes (content_hash.py): uint64[2], 0 without splits.
 
-    `original_of` integers[n] are the original ids; None where edges name them already.
+    `original_of` integers[n] are the original ids; None if edges use them already.
     """
     lanes = np.zeros(2, np.uint64)
     if splits is None:
@@ -136,7 +136,7 @@ def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np
 
 
 def _named(edges: np.ndarray, original_of: np.ndarray | None) -> np.ndarray:
-    """`edges` by original ids."""
+    """Return `edges` by original ids."""
     edges = np.asarray(edges)
     return edges if original_of is None else np.asarray(original_of)[edges]
 
@@ -152,8 +152,7 @@ def check_held_back(splits: EdgeSplits, vertices: int, classes: int, where: str)
 
 
 def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:
-    """Check ranges and order, and that no edge, in either direction, stands in two splits, or shows in the topology
-    what is held back of it.
+    """Check ranges and order, and that no edge, in either direction, is in two splits or visible in the topology.
 
     `rows` holds the in-neighbours of all vertices (a VertexRows), in the numbering of the edges. Raises DataError
     naming array and row of the first fault.
@@ -177,7 +176,7 @@ def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndar
 
 
 def check_unseen(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:
-    """Raise DataError where an edge that is held back, or its reverse, is one of the topology `rows`, a whole one."""
+    """Raise DataError if a held-back edge, or its reverse, is in the whole topology `rows`."""
     for name, edges in splits.arrays().items() if splits and splits.held == names.HELD_EDGES else ():
         arrays = (np.asarray(each) for each in (edges, rows.indptr, rows.indices, original_of))
         if (row := int(_first_in(*arrays))) >= 0:
@@ -189,12 +188,12 @@ def check_unseen(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, 
 
 
 def both_ways(attributes: Attributes) -> bool:
-    """Whether each edge of the graph with these root attributes has its reverse; not where nothing is said."""
+    """Return whether each edge of the graph with these root attributes has its reverse; False if unknown."""
     return attributes.get("directed") is False
 
 
 def check_ends(edges: np.ndarray, vertices: int, where: str, name: str) -> None:
-    """Raise DataError where an end lies outside the graph, or an edge ends where it starts."""
+    """Raise DataError for an end outside the graph, or a self-loop."""
     edges = np.asarray(edges)
     if len(bad := np.flatnonzero((edges < 0).any(axis=1) | (edges >= vertices).any(axis=1))):
         raise DataError(f"{where}: {name}, row {bad[0]} names a vertex outside 0..{vertices - 1}; make it again")
@@ -203,10 +202,10 @@ def check_ends(edges: np.ndarray, vertices: int, where: str, name: str) -> None:
 
 
 def check_apart(splits: EdgeSplits | None, rows: Any, first: int, original_of: np.ndarray, where: str) -> None:
-    """Raise DataError where a part, whose vertices begin at `first`, has an edge that is held back, or its reverse.
+    """Raise DataError if a part, whose vertices begin at `first`, has a held-back edge or its reverse.
 
-    Where labels are held back instead, it must have the edges, and none of the labels. `rows` is the part, a
-    VertexRows; `original_of` int64[n] are the original ids of all vertices.
+    If labels are held back instead, it must have the edges, and none of the labels. `rows` is the part, a VertexRows;
+    `original_of` int64[n] are the original ids of all vertices.
     """
     if splits is None:
         return
@@ -243,8 +242,7 @@ def _check_labels_apart(splits: EdgeSplits, rows: Any, first: int, original_of: 
 
 @compiled
 def edge_place(source, destination, indptr, indices, original):
-    """Where `source` stands in `indices` as an in-neighbour of `destination`, -1 if nowhere; lists ascend by
-    `original` id."""
+    """Return the position of `source` in the list of `destination`, -1 if absent; lists ascend by `original` id."""
     low, high = indptr[destination], indptr[destination + 1]
     wanted = original[source]
     while low < high:
@@ -258,7 +256,7 @@ def edge_place(source, destination, indptr, indices, original):
 
 @compiled
 def _places(edges, indptr, indices, first, original):
-    """int64[k]: where the part's lists of in-neighbours have each of `edges`, or -1; its first vertex is `first`."""
+    """Return the position of each of `edges` in the part's lists, or -1: int64[k]; its first vertex is `first`."""
     found = np.empty(len(edges), np.int64)
     for e in range(len(edges)):
         found[e] = edge_place(edges[e, 0], edges[e, 1] - first, indptr, indices, original)
@@ -267,7 +265,7 @@ def _places(edges, indptr, indices, first, original):
 
 @compiled
 def has_edge(source, destination, indptr, indices, original):
-    """Whether `source` is an in-neighbour of `destination`; lists ascend by `original` id."""
+    """Return whether `source` is an in-neighbour of `destination`; lists ascend by `original` id."""
     return edge_place(source, destination, indptr, indices, original) >= 0
 
 

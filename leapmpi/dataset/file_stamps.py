@@ -1,4 +1,7 @@
-"""Whether the files of a dataset are those that a job opened: their bytes are mapped, and change under it."""
+"""Check that the files of a dataset are those that a job opened.
+
+Their bytes are mapped, so changes would be visible.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from leapmpi.errors import DataError
 
 
 class FileStamps:
-    """Size and times of the files of `dataset`, as they are now."""
+    """Size and times of the files of `dataset`, at construction."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -21,9 +24,9 @@ class FileStamps:
         self._stamps = {path: _stamp(path) for path in paths}
 
     def changed(self) -> str | None:
-        """A sentence about the first file that is another than before; None where all are the same.
+        """Return a sentence about the first changed file; None if all are the same.
 
-        Reads a part only where its inode changed, but neither size nor time of writing: then its digests tell.
+        Reads a part only if its inode changed, but neither size nor modification time; then its digests decide.
         """
         for number, (path, before) in enumerate(self._stamps.items(), start=-1):
             now = _stamp(path)
@@ -40,7 +43,7 @@ class FileStamps:
         return None
 
     def _sound(self, number: int) -> bool:
-        """Whether part `number` fits its digests; -1 stands for dataset.h5, which is read at the start only."""
+        """Return whether part `number` fits its digests; -1 stands for dataset.h5, which is read at the start only."""
         try:
             verify(self.dataset, parts=[number] if number >= 0 else [])
         except DataError:

@@ -11,7 +11,7 @@ from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, split_lanes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
 
 
@@ -45,11 +45,11 @@ class VertexRows:
 
     @property
     def vertices(self) -> int:
-        """The number of vertices n."""
+        """Number of vertices n."""
         return len(self.indptr) - 1
 
     def arrays(self, *, features: bool = True) -> dict[str, np.ndarray | None]:
-        """The arrays, those of features if `features`, by their names in files; None for those that are not there."""
+        """Return the arrays by their names in files, None if absent, with features only if `features`."""
         return {
             names.INDPTR: self.indptr,
             names.INDICES: self.indices,
@@ -79,7 +79,7 @@ class Graph(VertexRows):
     regression: bool = False
 
     def file_arrays(self) -> dict[str, np.ndarray | None]:
-        """All arrays by their names in a graph file: those of vertices and topology, and the edges held back."""
+        """Return all arrays by their names in a graph file: those of vertices, topology and edge splits."""
         return {**self.arrays(), **(self.edge_splits.file_arrays() if self.edge_splits else {})}
 
     @property
@@ -88,7 +88,7 @@ class Graph(VertexRows):
 
     @property
     def feature_dim(self) -> int:
-        """The number of features F of a vertex, 0 without features."""
+        """Number of features F of a vertex, 0 without features."""
         return 0 if self.features is None else self.features.shape[1]
 
     @property
@@ -107,7 +107,7 @@ class Graph(VertexRows):
         return names.REGRESSION if self.regression else names.MULTI_LABEL
 
     def describe(self) -> dict:
-        """What `leapmpi-prep info` shows: attributes, counts, and the sizes of the splits."""
+        """Return the output of `leapmpi-prep info`: attributes, counts, and the sizes of the splits."""
         codes = split_sizes(self.split)
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
@@ -119,16 +119,16 @@ class Graph(VertexRows):
 
 
 _MARKED = ("bfloat16", "int8")
-"""Types of features that a file names: numpy does not know the one, and the other needs a scale."""
+"""Feature types marked in files: numpy does not know one, and the other needs a scale."""
 
 
 def feature_dtype(dtype: np.dtype) -> str:
-    """The name of the type of features whose array has `dtype`."""
+    """Return the name of the feature type stored in arrays of `dtype`."""
     return next(name for name, each in names.FEATURE_DTYPES.items() if np.dtype(each) == dtype)
 
 
 def split_sizes(split: np.ndarray | None) -> np.ndarray:
-    """int64[4]: the number of vertices of each split code; zeros without `split`. A mapped array is read in blocks."""
+    """Return the number of vertices of each split code: int64[4]; zeros without `split`. Reads blocks."""
     sizes = np.zeros(4, np.int64)
     for block in () if split is None else row_blocks(split):
         sizes += np.bincount(block, minlength=4)[:4]
@@ -136,7 +136,7 @@ def split_sizes(split: np.ndarray | None) -> np.ndarray:
 
 
 def counts(graph: Graph) -> Attributes:
-    """The attributes of a file that follow from the graph's arrays."""
+    """Return the attributes of a file that follow from the graph's arrays."""
     entries: Attributes = {}
     if isinstance(graph.features, SparseFeatures):
         entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}
@@ -160,7 +160,7 @@ def counts(graph: Graph) -> Attributes:
 
 
 def content_uuid(graph: Graph) -> str:
-    """The identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
+    """Return the identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
     lanes = content_lanes(
         graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
     )

@@ -1,4 +1,4 @@
-"""The graph file: how a Graph is written to HDF5 and opened again. `data_prep/FORMAT.md` describes the format."""
+"""Graph file: a Graph written to HDF5 and opened again. `data_prep/FORMAT.md` describes the format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, opened, required
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.hdf5.writer import new_file, write_attributes
-from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.dataset.scan import SCANNED, is_natural, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.dataset.validation import check_bounds, check_outline
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, written_aside
+from leapmpi.system.atomic_files import written_aside
 
 _STRUCTURAL = (
     *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
@@ -46,7 +46,7 @@ def write_graph(
     Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when the
     disk is full.
     """
-    # What the scan below does not check.
+    # The scan below checks the rest.
     where = "the graph"
     check_outline(graph, where)
     if Path(path).is_dir():
@@ -54,7 +54,7 @@ def write_graph(
     origin = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
     original_of = None if is_natural(graph.original_id) else graph.original_id
 
-    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
+    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file:
         arrays = {name: array for name, array in graph.file_arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, array.dtype) for name, array in arrays.items()}
 
@@ -73,9 +73,9 @@ def write_graph(
 
 
 def open_graph(path: Path | str) -> Graph:
-    """The graph in file `path`, its arrays mapped read-only. Sizes are checked, contents are not (see verify).
+    """Open the graph in file `path`, its arrays mapped read-only. Sizes are checked, contents are not (see verify).
 
-    Raises DataError when the file is missing, foreign, truncated, damaged or of an unknown version.
+    Raises DataError if the file is missing, foreign, truncated, damaged or of an unknown version.
     """
     path = Path(path)
     with opened(path, names.GRAPH_FORMAT) as (file, found):
@@ -98,7 +98,7 @@ def open_graph(path: Path | str) -> Graph:
 
 
 def label_kind(found: Attributes, path: Path) -> str:
-    """What the labels of the file `path` are, which has the root attributes `found`: one of names.LABEL_KINDS.
+    """Return the kind of labels of the file `path` with the root attributes `found`, one of names.LABEL_KINDS.
 
     Raises DataError for an unknown kind, or one that contradicts `multilabel`.
     """
@@ -113,7 +113,7 @@ _Mapped = tuple[np.ndarray, np.ndarray, Features | None, np.ndarray | None, np.n
 
 
 def map_rows(file: OpenedFile, path: Path, found: Attributes, rows: int, edges: int) -> _Mapped:
-    """The fields of a VertexRows of `rows` vertices and `edges` in-edges, mapped; `found` says what `file` holds."""
+    """Map the fields of a VertexRows of `rows` vertices and `edges` in-edges; `found` are the file's attributes."""
 
     def mapped(name: str, dtype: str, *shape: int) -> np.ndarray:
         return map_array(file, name, (dtype,), shape)
@@ -133,14 +133,14 @@ def map_rows(file: OpenedFile, path: Path, found: Attributes, rows: int, edges: 
 
 
 def map_times(file: OpenedFile, found: Attributes, rows: int) -> np.ndarray | None:
-    """The times of `rows` vertices, mapped; None where `found` says that there are none."""
+    """Map the times of `rows` vertices; None if `found` lists none."""
     if not found.get(names.HAS_VERTEX_TIME, False):
         return None
     return map_array(file, names.VERTEX_TIME, ("<i8",), (rows,))
 
 
 def map_scale(file: OpenedFile, path: Path, found: Attributes) -> np.ndarray | None:
-    """Step and middle of each column of features in int8, a copy; None where features are of another type."""
+    """Copy step and middle of each column of int8 features; None for features of another type."""
     if found.get(names.FEATURE_DTYPE) != "int8":
         return None
     shape = 2, required(found, "feature_dim", int, path)
@@ -148,7 +148,7 @@ def map_scale(file: OpenedFile, path: Path, found: Attributes) -> np.ndarray | N
 
 
 def feature_dtypes(found: Attributes, path: Path) -> tuple[str, ...]:
-    """The dtypes that arrays of features of `path` may have, by its attribute. Raises DataError for an unknown one."""
+    """Return the dtypes of feature arrays of `path`, by its attribute. Raises DataError for an unknown one."""
     named = found.get(names.FEATURE_DTYPE)
     if named is None:
         return names.FEATURE_DTYPES["float32"], names.FEATURE_DTYPES["float16"]
@@ -159,13 +159,13 @@ def feature_dtypes(found: Attributes, path: Path) -> tuple[str, ...]:
 
 
 def check_entries(stored: object, found: int, path: Path) -> None:
-    """Raise DataError unless the attribute `stored` of `path` is the number of entries that were found."""
+    """Raise DataError unless the attribute `stored` of `path` equals the number of entries found."""
     if stored != found:
         raise DataError(f"{path}: attribute {names.FEATURE_ENTRIES} is {stored}, but there are {found}; make it again")
 
 
 def _map_features(file: OpenedFile, path: Path, found: Attributes, rows: int, width: int) -> Features:
-    """Mapped features, dense or sparse as `found` says. Bounds of sparse rows are checked: entries are read by them."""
+    """Map features, dense or sparse by `found`. Bounds of sparse rows are checked before entries are read."""
     storage = found.get(names.FEATURE_STORAGE, names.DENSE)
     dtypes = feature_dtypes(found, path)
     if storage == names.DENSE:

@@ -1,4 +1,4 @@
-"""Writing the rows of a graph to the files of its parts, in one pass over a graph that may be larger than memory.
+"""Writer of the rows of a graph to the files of its parts, in one pass over a graph that may exceed memory.
 
 Two threads share the work: one writes in-neighbours, the other features, labels, splits and original ids.
 """
@@ -13,8 +13,8 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
-from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, row_bytes
 from leapmpi.system.jit import compiled
 
@@ -38,7 +38,7 @@ class Renumbering:
     vertices: np.ndarray | None = None
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """int64: the rows of the graph at places start ... stop - 1 of the order."""
+        """Return the rows of the graph at places start ... stop - 1 of the order: int64."""
         return np.arange(start, stop) if self.vertices is None else self.vertices[start:stop].astype(np.int64)
 
 
@@ -140,7 +140,7 @@ class PartWriter:
         self._writers = [self._arrays_of(first + i, file) for i, file in enumerate(files)]
 
     def _arrays_of(self, part: int, file: NewFile) -> dict[str, ArrayWriter]:
-        """A writer by name for each array of `part` in `file`."""
+        """Create a writer by name for each array of `part` in `file`."""
         rows = int(self._order.offsets[part + 1] - self._order.offsets[part])
         entries = int(self._entries[part])
         lengths = {
@@ -178,14 +178,14 @@ class PartWriter:
                 writer.finish()
 
     def _groups(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the rows at places start ... stop - 1 of the order, those of these parts, by part: see `_by_part`."""
+        """Return the rows of these parts at places start ... stop - 1 of the order, by part: see `_by_part`."""
         starts = np.zeros(len(self._writers) + 1, np.int64)
         among, rows = np.empty(stop - start, np.int64), self._order.rows(start, stop)
         _by_part(self._order.part[rows], self._first, starts, among)
         return rows[among[: starts[-1]]], starts
 
     def _ranges(self, entry_bytes: int) -> Iterator[tuple[int, int]]:
-        """Ranges of places whose rows, and lists of in-neighbours of so many bytes an entry, make a block."""
+        """Return ranges of places whose rows and lists, at `entry_bytes` per entry, make a block."""
         indptr = self._graph.indptr
         if self._order.vertices is None:
             yield from row_groups(indptr, _ROW_BYTES, entry_bytes, self._block_bytes)
@@ -200,7 +200,7 @@ class PartWriter:
         graph = self._graph
         indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
 
-        # The entries each part has so far.
+        # Lists are appended, so remember the entries of each part so far.
         ends = np.zeros(len(self._writers), np.int64)
 
         # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
@@ -221,7 +221,7 @@ class PartWriter:
                 progress(stop)
 
     def _edge_rows(self, indptr: np.ndarray, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
-        """What the `count` edges of `rows` carry, by the names of the arrays."""
+        """Return the data of the `count` edges of `rows`, by the names of the arrays."""
         if not self._edge_data:
             return {}
         entries = np.empty(count, np.int64)
@@ -251,6 +251,6 @@ class PartWriter:
 
     @staticmethod
     def _slices(starts: np.ndarray) -> Iterator[tuple[int, tuple[int, int]]]:
-        """(i, (start, stop)) of each group that is not empty."""
+        """Yield (i, (start, stop)) of each group that is not empty."""
         for i in np.flatnonzero(np.diff(starts)).tolist():
             yield i, (int(starts[i]), int(starts[i + 1]))

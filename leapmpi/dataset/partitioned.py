@@ -1,7 +1,7 @@
-"""Reading a partitioned dataset: a folder with `dataset.h5` and one file per part.
+"""Reader of a partitioned dataset: a folder with `dataset.h5` and one file per part.
 
-Vertices are renumbered so that a part is one contiguous range: a search in `offsets` finds the part of a vertex.
-Within a part vertices ascend by original id, unless `vertex_order` says otherwise.
+Vertices are renumbered so that a part is one contiguous range: a search in `offsets` finds the part of a vertex. Within
+a part vertices ascend by original id, unless `vertex_order` differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leapmpi.errors import DataError
 
 
 def column_bounds(width: int, ranks: int) -> np.ndarray:
-    """int64[ranks + 1]: rank r holds the columns bounds[r] to bounds[r + 1]; the numbers differ by at most one."""
+    """Return int64[ranks + 1]: rank r holds the columns bounds[r] to bounds[r + 1]; numbers differ by at most one."""
     return np.arange(ranks + 1, dtype=np.int64) * width // ranks
 
 
@@ -32,7 +32,7 @@ def column_bounds(width: int, ranks: int) -> np.ndarray:
 class Part(VertexRows):
     """One part, its arrays mapped read-only from its file; indices are renumbered ids.
 
-    columns: beside its feature rows, part p of P may hold the feature columns of all n vertices, in the order of the
+    columns: part p of P may also hold feature columns of all n vertices, in the order of the
     renumbered vertices, that rank p of P holds under strategy p3; None where features are stored by rows alone.
     """
 
@@ -86,7 +86,7 @@ class Dataset:
     feature_dim: int
     classes: int
     label_kind: str
-    """What the labels are, by the name of the task that reads them; one of names.LABEL_KINDS."""
+    """Kind of the labels, by the name of the task that reads them; one of names.LABEL_KINDS."""
     has_split: bool
     graph_uuid: str
     uuid: str
@@ -111,12 +111,12 @@ class Dataset:
 
     @property
     def feature_dtype(self) -> str | None:
-        """The type of dense features, one of names.FEATURE_DTYPES; None without features."""
+        """Type of dense features, one of names.FEATURE_DTYPES; None without features."""
         return feature_dtype(self.part(0).dense_features.dtype) if self.feature_dim and not self.sparse else None
 
     @property
     def vertex_order(self) -> str:
-        """The order of the vertices within a part: names.SOURCE_ORDER or COMMUNITIES."""
+        """Order of the vertices within a part: names.SOURCE_ORDER or COMMUNITIES."""
         return str(self.attributes.get(names.VERTEX_ORDER, names.SOURCE_ORDER))
 
     @property
@@ -126,21 +126,21 @@ class Dataset:
 
     @property
     def edge_classes(self) -> int:
-        """The number of classes of the labels of edges, 0 without labels."""
+        """Number of classes of edge labels, 0 without labels."""
         return edge_classes(self.attributes, self.folder / names.DATASET_FILE)
 
     @property
     def edge_feature_dim(self) -> int:
-        """The number of features Fe of an edge, 0 without."""
+        """Number of features Fe of an edge, 0 without."""
         return edge_feature_dim(self.attributes, self.folder / names.DATASET_FILE)
 
     def part_path(self, part: int) -> Path:
         return self.folder / names.part_file_name(part)
 
     def part(self, part: int) -> Part:
-        """Part `part` (0 to P-1) with its arrays mapped; sizes and identity are checked, contents are not.
+        """Open part `part` (0 to P-1), its arrays mapped; sizes and identity are checked, contents are not.
 
-        Raises DataError when its file is missing, damaged, of another dataset, or of another size.
+        Raises DataError if its file is missing, damaged, of another dataset, or of another size.
         """
         if not 0 <= part < self.parts:
             raise DataError(f"{self.folder} has parts 0..{self.parts - 1}, there is no part {part}")
@@ -175,7 +175,7 @@ class Dataset:
             )
 
     def describe(self) -> dict:
-        """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""
+        """Return the output of `leapmpi-prep info`: all attributes, sizes of the splits and of each part."""
         splits = vars(self.splits)
         per_split = {name: np.histogram(ids, self.offsets)[0].tolist() for name, ids in splits.items()}
 
@@ -202,8 +202,8 @@ class Dataset:
 def open_dataset(folder: Path | str) -> Dataset:
     """Open the dataset in `folder`; everything in dataset.h5 is checked, part files must exist.
 
-    Raises DataError when the folder, dataset.h5 or a part is missing, or dataset.h5 is foreign, truncated, damaged
-    or of an unknown version.
+    Raises DataError if the folder, dataset.h5 or a part is missing, or dataset.h5 is foreign, truncated, damaged or of
+    an unknown version.
     """
     folder = Path(folder)
     path = folder / names.DATASET_FILE
@@ -238,7 +238,7 @@ def open_dataset(folder: Path | str) -> Dataset:
         edge_splits=held_back,
     )
 
-    # Their values: digests can be made again, so ranges are checked too.
+    # Digests can be forged, so check ranges too.
     _check_offsets(offsets, vertices, 1, path, names.OFFSETS)
     _check_offsets(edge_offsets, edges, 0, path, names.EDGE_OFFSETS)
     for ids in splits:
@@ -259,9 +259,9 @@ def open_dataset(folder: Path | str) -> Dataset:
 
 
 def _check_sizes(dataset: Dataset) -> None:
-    """Raise DataError when the part files are far too small for what dataset.h5 lists, before anything is allocated.
+    """Raise DataError if the part files are far too small for the contents of dataset.h5, before any allocation.
 
-    A part that is a little too short is found when it is opened, with a clearer message.
+    A part that is slightly too short is found when it is opened, with a clearer message.
     """
     width = np.dtype(names.index_dtype(dataset.vertices)).itemsize
     listed = 16 * dataset.vertices + width * dataset.edges

@@ -1,4 +1,4 @@
-"""One pass over the rows of a graph or a part, in blocks: checks, content hash, and digests or a file in one reading.
+"""Single pass over the rows of a graph or a part, in blocks: checks, content hash, and digests or a file.
 
 Arrays may be larger than memory. Other threads check and hash a block while this one digests or writes earlier blocks.
 """
@@ -13,7 +13,7 @@ from leapmpi.dataset.content_hash import content_lanes, edge_lanes, time_lanes
 from leapmpi.dataset.edge_data import check_edge_values
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
+from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_groups
 from leapmpi.dataset.sparse_features import arrays_of, row_bytes
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.system.worker_threads import in_order
@@ -22,11 +22,11 @@ Sink = Callable[[np.ndarray], None]
 
 EDGE_ARRAYS = (names.EDGE_WEIGHT, names.EDGE_FEATURES, names.EDGE_TIME, names.EDGE_LABELS)
 SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA, *EDGE_ARRAYS)
-"""Arrays whose blocks a scan can hand to sinks: those that may be larger than memory."""
+"""Arrays that a scan can pass to sinks block by block: those that may be larger than memory."""
 
 
 def is_natural(original_id: np.ndarray) -> bool:
-    """Whether strictly ascending, non-negative ids are 0, 1, 2, ..."""
+    """Return whether strictly ascending, non-negative ids are 0, 1, 2, ..."""
     return len(original_id) > 0 and int(original_id[-1]) == len(original_id) - 1
 
 
@@ -57,7 +57,7 @@ def scan(
     edge_arrays = rows.edge_data.arrays(features=features)
 
     def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, dict[str, np.ndarray]]:
-        """Check and hash the rows start ... stop - 1, in any thread: (stop, lanes, arrays by name)."""
+        """Check and hash the rows start ... stop - 1, in any thread; return (stop, lanes, arrays by name)."""
         start, stop = bounds
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
@@ -89,7 +89,7 @@ def scan(
                 lanes += edge_lanes(data, rows.original_id[start:stop], indptr, indices, original_of)
         return stop, lanes, arrays
 
-    # Blocks come back in order; their lanes add up modulo 2**64.
+    # Results are in order; lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
     width = 0 if rows.features is None else row_bytes(rows.features)
     entry = rows.indices.itemsize + rows.edge_data.row_bytes

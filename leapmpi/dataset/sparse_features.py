@@ -1,4 +1,4 @@
-"""Sparse features: the non-zero entries of each row, in compressed sparse rows (CSR), as they are stored in files."""
+"""Sparse features: the non-zero entries of each row, in compressed sparse rows (CSR), as stored in files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _entries_of(indptr, rows, bounds, entries):
 
 @compiled
 def _within(indptr, indices, data, first, end, out_indptr, columns, values):
-    """Copy the entries in columns `first` to `end` (exclusive), as columns from 0; returns their number."""
+    """Copy the entries in columns `first` to `end` (exclusive), as columns from 0; return their number."""
     kept = 0
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
@@ -73,7 +73,7 @@ class SparseFeatures:
         return len(self.indptr) - 1
 
     def __getitem__(self, rows: slice | np.ndarray) -> SparseFeatures:
-        """The rows `rows`: a slice gives views, row numbers int64[k] give copies."""
+        """Return the rows `rows`: a slice gives views, row numbers int64[k] give copies."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
             bounds = np.asarray(self.indptr[start : stop + 1])
@@ -88,11 +88,11 @@ class SparseFeatures:
         return SparseFeatures(bounds, self.indices[entries], self.data[entries], self.width)
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
-        """int64[k]: the number of entries of each of `rows` int64[k]."""
+        """Return the number of entries of each of `rows` int64[k]: int64[k]."""
         return self.indptr[rows + 1] - self.indptr[rows]
 
     def columns(self, first: int, end: int) -> SparseFeatures:
-        """Columns `first` to `end` (exclusive) of all rows, numbered from 0; a copy in memory."""
+        """Return columns `first` to `end` (exclusive) of all rows, numbered from 0; a copy in memory."""
         size = len(self.indices)
         indptr = np.zeros(len(self) + 1, np.int64)
         columns = np.empty(size, np.int32)
@@ -103,7 +103,7 @@ class SparseFeatures:
         return SparseFeatures(indptr, columns[:kept].copy(), bits[:kept].copy().view(self.dtype), end - first)
 
     def dense(self) -> np.ndarray:
-        """All rows [n, width] in the type of the values, zeros included."""
+        """Return all rows [n, width] in the type of the values, zeros included."""
         out = np.zeros(self.shape, self.dtype)
         out[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
         return out
@@ -114,14 +114,14 @@ Features = np.ndarray | SparseFeatures
 
 
 def from_entries(row: np.ndarray, column: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> SparseFeatures:
-    """The features with `values` [k] at `row`, `column` (integers[k], ascending by row, then by column)."""
+    """Return the features with `values` [k] at `row`, `column` (integers[k], ascending by row, then by column)."""
     indptr = np.zeros(shape[0] + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=shape[0]), out=indptr[1:])
     return SparseFeatures(indptr, column.astype(np.int32), np.ascontiguousarray(values), shape[1])
 
 
 def joined(blocks: list[SparseFeatures]) -> SparseFeatures:
-    """The rows of all `blocks` (at least one, all of one width), one block after the other."""
+    """Concatenate the rows of all `blocks` (at least one, all of one width)."""
     ends = np.cumsum([0, *(len(block.indices) for block in blocks)])
     bounds = [np.zeros(1, np.int64), *(end + block.indptr[1:] for end, block in zip(ends, blocks, strict=False))]
     return SparseFeatures(
@@ -133,7 +133,7 @@ def joined(blocks: list[SparseFeatures]) -> SparseFeatures:
 
 
 def arrays_of(features: Features | None) -> Mapping[str, np.ndarray]:
-    """The arrays of `features` by their names in files; empty without features."""
+    """Return the arrays of `features` by their names in files; empty without features."""
     if features is None:
         return {}
     if not isinstance(features, SparseFeatures):
@@ -146,5 +146,5 @@ def arrays_of(features: Features | None) -> Mapping[str, np.ndarray]:
 
 
 def row_bytes(features: Features) -> int:
-    """Bytes of a row, rounded up from the mean where rows differ."""
+    """Return the bytes of a row, rounded up from the mean if rows differ."""
     return -(-features.nbytes // max(1, len(features)))

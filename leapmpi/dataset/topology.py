@@ -1,7 +1,6 @@
 """Topology: the in-neighbours of all vertices, in the numbering of a graph or a dataset.
 
-In-neighbours ascend by original id in every numbering, so that a draw from them gives the same vertices on every
-partition.
+In-neighbours ascend by original id in every numbering, so that draws give the same vertices on every partition.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Topology:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that there are, by name of the field."""
+        """Existing arrays, by name of the field."""
         return {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}
 
     @property
@@ -60,7 +59,7 @@ class Topology:
 
     @property
     def numbered(self) -> int:
-        """How many vertices `indices` may name."""
+        """Number of vertices that `indices` may name."""
         return len(self.original_id) + self.unnamed
 
     @property
@@ -68,11 +67,11 @@ class Topology:
         return len(self.indices)
 
     def degree(self, ids: np.ndarray) -> np.ndarray:
-        """In-degrees int64 of the vertices `ids` in the whole graph."""
+        """Return the in-degrees int64 of the vertices `ids` in the whole graph."""
         return self.indptr[ids + 1] - self.indptr[ids]
 
     def in_neighbours(self, ids: np.ndarray) -> np.ndarray:
-        """Those of the vertices `ids` (int64[k]), one after the other, with repetitions."""
+        """Return those of the vertices `ids` (int64[k]), one after the other, with repetitions."""
         degree = self.degree(ids)
         places = np.repeat(self.indptr[ids] - (np.cumsum(degree) - degree), degree)
         places += np.arange(len(places))
@@ -87,7 +86,7 @@ class Topology:
 
 @compiled
 def _row_sums(indptr, values, sums):
-    """The sum of each row's values, in float64 and in the order of the row."""
+    """Sum each row's values, in float64 and in the order of the row."""
     for v in range(len(sums)):
         total = 0.0
         for e in range(indptr[v] - indptr[0], indptr[v + 1] - indptr[0]):
@@ -96,7 +95,7 @@ def _row_sums(indptr, values, sums):
 
 
 def from_graph(graph: Graph) -> Topology:
-    """The topology of an unpartitioned graph, in the numbering of the graph, whose arrays it shares."""
+    """Return the topology of an unpartitioned graph, in its numbering, with shared arrays."""
     weight, sums = graph.edge_data.weight, None
     if weight is not None:
         sums = np.empty(graph.vertices)
@@ -108,7 +107,7 @@ def from_graph(graph: Graph) -> Topology:
 def topology_bytes(
     dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False, parts: range | None = None
 ) -> int:
-    """Bytes of the arrays that `empty_topology` would make."""
+    """Return the bytes of the arrays that `empty_topology` would allocate."""
     first, end = (0, dataset.parts) if parts is None else (parts.start, parts.stop)
     n = int(dataset.offsets[end] - dataset.offsets[first])
     m = int(dataset.edge_offsets[end] - dataset.edge_offsets[first])
@@ -122,11 +121,10 @@ def topology_bytes(
 def empty_topology(
     dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False, parts: range | None = None
 ) -> Topology:
-    """Uninitialised arrays for the topology of `dataset`, to be filled by `fill_topology`.
+    """Allocate uninitialised arrays for the topology of `dataset`, for `fill_topology`.
 
-    weights, times, labels: whether to hold those of edges, which the dataset must have; times of vertices come with
-    those of edges, where there are any. parts: those whose vertices have a place, which follow each other; all when
-    None.
+    weights, times, labels: whether to hold those of edges, which the dataset must have; times of vertices accompany
+    those of edges, if there are any. parts: consecutive parts with space for their vertices; None for all.
     """
     first, end = (0, dataset.parts) if parts is None else (parts.start, parts.stop)
     n = int(dataset.offsets[end] - dataset.offsets[first])
@@ -152,7 +150,7 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: i
 
     Raises DataError when the part is missing or damaged, or a weight that is to be held is negative.
     """
-    # Ranges are checked beside digests: whatever a crafted file holds, kernels stay inside these arrays.
+    # Digests can be forged: check ranges too, so that kernels stay inside these arrays.
     opened = dataset.part(part)
     check_digest(opened.path, names.PART_FORMAT, opened.arrays(features=False))
     check_bounds(opened.indptr, len(opened.indices), str(opened.path))
@@ -185,9 +183,9 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: i
 
 
 def load_topology(dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False) -> Topology:
-    """The whole topology of `dataset` in private memory, as `empty_topology`.
+    """Load the whole topology of `dataset` into private memory; arguments are those of `empty_topology`.
 
-    Raises DataError when a part is missing or damaged.
+    Raises DataError if a part is missing or damaged.
     """
     topology = empty_topology(dataset, weights, times, labels)
     for part in range(dataset.parts):

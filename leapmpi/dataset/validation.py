@@ -10,7 +10,7 @@ import numpy as np
 from leapmpi.dataset.edge_data import check_edge_outline
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
@@ -98,7 +98,7 @@ def check_ascending(ids: np.ndarray, where: str, name: str) -> None:
 
 
 def check_distinct(ids: np.ndarray, where: str, name: str) -> None:
-    """Check that `ids` are not negative, and that none stands twice."""
+    """Check that `ids` are not negative, and distinct."""
     ordered = np.sort(ids)
     if len(ordered) and ordered[0] < 0:
         raise DataError(f"{where}: {name} has {ordered[0]}, below 0")
@@ -108,7 +108,7 @@ def check_distinct(ids: np.ndarray, where: str, name: str) -> None:
 
 @compiled
 def _first_fault(indptr, indices, original_of, vertices, first):
-    """(kind, row, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
+    """Return (kind, row, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
     # Original ids ascend strictly in a sound list, so one look back finds duplicates and disorder.
     natural = len(original_of) == 0
     for v in range(len(indptr) - 1):
@@ -153,10 +153,10 @@ def check_lists(
 ) -> None:
     """Check the in-neighbours of the vertices first, first + 1, ...: range, self-loops, duplicates, order.
 
-    indptr: int64[k + 1], bounds in an array of which `indices` are the elements indptr[0] to indptr[-1].
-    original_of: int64[vertices], original ids; None where ids are original ids.
+    indptr: int64[k + 1], bounds in an array; `indices` are its elements indptr[0] to indptr[-1]. original_of:
+    int64[vertices], original ids; None if ids are original ids.
     """
-    # The kernel finds the first fault, the message is made here.
+    # The kernel finds the first fault; this makes the message.
     known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
     kind, v, e = _first_fault(np.asarray(indptr), np.asarray(indices), known, vertices, first)
     if kind:
@@ -182,7 +182,7 @@ def check_features(features: Features, where: str, first: int = 0) -> None:
 
 @compiled
 def _first_entry_fault(indptr, indices, bits, width, exponent, sign):
-    """(kind, row, position) of the first fault in the entries of sparse rows, kind 0 for none."""
+    """Return (kind, row, position) of the first fault in the entries of sparse rows, kind 0 for none."""
     # Bits of a float: all exponent bits set is infinite or NaN, nothing but the sign is zero.
     for v in range(len(indptr) - 1):
         before = np.int64(-1)
@@ -202,7 +202,7 @@ def _first_entry_fault(indptr, indices, bits, width, exponent, sign):
 
 def _check_entries(features: SparseFeatures, where: str, first: int) -> None:
     """Check columns and values of sparse rows; row 0 is row `first` of all."""
-    # Values are looked at as bits: numba knows no half precision.
+    # Inspect values as bits: numba has no half precision.
     kind = np.dtype(f"u{features.data.itemsize}").type
     exponent, sign = (kind(0x7F800000), kind(1 << 31)) if kind is np.uint32 else (kind(0x7C00), kind(1 << 15))
     bits = np.asarray(features.data).view(kind)
@@ -222,7 +222,7 @@ def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
     """Check that no feature is NaN or infinite; row 0 is row `first` of the whole array."""
     for start, stop in row_ranges(len(features), features.nbytes // max(1, len(features))):
         block = features[start:stop]
-        # Of bfloat16 the bits are here: with all bits of the exponent set, it is infinite or NaN.
+        # bfloat16 is stored as bits: all exponent bits set means infinite or NaN.
         finite = (block & 0x7F80) != 0x7F80 if features.dtype == np.uint16 else np.isfinite(block)
         if not finite.all():
             row, column = (int(x[0]) for x in np.nonzero(~finite))
@@ -238,7 +238,7 @@ def check_vertex_data(
 ) -> None:
     """Check that labels are within their classes (or unlabelled), split codes known, and split members labelled.
 
-    Targets of a `regression` are finite, or NaN: unlabelled.
+    Targets of a `regression` must be finite, or NaN: unlabelled.
     """
     if labels is not None:
         _check_labels(labels, classes, where, regression)

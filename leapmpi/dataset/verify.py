@@ -1,6 +1,6 @@
 """Verification of graph files and datasets: every value, order, count and digest, and the identity of the content.
 
-Values are checked before digests: a wrong value can be named by row, a wrong digest cannot.
+Values are checked before digests: a wrong value can be reported by row, a wrong digest cannot.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from leapmpi.dataset.graph_file import check_entries, label_kind, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
+from leapmpi.dataset.hdf5.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
-from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
 from leapmpi.dataset.validation import (
     check_ascending,
@@ -36,10 +36,10 @@ from leapmpi.errors import DataError
 def verify_graph(
     path: Path | str, progress: Callable[[int], object] | None = None, graph: Graph | None = None
 ) -> Graph:
-    """Verify all of the graph file `path`; returns the graph. progress: called with the number of vertices done.
+    """Verify all of the graph file `path`; return the graph.
 
-    graph: the file as `open_graph` gives it, if it is open. Raises DataError naming file, array, row and value of the
-    first fault.
+    progress: called with the number of finished vertices. graph: result of `open_graph`, if it is open. Raises
+    DataError naming file, array, row and value of the first fault.
     """
     path = Path(path)
     graph = graph or open_graph(path)
@@ -59,7 +59,7 @@ def verify_graph(
 def _verify_arrays(
     path: Path, kind: str, arrays: Mapping[str, np.ndarray | None], scan_into: Callable[[dict[str, Sink]], np.ndarray]
 ) -> np.ndarray:
-    """Compare `arrays` of the file `path` with their digests, which `scan_into` feeds; returns the lanes it returns."""
+    """Compare `arrays` of the file `path` with their digests, which `scan_into` feeds; return its lanes."""
     # Large arrays are digested while they are scanned.
     digests = Digests()
     lanes = scan_into({name: digests.sink(name) for name in arrays if name in SCANNED})
@@ -79,10 +79,10 @@ def verify(
     features: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Verify `dataset`, or only some of its `parts`; `features=False` leaves out the features.
+    """Verify `dataset`, or only some of its `parts`; `features=False` skips the features.
 
-    What concerns all parts (each vertex once, splits, edge cut, uuids) is checked only where all parts are verified;
-    the content's uuid also needs the features. `progress` and errors are as in `verify_graph`.
+    Facts about all parts (each vertex once, splits, edge cut, uuids) are checked only if all parts are verified; the
+    content's uuid also needs the features. `progress` and errors are as in `verify_graph`.
     """
     original_of = _original_ids(dataset)
     lanes = np.zeros(2, np.uint64)
@@ -112,10 +112,10 @@ def verify(
 
 
 def verify_digests(dataset: Dataset, parts: Iterable[int], features: bool = True) -> None:
-    """Verify `parts` by their digests, and that they lead nowhere outside of arrays, without a look at other parts.
+    """Verify `parts` by their digests, and that ids stay inside arrays, without reading other parts.
 
-    Unlike in `verify` no memory grows with the vertices of the dataset, and the order of in-neighbours is that of the
-    digested content. Raises DataError naming file and array of the first fault.
+    Unlike in `verify`, memory does not grow with the vertices of the dataset, and the order of in-neighbours is that of
+    the digested content. Raises DataError naming file and array of the first fault.
     """
     for number in parts:
         part = dataset.part(number)
@@ -127,9 +127,9 @@ def verify_digests(dataset: Dataset, parts: Iterable[int], features: bool = True
 
 
 def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
-    """Check that the in-neighbours, labels and split of `parts` lead nowhere outside of arrays.
+    """Check that the in-neighbours, labels and split of `parts` stay inside their arrays.
 
-    Features are not looked at (a shard of sparse ones checks the columns that it reads), nor are digests. Raises
+    Features are not checked (a shard of sparse ones checks the columns that it reads), nor are digests. Raises
     DataError naming file, array, row and value.
     """
     for number in parts:
@@ -139,7 +139,7 @@ def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
 
 
 def _check_original_ids(part: Part, dataset: Dataset) -> None:
-    """Check that the original ids of a part ascend; where vertices lie in another order, that none stands twice."""
+    """Check that the original ids of a part ascend; in another vertex order, that they are distinct."""
     check = check_ascending if dataset.vertex_order == names.SOURCE_ORDER else check_distinct
     check(part.original_id, str(part.path), names.ORIGINAL_ID)
 
@@ -159,7 +159,7 @@ def _verify_outline(part: Part, dataset: Dataset) -> None:
 
 
 def _original_ids(dataset: Dataset) -> np.ndarray:
-    """The original ids int64[n] of all vertices, checked in each part."""
+    """Return the original ids int64[n] of all vertices, checked in each part."""
     ids = np.empty(dataset.vertices, np.int64)
     for number in range(dataset.parts):
         part = dataset.part(number)
@@ -177,7 +177,7 @@ def _verify_part(
     hashed: bool,
     progress: Callable[[int], object] | None,
 ) -> np.ndarray:
-    """Verify one part by itself; returns its content lanes if `hashed`."""
+    """Verify one part by itself; return its content lanes if `hashed`."""
     where, first = str(part.path), int(dataset.offsets[part.number])
     _verify_outline(part, dataset)
     report = progress and (lambda done: progress(first + done))
@@ -231,7 +231,7 @@ def _verify_columns(part: Part, columns: np.ndarray, dataset: Dataset) -> None:
 
 
 def _edges_out(part: Part, first: int) -> int:
-    """The number of in-edges of the part that come from other parts."""
+    """Count the in-edges of the part that come from other parts."""
     stop = first + len(part.original_id)
     inside = 0
     for block in row_blocks(part.indices):

@@ -1,5 +1,5 @@
-"""Sampling on a device: the topology lies in its memory, and draws are those of the CPU to the bit.
+"""Sampling on a device, in whose memory the topology is stored; draws are bit-identical to those of the CPU.
 
-In: the topology, roots, a torch device. Out: Blocks whose arrays are on the device too. All is torch operations on
-int64, so the same code runs on every device, the CPU among them.
+In: the topology, roots, a torch device. Out: Blocks with arrays on the device. All operations are torch operations on
+int64, so the same code runs on every device, including the CPU.
 """

@@ -1,4 +1,4 @@
-"""The topology in device memory, and the vertices that a sample has reached, numbered there as frontier.py does."""
+"""Topology in device memory, and the frontier of a sample, numbered there as frontier.py does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor
 from leapmpi.dataset.topology import Topology
 
 _COPIED_BYTES = 64 << 20
-"""Of the topology, which may lie in a mapped file, that are read and copied at once."""
+"""Bytes of the topology, possibly a mapped file, that are read and copied at once."""
 
 _NOWHERE = torch.iinfo(torch.int32).max
-"""The place of a vertex that is not in the frontier."""
+"""Position of a vertex that is not in the frontier."""
 
 
 class Destinations(NamedTuple):
-    """Those of a hop, int64[n] each: vertices, where their lists start, original ids, lengths of their lists.
+    """Destinations of a hop, int64[n] each: vertices, first entries and lengths of their lists, original ids.
 
-    Lists are those of the topology, as long as in-degrees are, or shorter copies without edges that are left out.
+    Lists are those of the topology, as long as in-degrees, or shorter copies without left-out edges.
     """
 
     vertices: Tensor
@@ -32,15 +32,15 @@ class Destinations(NamedTuple):
     degree: Tensor
 
     def part(self, rows: slice | Tensor) -> Destinations:
-        """Those of `rows`."""
+        """Return the destinations of `rows`."""
         return Destinations(*(each[rows] for each in self))
 
 
 class DeviceTopology:
-    """indptr int64[n + 1], indices (as stored) and original_id int64[n] of a whole topology on `device`.
+    """Whole topology on `device`: indptr int64[n + 1], indices (as stored) and original_id int64[n].
 
-    A place is that of an entry of a list: its number in the topology, or, from the number of edges on, a place in
-    `kept` (int64), which holds the numbers of entries of shorter copies.
+    A place is the position of a list entry: its number in the topology, or, from the number of edges on, a position in
+    `kept`. `kept` (int64) holds the numbers of the entries of shorter copies.
     """
 
     def __init__(self, topology: Topology, device: torch.device) -> None:
@@ -51,13 +51,13 @@ class DeviceTopology:
         self._kept: Tensor | None = None
 
     def with_copies(self, kept: Tensor) -> DeviceTopology:
-        """The same memory, with shorter copies of some lists after those of all."""
+        """Return the same memory, with shorter copies of some lists after all lists."""
         found = copy(self)
         found._kept = kept if len(kept) else None
         return found
 
     def numbers(self, places: Tensor) -> Tensor:
-        """int64[k]: the numbers in the topology of the edges at `places` (int64[k])."""
+        """Return the numbers in the topology of the edges at `places` (int64[k]): int64[k]."""
         if self._kept is None:
             return places
         whole = len(self.indices)
@@ -65,13 +65,13 @@ class DeviceTopology:
 
     @staticmethod
     def needed_bytes(topology: Topology) -> int:
-        """Bytes that a topology takes on a device, working memory of a frontier included."""
+        """Return the bytes of a topology on a device, with working memory of a frontier."""
         arrays = topology.indptr, topology.indices, topology.original_id
         return sum(array.nbytes for array in arrays) + 4 * topology.vertices
 
 
 def placed(array: np.ndarray, device: torch.device) -> Tensor:
-    """A copy of `array`, which may be mapped and read-only, on `device`."""
+    """Copy `array`, which may be mapped and read-only, to `device`."""
     out = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
     step = max(1, _COPIED_BYTES // array.itemsize)
     for first in range(0, len(array), step):
@@ -83,7 +83,7 @@ def placed(array: np.ndarray, device: torch.device) -> Tensor:
 class DeviceFrontier:
     """Distinct vertices in order of first appearance, as `reached`, on the device.
 
-    Keeps 4 bytes per vertex of the graph: where each stands in the frontier.
+    Keeps 4 bytes per vertex of the graph: its position in the frontier.
     """
 
     def __init__(self, topology: DeviceTopology) -> None:
@@ -95,7 +95,7 @@ class DeviceFrontier:
 
     @property
     def count(self) -> int:
-        """Vertices so far."""
+        """Number of vertices so far."""
         return len(self.reached.vertices)
 
     def add(self, vertices: Tensor) -> Tensor:
@@ -116,11 +116,11 @@ class DeviceFrontier:
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
-        """When the body ends, all vertices are forgotten, whatever has happened."""
+        """Run the body, then forget all vertices, even after an error."""
         try:
             yield
         except BaseException:
-            # It is not known which vertices have got places.
+            # After an error any vertex may have a position, so clear all.
             self._place.fill_(_NOWHERE)
             self._clear()
             raise

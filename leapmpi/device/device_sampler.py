@@ -1,21 +1,20 @@
-"""Samplers that draw on a device: the draws of a sampler of the CPU, to the bit, as Blocks that lie there.
+"""Samplers that draw on a device, bit-identical to a sampler of the CPU, as Blocks in device memory.
 
-The CPU's sampler stays at hand: it draws what is asked vertex by vertex (`neighbours`, `hop`).
+The CPU's sampler serves draws by vertex (`neighbours`, `hop`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.device.device_block import DeviceBlock
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
-from leapmpi.device.device_left_out import DeviceLeftOut
 from leapmpi.device.draw_form import DrawForm
-from leapmpi.device.draws.lists import DeviceDrawn, sums_in_order
+from leapmpi.device.lists import DeviceDrawn, sums_in_order
 from leapmpi.device.local_forms import (
     Labor0Form,
     NodeWiseForm,
@@ -27,10 +26,11 @@ from leapmpi.device.local_forms import (
 from leapmpi.device.table_forms import CountedSubgraphForm, FastGCNForm, LaborIForm, LadiesForm, SubgraphForm
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import BlockTensors, Edges, EdgeWeights
-from leapmpi.sampling.block import Block
+from leapmpi.sampling.block import Block, LateBlock
 from leapmpi.sampling.edge_lookup import EdgeDataSampler
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.inclusion import CountedInclusion
+from leapmpi.sampling.left_out import LeftOut
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler, WrappingSampler
 from leapmpi.sampling.samplers.cluster_gcn import ClusterGCN
@@ -45,6 +45,75 @@ from leapmpi.sampling.samplers.weighted import Weighted
 from leapmpi.sampling.samplers.with_replacement import WithReplacement
 from leapmpi.system.counter_rng import DrawKey
 
+
+class DeviceBlock(LateBlock):
+    """Block with `src` on the host, and the other arrays on the device, in `tensors`.
+
+    The host copies an array when it first reads it. A copy with other arrays (dataclasses.replace) is the host's alone.
+    """
+
+    tensors: BlockTensors
+
+    def __init__(self, *arrays: Any, **fields: Any) -> None:
+        super().__init__(*arrays, **fields | {"tensors": None})
+
+    @classmethod
+    def of(cls, src: np.ndarray, tensors: BlockTensors) -> DeviceBlock:
+        """Return the block of `tensors` with the sources `src` int64[n_src]."""
+        edges, weights = tensors.edges, tensors.weights
+        there = {
+            "indptr": edges.indptr,
+            "src_original": tensors.known_original,
+            "src_degree": tensors.known_degree,
+            "weight": tensors.weight,
+            "edge_numbers": tensors.edge_numbers,
+        }
+        if weights is not None:
+            there |= {"edge_weight": weights.edges, "drawn_weight": weights.drawn, "src_weight_sum": weights.src_sum}
+        late = {name: partial(_on_host, each) for name, each in there.items() if each is not None}
+        late["indices"] = partial(_narrow, edges.indices)
+        return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, tensors=tensors)
+
+    @property
+    def edges(self) -> int:
+        """Number of sampled edges."""
+        copied = vars(self).get("indices")
+        return len(self.tensors.edges.indices if copied is None else copied)
+
+
+def _on_host(array: Tensor) -> np.ndarray:
+    return array.cpu().numpy()
+
+
+def _narrow(indices: Tensor) -> np.ndarray:
+    """Copy indices, 64 bits wide on the device, to 32 bits on the host."""
+    return _on_host(indices.int())
+
+
+class DeviceLeftOut:
+    """Copies of `left_out` on the device, and the destinations that draw from them.
+
+    The copies follow the lists of the topology, so that a hop is drawn at once, whichever destinations are affected.
+    """
+
+    def __init__(self, left_out: LeftOut, topology: DeviceTopology) -> None:
+        self.of, self._whole = left_out, topology
+        arrays = left_out.vertices, left_out.topology.indptr, left_out.scale, left_out.numbers
+        self._vertices, indptr, self._scale, kept = (placed(array, topology.device) for array in arrays)
+        self._start, self._degree = indptr[:-1] + len(topology.indices), indptr.diff()
+        self.topology = topology.with_copies(kept)
+
+    def lists(self, to: Destinations) -> tuple[Destinations, Tensor | None]:
+        """Return `to` with the lists to draw from, and float64[n], old over new length; None without left-out edges."""
+        if not len(self._vertices):
+            return to, None
+        number = torch.searchsorted(self._vertices, to.vertices).clamp(max=len(self._vertices) - 1)
+        lost = self._vertices[number] == to.vertices
+        start = torch.where(lost, self._start[number], to.start)
+        degree = torch.where(lost, self._degree[number], to.degree)
+        return to._replace(start=start, degree=degree), torch.where(lost, self._scale[number], 1.0)
+
+
 _FORMS: dict[type, type[DrawForm]] = {
     NodeWiseSampler: NodeWiseForm,
     WithReplacement: WithReplacementForm,
@@ -58,21 +127,21 @@ _FORMS: dict[type, type[DrawForm]] = {
     ClusterGCN: SubgraphForm,
     GraphSaint: CountedSubgraphForm,
 }
-"""By the type of a sampler, its form on a device."""
+"""Form on a device by type of sampler."""
 
 
 def form_of(sampler: Sampler) -> type[DrawForm] | None:
-    """The form of `sampler` on a device; None: the host draws."""
+    """Return the form of `sampler` on a device; None: the host draws."""
     drawing = sampler.drawing
     if sampler.sharded or (isinstance(drawing, GraphSaint) and not isinstance(drawing.inclusion, CountedInclusion)):
         return None
     form = _FORMS.get(type(drawing))
-    # Where edges carry something, only edges of the topology can be drawn.
+    # Edge data exist only for edges of the topology.
     return None if form is None or (sampler is not drawing and not form.names_edges) else form
 
 
 class _Hop(NamedTuple):
-    """What was drawn at a hop: numbers of destinations and sources, positions of sources, and what was drawn."""
+    """Draws of a hop: numbers of destinations and sources, positions of sources, and the edges."""
 
     hop: int
     n_dst: int
@@ -82,9 +151,9 @@ class _Hop(NamedTuple):
 
 
 class DeviceSampler(WrappingSampler):
-    """Draws on the device of `topology` what `inner`, which has a form there, draws on the CPU.
+    """Sampler with the draws of `inner`, made on the device of `topology`.
 
-    Where the blocks of `inner` carry what edges carry (EdgeDataSampler), these do.
+    If the blocks of `inner` carry edge data (EdgeDataSampler), so do these.
     """
 
     def __init__(self, inner: Sampler, topology: DeviceTopology) -> None:
@@ -103,7 +172,7 @@ class DeviceSampler(WrappingSampler):
 
     @staticmethod
     def needed_bytes(inner: Sampler) -> int:
-        """Bytes that drawing on a device takes there."""
+        """Return the bytes that drawing on a device takes there."""
         form, topology, drawing = form_of(inner), inner.topology, inner.drawing
         assert form is not None, "the caller has asked"
         assert isinstance(drawing, HopSampler), "all samplers that have a form go hop by hop"
@@ -136,7 +205,7 @@ class DeviceSampler(WrappingSampler):
         return [self._block(each, src, found) for each in hops]
 
     def _left_out(self, key: DrawKey) -> DeviceLeftOut | None:
-        """The edges that draws with `key` leave out, on the device; kept for all samples of an iteration."""
+        """Return the left-out edges of draws with `key`, on the device; kept for all samples of an iteration."""
         left_out = self._drawing.left_out(key)
         if left_out is None:
             self._without = None
@@ -151,12 +220,12 @@ class DeviceSampler(WrappingSampler):
         drawn = self._form.draw(key, hop, without.topology, lists)
         if drawn.weight is None or longer is None:
             return drawn
-        # Weights estimate sums over as many in-neighbours as the whole topology has.
+        # Scale up: weights estimate sums over the full in-degree.
         of_edges = longer.repeat_interleave(drawn.indptr.diff())
         return drawn._replace(weight=(drawn.weight * of_edges).float())
 
     def _block(self, found: _Hop, src: np.ndarray, reached: Destinations) -> Block:
-        """The block of a hop, of whose arrays but `src` the host gets copies when it reads them."""
+        """Return the block of a hop. The host copies its arrays, except `src`, when it reads them."""
         hop, n_dst, n_src, indices, drawn = found
         numbers = indices if on_host(indices.device) else indices.long()
         names = reached.original[:n_src], reached.degree[:n_src]
@@ -168,7 +237,7 @@ class DeviceSampler(WrappingSampler):
         return DeviceBlock.of(src[:n_src], tensors)
 
     def _weights(self, drawn: DeviceDrawn, sources: Tensor, n_dst: int) -> EdgeWeights | None:
-        """The weights of the dataset's edges of a block with these `sources` (int64[n_src]), where they are carried."""
+        """Return the dataset's edge weights of a block with these `sources` (int64[n_src]), if used."""
         if self._edge_weight is None or self._weight_sum is None:
             return None
         weight, sums = self._edge_weight[drawn.numbers], self._weight_sum[sources]
@@ -176,7 +245,7 @@ class DeviceSampler(WrappingSampler):
 
 
 def on_device(sampler: Sampler, device: torch.device, room: float) -> Sampler:
-    """`sampler`, or one that draws the same on `device`, where it has a form there and fits `room` bytes."""
+    """Return `sampler`, or its equivalent on `device` if it has a form there and fits `room` bytes."""
     if on_host(device) or not isinstance(sampler, HopSampler | EdgeDataSampler) or form_of(sampler) is None:
         return sampler
     if DeviceSampler.needed_bytes(sampler) > room:

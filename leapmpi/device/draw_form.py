@@ -1,4 +1,4 @@
-"""DrawForm: how destinations draw on a device what a sampler draws on the CPU."""
+"""Interface of the device forms of samplers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
-from leapmpi.device.draws.lists import DeviceDrawn
 from leapmpi.device.hashing import signed
+from leapmpi.device.lists import DeviceDrawn
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
@@ -17,17 +17,17 @@ S = TypeVar("S", bound=HopSampler)
 
 
 class DrawForm(ABC, Generic[S]):
-    """The form of `sampler`, which is made for one topology on one device."""
+    """Device form of `sampler`, for one topology on one device."""
 
     names_edges = True
-    """Whether what is drawn is edges of the topology, with their numbers."""
+    """Whether draws are edges of the topology, with their numbers."""
 
     def __init__(self, sampler: S, topology: DeviceTopology) -> None:
         self.sampler, self.topology = sampler, topology
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
-        """Bytes that the form keeps on the device beside the topology."""
+        """Return the bytes that the form keeps on the device besides the topology."""
         return 0
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
@@ -35,13 +35,13 @@ class DrawForm(ABC, Generic[S]):
         self.sampler.begin(key, batch)
 
     def forget(self) -> None:
-        """Forget what was prepared."""
+        """Forget these preparations."""
 
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        """What `to` draw at `hop`. `topology` is that of the form, but for copies of lists without some edges."""
+        """Draw for `to` at `hop`. `topology` is that of the form, perhaps with copies of lists without some edges."""
 
 
 def hashed(key: DrawKey, hop: int) -> int:
-    """The word of key and hop, from which draws are folded: bits of uint64, as int64."""
+    """Return the word of key and hop, from which draws are folded: bits of uint64, as int64."""
     return signed(fold(key_hash(key), hop))

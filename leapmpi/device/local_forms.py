@@ -1,19 +1,20 @@
-"""Forms of samplers whose draws depend on the key, and on the times that may be seen, alone."""
+"""Forms of samplers whose draws depend only on the key, and on visible times."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import torch
+from torch import Tensor
 
+from leapmpi.device import uniform_draws
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
 from leapmpi.device.draw_form import DrawForm, hashed
-from leapmpi.device.draws import uniform_draws
-from leapmpi.device.draws.lists import DeviceDrawn, Lists, drawn_at, drawn_from, from_lists
-from leapmpi.device.draws.timed_draws import by_time
-from leapmpi.device.draws.walk_draws import Walks, by_walks
-from leapmpi.device.draws.weighted_draws import by_weight, steps_of_edges
 from leapmpi.device.hashing import signed
+from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, drawn_at, drawn_from, from_lists, smallest_of_rows, starts
+from leapmpi.device.uniform_draws import node_wise
+from leapmpi.device.walk_draws import Walks, by_walks
+from leapmpi.device.weighted_draws import by_weight, steps_of_edges
 from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -25,19 +26,49 @@ from leapmpi.sampling.samplers.with_replacement import WithReplacement
 from leapmpi.sampling.source_numbers import law_of
 from leapmpi.system.counter_rng import DrawKey
 
+
+def by_time(
+    hashed: int,
+    topology: DeviceTopology,
+    edge_time: Tensor,
+    seen: tuple[float, float],
+    to: Destinations,
+    fanout: int,
+    latest: bool,
+) -> DeviceDrawn:
+    """Draw among edges with a time from seen[0] to seen[1]: the `latest` ones, or uniform ones."""
+
+    def choose(found: Lists) -> Chosen:
+        # Restrict the lists to visible edges.
+        time = edge_time[found.numbers]
+        mask = (seen[0] <= time) & (time <= seen[1])
+        counts, numbers, _ = found.taken(mask)
+        if fanout == ALL:
+            return Chosen(counts, numbers)
+        indptr = starts(counts)
+        if latest:
+            kept = smallest_of_rows(indptr, found.row[mask], time[mask], fanout, descending=True)
+            return Chosen(counts.clamp(max=fanout), numbers[kept])
+        drawn, positions = node_wise(hashed, found.to._replace(degree=counts), fanout)
+        first = indptr[:-1].repeat_interleave(drawn.diff(), output_size=len(positions))
+        return Chosen(drawn.diff(), numbers[first + positions])
+
+    return from_lists(topology, to, choose)
+
+
 _TRIED = 2000
-"""Lists on which Triton's kernel is tried."""
+"""Number of lists that Triton's kernel is tried on."""
 
 
 class NodeWiseForm(DrawForm[NodeWiseSampler]):
-    """By Triton's kernel where it serves, else in torch operations."""
+    """Form by Triton's kernel if it applies, else by torch operations."""
 
     def __init__(self, sampler: NodeWiseSampler, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         self._most = 0
-        """The largest fan-out that Triton's kernel serves."""
+        """Largest fan-out of Triton's kernel."""
         if serves("draws", topology.device, partial(_tried, topology)):
-            from leapmpi.device.draws import draws_triton
+            from leapmpi.device import draws_triton
 
             self._most, self._by_triton = draws_triton.MOST_DRAWN, draws_triton.node_wise
 
@@ -49,8 +80,8 @@ class NodeWiseForm(DrawForm[NodeWiseSampler]):
 
 
 def _tried(topology: DeviceTopology) -> bool:
-    """Whether Triton draws of the first lists of `topology` what torch draws."""
-    from leapmpi.device.draws import draws_triton
+    """Return whether Triton and torch draw the same from the first lists of `topology`."""
+    from leapmpi.device import draws_triton
 
     first = DeviceFrontier(topology)
     first.add(torch.arange(min(_TRIED, len(topology.original_id)), device=topology.device))

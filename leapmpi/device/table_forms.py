@@ -1,4 +1,4 @@
-"""Forms of samplers that make tables for an iteration: on the device, but for subgraphs, which the host draws."""
+"""Forms of samplers with tables per iteration, made on the device; the host draws subgraphs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
 from leapmpi.device.draw_form import DrawForm, S, hashed
-from leapmpi.device.draws.labor_draws import by_importance, importance_of
-from leapmpi.device.draws.lists import DeviceDrawn, Lists, normalised
-from leapmpi.device.draws.table_draws import by_frontier, by_norm, from_table, weight_in_table
+from leapmpi.device.labor_draws import by_importance, importance_of
+from leapmpi.device.lists import DeviceDrawn, Lists, normalised
+from leapmpi.device.table_draws import by_frontier, by_norm, from_table, weight_in_table
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.inclusion import CountedInclusion
 from leapmpi.sampling.layer_tables import TableSampler
@@ -26,7 +26,7 @@ from leapmpi.system.counter_rng import DrawKey
 
 
 class TableForm(DrawForm[S]):
-    """One table a hop, float64[n]: weights of sources, 0 for what was not drawn."""
+    """Form with one table per hop, float64[n]: weights of sources, 0 for those not drawn."""
 
     def __init__(self, sampler: S, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
@@ -42,7 +42,7 @@ class TableForm(DrawForm[S]):
         """Write the tables of the iteration of `key` to `_tables`."""
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Make the tables of the iteration, unless they were made already."""
+        """Make the tables of the iteration, unless they exist already."""
         assert isinstance(self.sampler, TableSampler)
         made_for = self.sampler.occasion(key, batch)
         if self._made_for != made_for:
@@ -60,7 +60,7 @@ class TableForm(DrawForm[S]):
 
 
 def row_normalised(drawn: DeviceDrawn, to: Destinations) -> DeviceDrawn:
-    """`drawn`, whose weights add up to the in-degree of each of `to`."""
+    """Scale the weights of `drawn` so that they add up to the in-degree of each of `to`."""
     assert drawn.weight is not None, "only weights are normalised"
     return drawn._replace(weight=normalised(drawn.indptr, drawn.weight, to.degree))
 
@@ -79,7 +79,7 @@ class FastGCNForm(TableForm[FastGCN]):
 
 
 class FrontierForm(TableForm[S]):
-    """Tables for the frontier of the whole batch, which is drawn on every rank."""
+    """Form with tables for the frontier of the whole batch, drawn on every rank."""
 
     def __init__(self, sampler: S, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
@@ -87,7 +87,7 @@ class FrontierForm(TableForm[S]):
 
     @abstractmethod
     def table(self, key: DrawKey, hop: int, to: Destinations) -> Tensor:
-        """The table of `hop` for all its destinations."""
+        """Return the table of `hop` for all its destinations."""
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         with self._whole.cleared():
@@ -105,7 +105,7 @@ class LadiesForm(FrontierForm[Ladies]):
 
 
 class LaborIForm(FrontierForm[LaborI]):
-    """A table is the importance of all sources."""
+    """Form with the importance of all sources as table."""
 
     def table(self, key: DrawKey, hop: int, to: Destinations) -> Tensor:
         fanout = self.sampler.fanouts[hop]
@@ -119,7 +119,7 @@ class LaborIForm(FrontierForm[LaborI]):
 
 
 class SubgraphForm(TableForm[SubgraphSampler]):
-    """The host draws the subgraph, from which it makes the batch; the device draws from it."""
+    """Form for subgraphs: the host draws the subgraph for the batch; the device draws from it."""
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         members = torch.from_numpy(np.flatnonzero(self.sampler.members(key))).to(self.topology.device)
@@ -129,7 +129,7 @@ class SubgraphForm(TableForm[SubgraphSampler]):
 
 
 class CountedSubgraphForm(SubgraphForm):
-    """Weights of edges by counts of subgraphs drawn in advance (inclusion.py)."""
+    """Form with edge weights from counts of subgraphs drawn in advance (inclusion.py)."""
 
     def __init__(self, sampler: GraphSaint, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import Model
 from leapmpi.nn.norms.batch_norm import BatchRows, batch_norms
 from leapmpi.plan.homes import home_of

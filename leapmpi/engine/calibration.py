@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import stand_ins
-from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import at_home
 from leapmpi.sampling.block import Block

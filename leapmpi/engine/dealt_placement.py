@@ -7,9 +7,9 @@ from abc import abstractmethod
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import Placement
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.plan.planner import plan_pull
 from leapmpi.plan.schedule import Schedule
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine import batch_rows
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features, predict_edge_features
-from leapmpi.engine.exchange.selection import exchange_mode
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import STRATEGIES, placement_class
 from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.selection import exchange_mode
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host

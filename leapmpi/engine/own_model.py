@@ -13,9 +13,9 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
 from leapmpi.engine.calibration import local_roots
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import model_of
 from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel
@@ -63,7 +63,7 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     batches = [roots, roots[::2], roots[1::2]] if len(roots) > 1 else [roots]
     drawn = [ctx.sampler.sample_here(key, each, roots) for each in batches] if world.rank == 0 else []
     ids = np.unique(np.concatenate([blocks[-1].src for blocks in drawn])) if drawn else np.empty(0, np.int64)
-    rows = dense(ctx.features.fetch(ids, exact=True)).to(torch.float64)
+    rows = dense(ctx.features.fetch(ids)).to(torch.float64)
     batch_of = [MicroBatch(each, blocks, None) for each, blocks in zip(batches, drawn, strict=False)]
     fetch_edge_features(ctx, batch_of)
     ctx.communicator.byte_counters.take()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import Loaded, RankContext
-from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.errors import DataError
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.selection import exchange_mode
 from leapmpi.features.shards.mapped_shard import check_feature_memory
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from leapmpi.comm.world import World
     from leapmpi.config.schema import Config
     from leapmpi.dataset.partitioned import Dataset
-    from leapmpi.engine.exchange.base import ExchangeMode
-    from leapmpi.engine.minibatch import MiniBatch
     from leapmpi.engine.tuning_log import TuningLog
+    from leapmpi.exchange.minibatch import MiniBatch
+    from leapmpi.exchange.mode import ExchangeMode
     from leapmpi.plan.traffic_model import Traffic
 
 STRATEGIES = Registry("strategy", "leapmpi.strategies")

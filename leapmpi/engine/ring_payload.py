@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.partial_block import PartialBlockBuilder
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.partial_block import PartialBlockBuilder
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.homes import home_of

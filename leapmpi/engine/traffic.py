@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from leapmpi.engine.batch_rows import statistics_bytes
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 from leapmpi.plan.traffic_model import Traffic
 

@@ -12,19 +12,19 @@ import numpy as np
 
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.calibration import counted_rates, local_roots, measured_rates
-from leapmpi.engine.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError
+from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.system.memory import available_bytes
 
 if TYPE_CHECKING:
     from leapmpi.engine.engine import Engine
-    from leapmpi.engine.minibatch import MiniBatch
+    from leapmpi.exchange.minibatch import MiniBatch
 
 
 @dataclass(frozen=True, eq=False)

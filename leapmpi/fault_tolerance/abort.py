@@ -31,6 +31,9 @@ _AFTER_RANK_0 = 1.0
 _FOR_WATCHDOG = 0.5
 """Seconds in which the watchdog notices a rank that died: an error that follows from the death is not reported."""
 
+_FOR_ANOTHER = 10.0
+"""Seconds that a rank has to report and to abort the job, of several that failed at the same time."""
+
 
 class Failure(LeapmpiError):
     """A defect of leapmpi or its libraries, reported in one sentence; the traceback is in a file."""
@@ -74,10 +77,17 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
 
 
 def _end_all(why: str, code: int, watchdog: Watchdog, status: str = FAILED) -> None:
-    """Report this rank's failure and abort the job; the loss of another rank is reported by the watchdog."""
+    """Report this rank's failure and abort the job.
+
+    Of several ranks that fail at the same time one reports; the loss of another rank is reported by the watchdog.
+    """
+    watchdog.fail()
     time.sleep(_AFTER_RANK_0 if status == INTERRUPTED and watchdog.world.rank else _FOR_WATCHDOG)
     if watchdog.has_reported:
         watchdog.wait_for_the_end()
+    # Ranks that refuse the same thing, in sampling say, agree on who reports it: its abort ends the others here.
+    if watchdog.another_reports():
+        time.sleep(_FOR_ANOTHER)
     watchdog.announce_failure()
     watchdog.clean_up_launcher(status == INTERRUPTED)
     report_failure(why, watchdog.folder, _facts(watchdog), status)

@@ -20,11 +20,18 @@ from pathlib import Path
 
 from leapmpi.system.phase_timers import PHASES, place
 
-RUNNING, GIVING_UP, FAILED, ENDED = 1, 2, 3, 4
-"""States of a rank: at work; about to end because nothing moves; has reported its failure; has ended in order."""
+RUNNING, GIVING_UP, FAILED, ENDED, REPORTING = 1, 2, 3, 4, 5
+"""States of a rank: at work; about to end because nothing moves; reports its failure now, or has; has ended in order;
+has failed, and reports it soon unless another rank does."""
 
 PAGE = 4096
 """Bytes of the header, and of each slot."""
+
+_RECENT = 60.0
+"""Seconds within which a heartbeat may be that of a living rank, whatever the difference of two hosts' clocks."""
+
+_SILENT = 3.0
+"""Seconds without a change after which the heartbeat of another host is that of a dead rank."""
 
 Facts = dict[str, int | str | None]
 """Where a rank is, as summary.json has it: rank, host, phase, epoch and iteration, here the last two from 0."""
@@ -111,6 +118,10 @@ class HeartbeatTable:
         places = range(PAGE + _STATE_AT, len(self.memory), PAGE)
         return any(self.memory[at] == state for at in places if at != self._slot + _STATE_AT)
 
+    def any_lower_in(self, state: int) -> bool:
+        """Whether a lower rank is in `state`, as far as this host can see."""
+        return any(self.memory[at] == state for at in range(PAGE + _STATE_AT, self._slot, PAGE))
+
     def flush(self) -> None:
         """Let other hosts see this rank's slot. May block while the file system does."""
         if self.path is not None:
@@ -188,6 +199,25 @@ def read_heartbeats(path: Path) -> dict[int, Heartbeat]:
             raise ValueError(f"{path} has another size than that of {header['ranks']} ranks")
         file.seek(0)
         return _parsed(file.read(size), tuple(header["phases"]))
+
+
+def is_alive(heartbeat: Heartbeat, before: Heartbeat, waited: float) -> bool:
+    """Whether the rank of `heartbeat` may still run; `before` is its heartbeat `waited` seconds ago."""
+    recent = abs(time.time() - heartbeat.pulse) < _RECENT
+    if heartbeat.state == ENDED or not recent:
+        return False
+    if heartbeat.host == socket.gethostname():
+        return heartbeat.process != os.getpid() and _runs(heartbeat.process)
+    # Of other hosts only the heartbeat is seen, which they flush every second, by a clock of their own.
+    return heartbeat.pulse != before.pulse or waited < _SILENT
+
+
+def _runs(process: int) -> bool:
+    """Whether there is such a process on this host, other than one that is dead and not yet reaped."""
+    with suppress(OSError):
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
 
 
 def _header(page: bytes) -> dict:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from leapmpi.errors import Interrupted, LeapmpiError, one_line
-from leapmpi.fault_tolerance.heartbeats import RUNNING, Facts, Heartbeat, read_heartbeats
+from leapmpi.errors import Interrupted, LeapmpiError, RunFolderError, one_line
+from leapmpi.fault_tolerance.heartbeats import RUNNING, Facts, Heartbeat, is_alive, read_heartbeats
 from leapmpi.fault_tolerance.launcher_cleanup import say
 from leapmpi.fault_tolerance.stall_detector import late_ranks
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
 from leapmpi.runs.run_folder import record_failure
+from leapmpi.system.kernel_cache import lock_waits
+
+_SURVIVORS = 10.0
+"""Seconds to wait for ranks that outlive their rank 0; watchdogs of the same host end them within three."""
+
+_NAP = 0.1
 
 _AT_ONCE = 1.0
 """Seconds between the last signs of life of ranks that count as having ended at once."""
@@ -82,9 +89,38 @@ def record_failure_once(why: str, folder: list[Path], facts: Facts, status: str 
     return bool(folder) and record_failure(folder[0], why, status, **facts)
 
 
+def wait_for_silence(folder: Path, patience: float = _SURVIVORS) -> None:
+    """Wait until no rank of the start before, whose rank 0 is gone, runs in the run folder any more.
+
+    Raises RunFolderError, which names one, after `patience` seconds.
+    """
+    first, begun = None, time.monotonic()
+    while True:
+        try:
+            found = read_heartbeats(folder / HEARTBEATS_FILE)
+        except (OSError, ValueError):
+            return
+        first, waited = first or found, time.monotonic() - begun
+        living = [each for each in found.values() if is_alive(each, first.get(each.rank, each), waited)]
+        if not living:
+            return
+        if waited > patience:
+            last = living[0]
+            raise RunFolderError(
+                f"{folder}: rank {last.rank} of the start before still runs, on {last.host} as process {last.process}, "
+                "though its rank 0 is gone; start again once it has ended, after --comm-timeout at the latest, or end "
+                "it"
+            )
+        lock_waits.looked += 1
+        time.sleep(_NAP)
+
+
 def how_it_ended(folder: Path) -> dict[str, Any] | None:
     """How the last start in the run folder failed, as in summary.json: `status` (failed or interrupted), `why`, and the
-    rank with which it began, its host, phase, epoch and iteration. None when the last start did not fail."""
+    rank with which it began, its host, phase, epoch and iteration. None when the last start did not fail.
+
+    Called by the holder of the folder's lock, after `wait_for_silence`: no start runs there.
+    """
     # What survivors have recorded counts.
     failure = Run(folder).failure
     if failure is not None or Run(folder).finished:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,12 +26,15 @@ from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.fault_tolerance import heartbeats
-from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, RUNNING, Heartbeat, HeartbeatTable
+from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, REPORTING, RUNNING, Heartbeat, HeartbeatTable
 from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
+from leapmpi.fault_tolerance.thread_stacks import thread_stacks
 from leapmpi.runs.file_names import HEARTBEATS_FILE, stuck_file
+from leapmpi.runs.run_lock import RunLock
+from leapmpi.system import channels
 from leapmpi.system.kernel_cache import lock_waits
 from leapmpi.system.memory import kills_for_memory
 from leapmpi.system.phase_timers import PhaseTimers
@@ -74,6 +75,8 @@ class Watchdog:
         self.has_reported = False
         self.inputs: list[FileStamps] = []
         """The files of the dataset that the job reads, once it does."""
+        self.lock: RunLock | None = None
+        """The lock of the run folder, which rank 0 of a job that trains holds; it is released at the end."""
         self._peers = HostPeers()
         self._parent = os.getppid() if launcher_size() else 0
         self._killed_for_memory = kills_for_memory()
@@ -126,6 +129,17 @@ class Watchdog:
         self._thread.join()
         self._peers.close()
         os.close(self._stop)
+        if self.lock:
+            self.lock.release()
+
+    def fail(self) -> None:
+        """This rank has failed, and will report it unless `another_reports`."""
+        self._set_state(REPORTING)
+
+    def another_reports(self) -> bool:
+        """Whether another rank, which has failed too, reports it: the lowest does, or who has begun to."""
+        tables = self.table, self._node_table
+        return any(table.any_lower_in(REPORTING) or table.any_other_in(FAILED) for table in tables)
 
     def announce_failure(self) -> None:
         """This rank is about to report its failure and abort the job; its process ends even if that hangs."""
@@ -184,9 +198,16 @@ class Watchdog:
         self.table.write_pulse(spent, moves, waits.begun, waits.waiting)
         self._activity.observe(now, self.world.rank, moves + self.table.changes, spent, waits.waiting)
 
-        if self.world.nodes > 1 and now - self._flushed > 1.0:
+        if now - self._flushed > 1.0:
             self._flushed = now
-            self._run_aside(self.table.flush)
+            self._run_aside(self._show_others)
+
+    def _show_others(self) -> None:
+        """Let other hosts see this rank's heartbeat, and other starts that of the lock. May block."""
+        if self.world.nodes > 1:
+            self.table.flush()
+        if self.lock:
+            self.lock.beat()
 
     def _judge(self, now: float, dead: list[int]) -> None:
         """End this process if there is a reason to; `dead` are ranks of this host that have just ended."""
@@ -196,6 +217,10 @@ class Watchdog:
             self._end(lambda: self._report_lost(lost))
         if self._parent and os.getppid() != self._parent:
             self._end(self._report_launcher)
+
+        # What this job goes on to write would spoil the run of the start that has taken over.
+        if self.lock and self.lock.lost:
+            self._end(self._report_taken_over)
 
         # Another rank's failure, which should end this process soon.
         failed = self.table.any_other_in(FAILED) or self.table.any_other_in(GIVING_UP)
@@ -280,6 +305,15 @@ class Watchdog:
         time.sleep(_LINGER)
         self._report(f"the launcher of {self.world.name} is gone ({self.phases.where()})", None)
 
+    def _report_taken_over(self) -> None:
+        """The run folder is another start's now: nothing is written there."""
+        self._set_state(GIVING_UP)
+        where = f"{self.folder[0]}: " if self.folder else ""
+        why = (
+            f"{where}another start has taken over the run folder while {self.world.name} stood still; it goes on there"
+        )
+        report_failure(why, [], {})
+
     def _report_stall(self, now: float) -> None:
         # Let others write their stacks first: the report may end the job.
         self._set_state(GIVING_UP)
@@ -305,7 +339,7 @@ class Watchdog:
             report_failure(why, self.folder, about.facts() if about else {})
 
     def _leave_stack(self) -> None:
-        """Write where this rank is, the stack of the thread that trains included, to the run folder."""
+        """Write where this rank is, what its threads wait for and their stacks, to the run folder."""
         if not self.folder:
             return
 
@@ -313,8 +347,9 @@ class Watchdog:
             path = self.folder[0] / stuck_file(self.world.rank)
             with suppress(OSError), path.open("w", encoding="utf-8") as file:
                 waiting = "waits for others" if waits.waiting else "does not wait for others"
-                file.write(f"{self.world.name}, process {os.getpid()}, {self.phases.where()}: {waiting}\n\n")
-                file.writelines(traceback.format_stack(sys._current_frames()[self._training_thread]))
+                file.write(f"{self.world.name}, process {os.getpid()}, {self.phases.where()}: {waiting}\n")
+                file.write(f"work ahead: {self.phases.where(channels.AHEAD)}\n")
+                file.writelines(thread_stacks(self._training_thread))
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()

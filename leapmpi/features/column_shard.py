@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.dataset.hdf5.reader import reading
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
-from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import joined
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.sparse_shard import SparseShard

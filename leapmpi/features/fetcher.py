@@ -12,7 +12,6 @@ import torch
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.host_shard import HostRows, HostShard
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.row_exchange import RowExchange, RowRequest
@@ -36,9 +35,8 @@ class FeatureFetcher:
         rank_offsets: int64[ranks + 1], the range of vertices of each rank.
         device: where the tensors that a fetch returns are, of `dtype`.
         kind: the kind under which bytes are counted; rows are counted when it is "features".
-        encoding: how rows are sent when `fetch` may lose precision; otherwise they are sent in the stored type.
 
-    `cache` holds copies of remote rows once `fill` has brought them; `errors` adds up what `encoding` lost.
+    Rows are sent in the stored type. `cache` holds copies of remote rows once `fill` has brought them.
     """
 
     sparse = False
@@ -56,7 +54,6 @@ class FeatureFetcher:
         dtype: torch.dtype,
         kind: str = "features",
         phases: PhaseTimers | None = None,
-        encoding: RowEncoding | None = None,
     ) -> None:
         self.communicator = communicator
         self.shard = shard
@@ -65,8 +62,6 @@ class FeatureFetcher:
         self.dtype = dtype
         self.kind = kind
         self.phases = phases or PhaseTimers()
-        self.encoding = encoding
-        self.errors = RowErrors()
         self.cache: RowCache | None = None
         self.id_codec = IdCodec.home_ranks(rank_offsets)
         self._local_half: HostRows | DeviceRows
@@ -81,24 +76,20 @@ class FeatureFetcher:
         """The communicator of real ranks; a forecast's virtual ranks have none and do not ask for it."""
         return cast("Communicator", self.communicator)
 
-    def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:
-        """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective.
+    def fetch(self, ids: np.ndarray) -> Rows:
+        """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective."""
+        return self.prepare(ids).complete()
 
-        With `exact`, which must be the same on all ranks, rows are sent in the stored type whatever the encoding.
-        """
-        return self.prepare(ids, exact).complete()
-
-    def prepare(self, ids: np.ndarray, exact: bool = False, scattered: bool = False) -> RowExchange:
-        """The first half of `fetch`: exchange the ids, pack the rows that others requested. Collective.
+    def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
+        """Do the first half of `fetch`: exchange the ids, pack the rows that others requested. Collective.
 
         The rows move when the result is begun. With `scattered`, where `scatters` allows it, they come as
-        ScatteredRows and none is copied.
+        ScatteredRows and none is copied. `learns`: gradients of the rows follow, where rows are learned.
         """
         request = self.request(ids)
         if self.kind == "features":
             self.network.byte_counters.add({}, request.read_counts)
-        encoding = None if exact else self.encoding
-        return self._exchange(request, encoding, partial(self._collect, request, encoding, scattered and self.scatters))
+        return self._exchange(request, partial(self._collect, request, scattered and self.scatters))
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> Rows:
         """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor; `scattered` as in `prepare`. Local."""
@@ -138,8 +129,8 @@ class FeatureFetcher:
 
     @property
     def sent_row_bytes(self) -> int:
-        """Bytes of a row that is sent in training."""
-        return self.encoding.row_bytes(self.shard.width) if self.encoding else self.shard.row_bytes
+        """Bytes of a row that is sent."""
+        return self.shard.row_bytes
 
     @property
     def held_row_bytes(self) -> int:
@@ -150,9 +141,9 @@ class FeatureFetcher:
         """Bytes of the rows of `cache` and of its lookup table."""
         return cache.held_bytes(self.shard.row_bytes)
 
-    def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
-        """int64[ranks]: bytes of the rows of `request` that each rank sends; `exact` as in `fetch`. Local."""
-        return request.remote_counts * (self.shard.row_bytes if exact else self.sent_row_bytes)
+    def answer_bytes(self, request: RowRequest) -> np.ndarray:
+        """int64[ranks]: bytes of the rows of `request` that each rank sends. Local."""
+        return request.remote_counts * self.sent_row_bytes
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
         """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
@@ -166,31 +157,29 @@ class FeatureFetcher:
         self.cache = None
         cache.rows = self.shard.new_rows(len(cache.ids))
         for slots, request in self._cache_requests(cache):
-            self._exchange(request, None, partial(cache.rows.__setitem__, slots)).complete()
+            self._exchange(request, partial(cache.rows.__setitem__, slots)).complete()
         self.cache = cache
 
     def warm_up(self) -> None:
         """Compile the kernels that `fetch` runs, by moving one local row. Local."""
-        self._local_half.warm_up(self.encoding, RowErrors())
+        self._local_half.warm_up()
 
-    def _exchange(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
+    def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
         """Exchange ids and pack the rows that others requested. Collective.
 
-        The remote rows of `request` will arrive in order of its remote ids, encoded or in the stored type.
+        The remote rows of `request` will arrive in order of its remote ids, in the stored type.
         """
         requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
-        sent, arriving = self._local_half.pack(requested, len(request.remote_ids), encoding, self.errors)
+        sent, arriving = self._local_half.pack(requested, len(request.remote_ids))
         arrives = arriving, request.remote_counts
         return RowExchange(self.network, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
 
-    def _collect(self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: Any) -> Rows:
+    def _collect(self, request: RowRequest, scattered: bool, arrived: Any) -> Rows:
         """The rows of `request`: local, cached and those that have `arrived`; none is copied if `scattered`. Local."""
-        # Rows that are sent in another type than they are stored in cannot be read in the same way.
-        stored = isinstance(self.shard, HostShard) and self.shard.dtype == np.float32
-        if not scattered or (encoding and not stored):
-            return self._local_half.collect(request, arrived, encoding, self.cache)
+        if not scattered:
+            return self._local_half.collect(request, arrived, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
-        return self._local_half.collect_addresses(request, arrived, encoding, self.cache)
+        return self._local_half.collect_addresses(request, arrived, self.cache)
 
     def _cache_requests(self, cache: RowCache) -> Iterator[tuple[slice, RowRequest]]:
         """Requests of bounded size for all rows of `cache`, as many on every rank, and their slots. Collective."""

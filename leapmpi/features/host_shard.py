@@ -6,7 +6,7 @@ A shard covers one contiguous range of vertices, made of one or more parts, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import RowEncoding, RowErrors, RowsOfPart
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.row_types import NO_SCALE, RowType, read_rows, row_type
@@ -155,13 +154,6 @@ class HostShard:
         self.place(ids, out, np.arange(len(ids)))
         return out
 
-    def exact(self, ids: np.ndarray) -> Iterable[RowsOfPart]:
-        """As `split`, the rows of `ids` as float32: where they lie, else a copy of these rows."""
-        if self.dtype == np.float32:
-            return self.split(ids)
-        numbers = np.arange(len(ids))
-        return [(self.rows(ids, np.empty((len(ids), self.width), np.float32)), 0, numbers, numbers)]
-
     def new_rows(self, count: int) -> np.ndarray:
         """Room for `count` rows of the stored type; its values are arbitrary."""
         return np.empty((count, self.width), self.dtype)
@@ -190,55 +182,31 @@ class HostRows:
             self.shard.rows(ids, rows.numpy())
             return rows.to(self.device)
 
-    def pack(
-        self, ids: np.ndarray, count: int, encoding: RowEncoding | None, errors: RowErrors
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of `ids` as they are sent, and memory for `count` rows of that form.
-
-        Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
-        """
-        width = encoding.row_bytes(self.shard.width) if encoding else self.shard.width
-        dtype = np.dtype(np.uint8) if encoding else self.shard.dtype
+    def pack(self, ids: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of `ids` as they are sent, in the stored type, and memory for `count` rows that arrive."""
+        width, dtype = self.shard.width, self.shard.dtype
         with self.phases("gather"):
-            packed = self._sent.array((len(ids), width), dtype)
-            if encoding:
-                encoding.encode(self.shard.exact(ids), packed, errors)
-            else:
-                self.shard.rows(ids, packed)
+            packed = self.shard.rows(ids, self._sent.array((len(ids), width), dtype))
         return packed, self._arriving.array((count, width), dtype)
 
-    def collect(
-        self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
-    ) -> torch.Tensor:
+    def collect(self, request: RowRequest, arrived: np.ndarray, cache: RowCache | None) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
         with self.phases("gather"):
             rows = self._new_tensor(len(request.ids))
             target = rows.numpy()
 
-            # Local rows.
+            # Local rows; then remote ones, in order of the request's remote ids.
             self.shard.place(request.local_ids, target, request.local_positions)
-
-            # Remote rows, in order of the request's remote ids.
-            if encoding:
-                encoding.decode(arrived, target, request.remote_positions)
-            else:
-                place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions, self.shard.scale)
-
+            place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions, self.shard.scale)
             if cache:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
                 place_rows(cache.rows, request.cached_slots, 0, target, request.cached_positions, self.shard.scale)
         return rows if on_host(self.device) else torch.empty_like(rows, device=self.device).copy_(rows)
 
-    def collect_addresses(
-        self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
-    ) -> ScatteredRows:
+    def collect_addresses(self, request: RowRequest, arrived: np.ndarray, cache: RowCache | None) -> ScatteredRows:
         """As `collect`, but no row is copied: the addresses of all rows. Only where the shard is `addressable`."""
         addresses = np.empty(len(request.ids), np.int64)
         with self.phases("gather"):
-            if encoding:
-                encoded = arrived
-                arrived = self._rows.array((len(encoded), self.shard.width), "float32")
-                encoding.decode(encoded, arrived, np.arange(len(arrived)))
             self.shard.locate(request.local_ids, addresses, request.local_positions)
             addresses[request.remote_positions] = _addresses(arrived, np.arange(len(arrived)))
             if cache:
@@ -253,16 +221,13 @@ class HostRows:
         self.shard.locate(ids, addresses, np.arange(len(ids)))
         return self.shard.scattered(addresses, self.shard)
 
-    def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
+    def warm_up(self) -> None:
         """Compile the kernels of a fetch by moving one local row."""
         ids, position = np.array([int(self.shard.bounds[0])]), np.zeros(1, np.int64)
         row = self.shard.rows(ids, self.shard.new_rows(1))
         target = self._new_tensor(1).numpy()
         self.shard.place(ids, target, position)
         place_rows(row, position, 0, target, position)
-        if encoding:
-            encoded = np.empty((1, encoding.row_bytes(self.shard.width)), np.uint8)
-            encoding.decode(encoding.encode(self.shard.exact(ids), encoded, errors), target, position)
 
     def stand_in_addresses(self, count: int, width: int) -> ScatteredRows:
         """`count` rows of `width` zeros of the stored type, by their addresses: to compile and to measure with."""

@@ -21,10 +21,10 @@ class LearnedFetcher(FeatureFetcher):
         """Bytes of the gradient of a remote row: those of the row."""
         return self.shard.row_bytes
 
-    def prepare(self, ids: np.ndarray, exact: bool = False, scattered: bool = False) -> RowExchange:
-        """As that of other rows; without `exact` an iteration of training reads them, which its gradients follow."""
-        exchange = super().prepare(ids, exact)
-        if not exact:
+    def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
+        """Do as for other rows, copied; with `learns` note what an iteration of training reads."""
+        exchange = super().prepare(ids)
+        if learns:
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)
         return exchange
 

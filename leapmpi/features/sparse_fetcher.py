@@ -15,9 +15,7 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
-from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_fetcher import LearnedFetcher
@@ -51,7 +49,7 @@ class SparseFeatureFetcher(FeatureFetcher):
 
     @property
     def sent_row_bytes(self) -> int:
-        return max(1, round(self.shard.mean_entries * self._sent_entry_bytes(self.encoding)))
+        return max(1, round(self.shard.mean_entries * self.shard.entry_bytes))
 
     @property
     def held_row_bytes(self) -> int:
@@ -62,8 +60,8 @@ class SparseFeatureFetcher(FeatureFetcher):
         entries = int(self.shard.entry_counts[cache.ids].sum(dtype=np.int64))
         return cache.held_bytes(0) + entries * self.shard.entry_bytes + 8 * (len(cache.ids) + 1)
 
-    def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
-        return self._entries_by_rank(request) * self._sent_entry_bytes(None if exact else self.encoding)
+    def answer_bytes(self, request: RowRequest) -> np.ndarray:
+        return self._entries_by_rank(request) * self.shard.entry_bytes
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
         """The first `width` columns of local rows, repeated: how many entries rows have does matter. Local."""
@@ -76,30 +74,27 @@ class SparseFeatureFetcher(FeatureFetcher):
         self.cache = None
         blocks = [empty_rows(np.empty(0, np.int64), self.shard.parts[0])]
         for _, request in self._cache_requests(cache):
-            blocks.append(self._exchange(request, None, partial(self._remote_rows, request, None)).complete())
+            blocks.append(self._exchange(request, partial(self._remote_rows, request)).complete())
         cache.rows = joined(blocks)
         self.cache = cache
 
     def warm_up(self) -> None:
         row = self.shard.take(np.array([self.shard.bounds[0]]))
-        packed = _pack(row, self.encoding, RowErrors())
-        self._matrix(_unpack(packed, row, np.diff(row.indptr), self.encoding))
+        self._matrix(_unpack(_pack(row), row, np.diff(row.indptr)))
 
-    def _exchange(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
+    def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
         requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         with self.phases("gather"):
             rows = self.shard.take(requested)
             entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
-            sent = _pack(rows, encoding, self.errors)
+            sent = _pack(rows)
         arriving_counts = self._entries_by_rank(request)
-        arriving = self._arriving.array((int(arriving_counts.sum()), self._sent_entry_bytes(encoding)), "uint8")
+        arriving = self._arriving.array((int(arriving_counts.sum()), self.shard.entry_bytes), "uint8")
         return RowExchange(self.network, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
-    def _collect(
-        self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: np.ndarray
-    ) -> SparseMatrix:
+    def _collect(self, request: RowRequest, scattered: bool, arrived: np.ndarray) -> SparseMatrix:
         with self.phases("gather"):
-            remote = self._remote_rows(request, encoding, arrived)
+            remote = self._remote_rows(request, arrived)
             rows = empty_rows(self.shard.entry_counts[request.ids], remote)
             self.shard.place_entries(request.local_ids, rows, request.local_positions)
             place_entries(remote, np.arange(len(remote)), rows, request.remote_positions)
@@ -108,18 +103,15 @@ class SparseFeatureFetcher(FeatureFetcher):
                 place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)
             return self._matrix(rows)
 
-    def _remote_rows(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
+    def _remote_rows(self, request: RowRequest, arrived: np.ndarray) -> SparseFeatures:
         """The remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
-        return _unpack(arrived, self.shard.parts[0], self.shard.entry_counts[request.remote_ids], encoding)
+        return _unpack(arrived, self.shard.parts[0], self.shard.entry_counts[request.remote_ids])
 
     def _entries_by_rank(self, request: RowRequest) -> np.ndarray:
         """int64[ranks]: the entries of the rows of `request` that each rank sends."""
         ends = np.zeros(len(request.remote_ids) + 1, np.int64)
         np.cumsum(self.shard.entry_counts[request.remote_ids], out=ends[1:])
         return np.diff(ends[np.concatenate(([0], np.cumsum(request.remote_counts)))])
-
-    def _sent_entry_bytes(self, encoding: RowEncoding | None) -> int:
-        return INDEX_BYTES + encoding.each if encoding else self.shard.entry_bytes
 
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
@@ -137,62 +129,23 @@ def fetcher_for(
     dtype: torch.dtype,
     kind: str = "features",
     phases: PhaseTimers | None = None,
-    encoding: RowEncoding | None = None,
 ) -> FeatureFetcher:
-    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher.
-
-    Raises ConfigError, on all ranks, for an encoding with a scale per row where rows are sparse.
-    """
-    sparse = isinstance(shard, SparseShard)
-    if sparse and encoding and encoding.head:
-        error = ConfigError(
-            f"--wire-dtype {encoding.name} scales dense rows, and features are stored sparse; use float16, bfloat16 or "
-            "native"
-        )
-        error.agreed = True
-        raise error
-    kind_of_fetcher = SparseFeatureFetcher if sparse else FeatureFetcher
+    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher."""
+    kind_of_fetcher = SparseFeatureFetcher if isinstance(shard, SparseShard) else FeatureFetcher
     if isinstance(shard, LearnedShard):
         kind_of_fetcher = LearnedFetcher
-    return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
+    return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases)
 
 
-def _pack(rows: SparseFeatures, encoding: RowEncoding | None, errors: RowErrors) -> np.ndarray:
-    """uint8[entries, bytes of one]: column, then value, encoded if there is an encoding; counts errors."""
-    values = rows.data if encoding is None else _encoded(rows, encoding, errors)
-    each = encoding.each if encoding else rows.dtype.itemsize
-    columns, values = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (rows.indices, values))
-    return np.concatenate([columns.reshape(-1, INDEX_BYTES), values.reshape(-1, each)], axis=1)
+def _pack(rows: SparseFeatures) -> np.ndarray:
+    """uint8[entries, bytes of one]: column, then value, as they are stored."""
+    columns, values = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (rows.indices, rows.data))
+    return np.concatenate([columns.reshape(-1, INDEX_BYTES), values.reshape(-1, rows.dtype.itemsize)], axis=1)
 
 
-def _unpack(
-    packed: np.ndarray, like: SparseFeatures, counts: np.ndarray, encoding: RowEncoding | None
-) -> SparseFeatures:
-    """The rows of `counts` (integers[k]) entries each in what `_pack` made, of the width and type of `like`."""
+def _unpack(packed: np.ndarray, like: SparseFeatures, counts: np.ndarray) -> SparseFeatures:
+    """The rows of `counts` (integers[k]) entries each in the result of `_pack`, of the width and type of `like`."""
     rows = empty_rows(counts, like)
     rows.indices[:] = np.ascontiguousarray(packed[:, :INDEX_BYTES]).view(np.int32).reshape(-1)
-    values = np.ascontiguousarray(packed[:, INDEX_BYTES:])
-    if encoding is None:
-        rows.data[:] = values.view(like.dtype).reshape(-1)
-    else:
-        rows.data[:] = _decoded(values, encoding)
+    rows.data[:] = np.ascontiguousarray(packed[:, INDEX_BYTES:]).view(like.dtype).reshape(-1)
     return rows
-
-
-def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> np.ndarray:
-    """The values of `rows`, encoded: uint8[entries, bytes of one]. Counts the errors by row."""
-    if not len(rows.data):  # torch takes no other view of an empty tensor
-        return np.empty((0, encoding.each), np.uint8)
-    encoded = encoding.encode_tensor(torch.from_numpy(rows.data).unsqueeze(1), RowErrors()).numpy()
-    exact, decoded = rows.data.astype(np.float64), _decoded(encoded, encoding).astype(np.float64)
-    row, size = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), len(rows)
-    lost, whole = (np.sqrt(np.bincount(row, each**2, size)) for each in (decoded - exact, exact))
-    share = lost / np.where(whole == 0, 1, whole)
-    errors.add(size, float(share.sum()), float(share.max(initial=0.0)))
-    return encoded
-
-
-def _decoded(values: np.ndarray, encoding: RowEncoding) -> np.ndarray:
-    if not len(values):
-        return np.empty(0, np.float32)
-    return encoding.decode_tensor(torch.from_numpy(values)).numpy().reshape(-1)

@@ -14,21 +14,21 @@ from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import parse_size
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.traffic import predicted_memory
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
-from leapmpi.full_batch.kept_sums import SumsStep, sums_can_be_kept, with_sums
+from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
-from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of, reads_learned
-from leapmpi.full_batch.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.full_batch.memory_needs import AllCommunicated, advice
 from leapmpi.full_batch.one_hop import one_hop
-from leapmpi.full_batch.steps.layer_step import LayerStep
-from leapmpi.full_batch.steps.step_choice import can_go_by_owner, goes_by_owner
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
@@ -100,9 +100,7 @@ class FullBatchEngine(Engine):
             for each, minibatch in zip(found, minibatches, strict=True)
         )
         stay = not any(come) and not reads_learned(found[0].ctx)
-        for minibatch in minibatches:
-            minibatch.exchange_plans[0].features_stay = stay
-        return minibatches
+        return [replace(each, graph=replace(graph_of(each), features_stay=stay)) for each in minibatches]
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective, if any are."""
@@ -128,7 +126,7 @@ class FullBatchEngine(Engine):
         """How the ranks get what they have not at home."""
         if self.ctx.ranks == 1:
             return []
-        by_owner = self._kept is not None and self._kept.exchange_plans[0].by_owner
+        by_owner = self._kept is not None and graph_of(self._kept).by_owner
         less = ["to save memory, rows of one other rank at a time are held where layers allow it"] * by_owner
         return [sentence(self._account), *less]
 
@@ -153,9 +151,9 @@ class FullBatchEngine(Engine):
 
     def _minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool) -> MiniBatch:
         self.ctx.features.cache = RowCache(graph.cached, self.ctx.vertices) if len(graph.cached) else None
-        kept = KeptGraph(graph, by_owner)
-        micro_batches = [MicroBatch(graph.roots, graph.blocks, None, held_rows=kept.held_rows(self.ctx.model.layers))]
-        return MiniBatch(schedule, key, micro_batches, exchange_plans=[kept])
+        graph = replace(graph, by_owner=by_owner)
+        held = held_rows(graph, self.ctx.model.layers)
+        return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None, held_rows=held)], graph=graph)
 
     def can_go_by_owner(self, graph: LayerGraph) -> bool:
         """Whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
@@ -210,28 +208,29 @@ class FullBatchEngine(Engine):
             minibatch.labels = [labels.clone()]
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(ctx.device)
-        kept: KeptGraph = minibatch.exchange_plans[0]
-        kept.make_steps(ctx, micro_batch.tensors)
+        feeds = feeds_of(ctx, graph, micro_batch.tensors)
         if self._sums_are_wanted and graph.plans[0].kind == RAW:
-            kept.steps[0] = self._summed(graph, micro_batch.tensors[-1]) or kept.steps[0]
+            feeds[0] = self._summed(graph, micro_batch.tensors[-1]) or feeds[0]
+        minibatch.feeds = [feeds]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
                 self.mode.request(minibatch)
                 minibatch.complete()
-            self._read_counts, kept.features_stay = ctx.features.request(graph.fed).read_counts, True
+            self._read_counts = ctx.features.request(graph.fed).read_counts
+            minibatch.graph = replace(graph, features_stay=True)
         return minibatch
 
-    def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerStep | None:
-        """The first layer's step from sums of features, where this rank keeps them. Collective."""
+    def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerFeed | None:
+        """The feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
             asked = nothing if graph.summed is None else graph.summed
-            rows = self.ctx.features.fetch(asked, exact=True)
+            rows = self.ctx.features.fetch(asked)
         if graph.summed is None:
             return None
         with self.ctx.phases("compute"):
-            return SumsStep(self.ctx, self.ctx.model.layers[0], block, graph.plans[0], rows)
+            return sums_feed(self.ctx, block, rows)
 
     def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
         """The mini-batch of `graph`, or what takes less where that is more than it may, or than is left. Collective.

@@ -11,12 +11,12 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
-from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import Placement
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.full_batch.layer_by_layer import LayerByLayer, reads_learned, refusal
-from leapmpi.full_batch.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
 from leapmpi.plan.schedule import Schedule
@@ -139,7 +139,6 @@ class FullBatchPlacement(Placement):
         for key, given, why in (
             ("remote", by_kind and config.strategy.remote not in KINDS, f"has no {config.strategy.remote}"),
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
-            ("wire_dtype", config.strategy.wire_dtype != "native" and cls.keeps_sums, "keeps features as they are"),
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
             ("vary", bool(config.strategy.vary), "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, items_of
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
 from leapmpi.full_batch.kept_sums import sums_can_be_kept
 from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
-from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, owner_pairs
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.block import indptr_of
@@ -78,8 +78,9 @@ class HybridChoice:
         # A kind is one more exchange; of owners that send sums nothing is cached.
         seconds += self._exchange
         if kind == PARTIAL:
-            found = owner_pairs(inputs, inputs.home != ctx.rank, ranks)
-            pairs = np.bincount(found // max(1, block.n_dst), minlength=ranks)
+            items = items_of(inputs, inputs.home != ctx.rank, ranks, mixes=not ctx.sampler.sharded)
+            pairs = np.bincount(items.pairs // max(1, block.n_dst), minlength=ranks)
+            pairs += np.bincount(inputs.home[items.rows], minlength=ranks)
             of_sum = self._sent(inputs.layer, PARTIAL)
             as_kind = choose_sums(caching.seconds, owner, pairs, of_sum)
             replaced = as_kind[owner]

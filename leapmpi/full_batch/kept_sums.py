@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
+from leapmpi.exchange.layer_graphs import RAW, LayerGraph
 from leapmpi.full_batch.layer_by_layer import reads_learned
-from leapmpi.full_batch.layer_graphs import RAW, LayerGraph, LayerPlan
-from leapmpi.full_batch.steps.layer_step import LayerStep
-from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
@@ -38,18 +36,17 @@ def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
     return replace(graph, fed=fed, cached=remote, summed=graph.fed)
 
 
-class SumsStep(LayerStep):
-    """The first layer from sums that are kept."""
+def sums_feed(ctx: RankContext, block: BlockTensors, rows: Rows) -> LayerFeed:
+    """The first layer from sums of `rows`, the features of all sources, that are kept. Local.
 
-    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, rows: Rows) -> None:
-        """`rows` are the features of all sources."""
-        super().__init__(ctx, layer, block, plan)
-        with torch.no_grad():
-            self.sums = layer.aggregate(block, rows.to(layer.bias.dtype), None)
+    It reads the rows of destinations, or none where they are not read.
+    """
+    layer = ctx.model.layers[0]
+    with torch.no_grad():
+        sums = layer.aggregate(block, rows.to(layer.bias.dtype), None)
 
-    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        """`rows` are those of the destinations, or none where they are not read."""
-        with self.ctx.phases("compute"):
-            own = self.layer.self_part(rows) if len(rows) else None
-            neighbours = self.layer.project(self.sums)
-            return self.layer.finish(own, neighbours, rows)
+    def output(own: Rows | None) -> Tensor:
+        own = own.to(sums.dtype) if own is not None and len(own) else None
+        return layer.from_sums(sums, own)
+
+    return LocalFeed(ctx, layer, output)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, LayerGraph
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, LayerGraph
 from leapmpi.plan.homes import home_of
 
 COUNTED = ("cached", "rows", "by_kind", "sums")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.full_batch.layer_graphs import KINDS, RAW, LayerInputs, Split
+from leapmpi.exchange.layer_graphs import KINDS, RAW, LayerInputs, Split
 
 
 class AllCommunicated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leapmpi.config.setting import ALL_NEIGHBOURS
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler

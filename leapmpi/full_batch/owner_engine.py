@@ -9,11 +9,7 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.exchange.named_edges import EdgeNames
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
-from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
-from leapmpi.full_batch.layer_graphs import (
+from leapmpi.exchange.layer_graphs import (
     KINDS,
     PARTIAL,
     GraphBuilder,
@@ -22,6 +18,10 @@ from leapmpi.full_batch.layer_graphs import (
     build_all,
     build_here,
 )
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.named_edges import EdgeNames
+from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.list_traffic import predict_draws, predict_tables
@@ -69,14 +69,13 @@ class OwnerEngine(FullBatchEngine):
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
         of_roots = MicroBatch(graph.roots, graph.blocks, None)
-        return MiniBatch(schedule, key, [of_roots], exchange_plans=[KeptGraph(graph)])
+        return MiniBatch(schedule, key, [of_roots], graph=graph)
 
     def request(self, minibatch: MiniBatch) -> None:
         Engine.request(self, minibatch)
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(self.ctx.device)
-        kept: KeptGraph = minibatch.exchange_plans[0]
-        kept.make_steps(self.ctx, micro_batch.tensors)
+        minibatch.feeds = [feeds_of(self.ctx, graph_of(minibatch), micro_batch.tensors)]
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Each layer's destinations draw by themselves; of those that get sums, edges are named to the owners."""
@@ -100,8 +99,9 @@ class OwnerEngine(FullBatchEngine):
         id_bytes, nothing = IdCodec.any_id(ctx.rank_offsets).id_bytes, np.zeros(ctx.ranks, np.int64)
         for plan in graph_of(minibatch).plans:
             asked = [each.received_counts for each in (plan.rows, plan.by_kind) if each is not None]
-            # The first layer names no rows, in a message of its own.
-            for received in asked if plan.rows else [nothing, *asked]:
+            # The first layer names no rows, in a message of its own; so do sums the rows among them.
+            empty = [nothing] * ((plan.rows is None) + (plan.kind == PARTIAL))
+            for received in [*empty, *asked]:
                 traffic.add_request(ctx.rank, received, id_bytes, "activations", 0)
             traffic.add_gather(ctx.rank, np.float64().nbytes * len(KINDS), "control")
 

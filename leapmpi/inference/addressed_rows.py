@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.inference.layer_plan import LayerPlan
 from leapmpi.inference.own_lists import OwnLists

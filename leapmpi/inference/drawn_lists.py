@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.inference.layer_pass import Round
 from leapmpi.inference.layerwise import LayerwiseInference
 from leapmpi.inference.own_lists import OwnLists, own_lists

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.inference.addressed_rows import AddressedRows
@@ -135,7 +135,7 @@ def _numbered_anew(
     alone: whether there is no other chunk.
     """
     block, tensors = blocks.of(chosen, alone)
-    exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
+    exchange = sources.prepare(block.src, scattered=plan.in_place)
     with ctx.phases("exchange"):
         exchange.begin()
         exchange.wait()
@@ -153,7 +153,7 @@ def _found_by_number(
     """As `_numbered_anew`, of rows that are found by number, `count` of them on other ranks. Collective."""
     with ctx.phases("sample"):
         remote = addressed.remote(chosen, count)
-    exchange = addressed.fetcher.prepare(addressed.lists.ids(remote), exact=True, scattered=True)
+    exchange = addressed.fetcher.prepare(addressed.lists.ids(remote), scattered=True)
     with ctx.phases("exchange"):
         exchange.begin()
         exchange.wait()

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, ResourceError
+from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.inference.addressed_rows import reads_by_number
@@ -33,7 +33,7 @@ from leapmpi.inference.row_store import RowStore
 from leapmpi.nn.head import Head
 from leapmpi.nn.model import Model
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 CHUNK_BYTES = 1 << 30

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
 from leapmpi.inference.layerwise import Answer, LayerwiseInference, as_they_are
@@ -80,7 +80,7 @@ class OwnModelInference(LayerwiseInference):
                     chosen = own[chunk]
                     block, _ = self.blocks.of(chosen, chunks.rounds == 1)
                     found = [
-                        _as_given(fetcher.fetch(block.src, exact=True), array)
+                        _as_given(fetcher.fetch(block.src), array)
                         for fetcher, array in zip(sources, arrays, strict=True)
                     ]
                     if len(chosen):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.nn.layer import Layer
@@ -106,6 +106,6 @@ def _weight_sums(ctx: RankContext, shard: TopologyShard, ids: np.ndarray) -> np.
     rows = HostShard([sums], shard.first)
     device = torch.device("cpu")
     fetcher = FeatureFetcher(ctx.communicator, rows, ctx.rank_offsets, device, torch.float64, _KIND, ctx.phases)
-    found = fetcher.fetch(ids.astype(np.int64), exact=True)
+    found = fetcher.fetch(ids.astype(np.int64))
     assert isinstance(found, torch.Tensor), "sums are stored dense"
     return found.numpy().reshape(-1)

@@ -125,7 +125,7 @@ class Layer(nn.Module):
         self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
-        self.bias = nn.Parameter(torch.zeros(out_dim))
+        self.bias: Tensor = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
@@ -350,7 +350,7 @@ class Layer(nn.Module):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        return self.from_rows(block, self.prefix(x, block.original_if(self.dropout > 0), key), x, key)
+        return self.from_rows(block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
 
     def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
         """What `forward` gives, from the rows after prefix and before, float[n_src, in] each."""
@@ -382,7 +382,12 @@ class Layer(nn.Module):
     @property
     def offers_sum_shares(self) -> bool:
         """Whether `raw_share` may be computed where rows lie, without weights, and the output from the sums of it."""
-        return self.offers_sums and type(self).raw_share is not Layer.raw_share
+        return self.offers_sums and self.offers_raw_shares
+
+    @property
+    def offers_raw_shares(self) -> bool:
+        """Whether `raw_share` sums up rows, raw or projected."""
+        return type(self).raw_share is not Layer.raw_share
 
     @property
     def sum_projections(self) -> tuple[Projection, ...]:

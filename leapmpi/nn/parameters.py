@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from leapmpi.errors import DataError
+from leapmpi.nn.idle_biases import without_idle_biases
 
 if TYPE_CHECKING:
     from leapmpi.nn.model import Model
@@ -69,8 +70,10 @@ class ParameterLayout:
     def assign(self, arrays: Mapping[str, np.ndarray], origin: str, flat: torch.Tensor | None = None) -> None:
         """Set the parameters, or `flat` laid out like them, from the result of `by_name`. No communication.
 
-        Raises DataError, naming `origin`, when names or shapes differ.
+        Weights of earlier versions may have biases before batch normalisations. Raises DataError, naming `origin`,
+        when names or shapes differ.
         """
+        arrays = without_idle_biases(self.model, arrays)
         self.check_shapes(arrays, origin, statistics=flat is None)
         shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
         (self.values if flat is None else flat).copy_(torch.from_numpy(shards))

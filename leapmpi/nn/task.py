@@ -153,10 +153,13 @@ def task_of(config: Config, dataset: Dataset) -> Task:
     """
     name = dataset.label_kind if config.train.task == "auto" else config.train.task
     kind: type[Task] = TASKS.load(name).TASK
-    kind.name = name
     if config.train.class_weights and not kind.weighs_classes:
         raise ConfigError(f"train.class_weights: the task {name} has no classes; leave them out")
-    return kind(config, dataset)
+    task = object.__new__(kind)
+    # Errors of the constructor name it.
+    task.name = name
+    task.__init__(config, dataset)  # type: ignore[misc]
+    return task
 
 
 def weighted_total(losses: Tensor, weight: float | Tensor) -> Tensor:

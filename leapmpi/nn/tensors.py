@@ -13,6 +13,7 @@ from torch import Tensor
 from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.sampling.block import Block
+from leapmpi.system.counter_rng import DrawKey
 
 
 def operations(device: torch.device) -> ModuleType:
@@ -136,9 +137,12 @@ class BlockTensors:
         """int64[n_dst]: in-degrees of the destinations in the whole graph."""
         return self.known_degree[: self.n_dst]
 
-    def original_if(self, read: bool) -> Tensor:
-        """`src_original` if it is `read`; else what is at hand."""
-        return self.src_original if read else self.known_original
+    def mask_names(self, key: DrawKey | None, rate: float) -> Tensor:
+        """int64[n]: the original ids that masks of `rate` read: those of all sources, or the known ones without masks.
+
+        `key` is that of the masks, None in evaluation, where nothing is dropped.
+        """
+        return self.src_original if key is not None and rate > 0 else self.known_original
 
     def _of_sources(self, known: Tensor) -> Tensor:
         if len(known) < self.n_src:

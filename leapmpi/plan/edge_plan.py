@@ -1,11 +1,11 @@
-"""From a batch of edges and their negatives to a Schedule of end vertices, and to who scores which edge.
+"""Plans of a batch of edges and their negatives: a Schedule of end vertices, and the scoring rank of each edge.
 
 The ends of a time step's edges are the roots of its micro-batches, each once. An edge is scored by the rank that embeds
-its source; the embeddings of other ends travel there, each once per rank that needs it. Where roots are dealt
-(`deals`), edges are dealt instead, and each rank embeds all ends of its own: nothing travels.
+its source. Embeddings of other ends are sent there, once per rank that needs them. A strategy that distributes roots
+(`deals`) distributes edges instead: each rank embeds all ends of its own, and nothing is sent.
 
-Time steps cut the edges of a batch into equal slices, one per step, so that a step needs the embeddings of its own
-edges alone, and memory is that of a slice; ends of several slices are embedded again, which changes no gradient.
+Time steps cut the edges of a batch into equal slices. A step needs only the embeddings of its own edges, so memory is
+that of a slice. Ends of several slices are embedded several times, which changes no gradient.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from leapmpi.sampling.block import indptr_of
 
 @dataclass(frozen=True, eq=False)
 class EdgeStep:
-    """What one rank scores in one time step.
+    """Pairs scored by one rank in one time step.
 
-    Ends are numbered: the roots of the rank's micro-batch in their order, then those whose embeddings arrive.
+    Ends are numbered: roots of the rank's micro-batch in their order, then ends with received embeddings.
     """
 
     source: np.ndarray
     """int64[pairs]: number of each scored pair's source."""
     destination: np.ndarray
-    """int64[pairs]."""
+    """int64[pairs]: number of each scored pair's destination."""
     targets: np.ndarray
-    """bool[pairs]: whether the pair is an edge, else it is a negative; or int64[pairs]: its class."""
+    """bool[pairs]: whether the pair is an edge, not a negative; or int64[pairs]: its class."""
     sent: np.ndarray
-    """int64: roots whose embeddings go to other ranks, in order of rank."""
+    """int64: roots with embeddings for other ranks, in order of rank."""
     send_counts: np.ndarray
     """int64[ranks]."""
     receive_counts: np.ndarray
@@ -43,7 +43,7 @@ class EdgeStep:
 
 @dataclass(frozen=True, eq=False)
 class _Placed:
-    """One time step: its pairs int64[p, 2], what their scores are compared with, and where its ends are embedded.
+    """One time step: its pairs int64[p, 2], their targets, and the ranks that embed their ends.
 
     cells: by rank, the roots it embeds, ascending. scored_by: int64[p], the rank of each pair.
     """
@@ -56,28 +56,28 @@ class _Placed:
 
 @dataclass(frozen=True, eq=False)
 class EdgePlan:
-    """The plan of one iteration over edges: the schedule of their ends, and what is scored."""
+    """Plan of one iteration over edges: the schedule of their ends, and the pairs to score."""
 
     schedule: Schedule
     edges: np.ndarray
-    """int64[B, 2]: the edges of the batch, over all ranks."""
+    """int64[B, 2]: edges of the batch, over all ranks."""
     negatives: int
-    """Negatives of each edge."""
+    """Number of negatives of each edge."""
     steps: list[_Placed]
     travels: bool
-    """Whether embeddings cross ranks: not where edges are dealt."""
+    """Whether embeddings cross ranks; False if edges are distributed."""
     times: np.ndarray | None = None
-    """Numbers[B]: the times of the edges, where draws read them and they had to be brought here."""
+    """Numbers[B]: times of the edges, if draws read them and owners had to send them."""
     told: np.ndarray | None = None
-    """int64[ranks]: in a forecast, the bytes that each rank tells every other so that all know the negatives."""
+    """int64[ranks]: in a forecast, bytes that each rank sends every other to share the negatives."""
 
     @property
     def pair_weight(self) -> float:
-        """The weight of a scored pair in the batch's loss, which is the mean over all of them."""
+        """Weight of a scored pair in the batch's loss, the mean over all pairs."""
         return 1.0 / max(1, len(self.edges) * (1 + self.negatives))
 
     def of_rank(self, rank: int) -> list[EdgeStep]:
-        """What `rank` scores, by time step."""
+        """Return the pairs scored by `rank`, by time step."""
         return [_step_of(each, rank, self.schedule.ranks) for each in self.steps]
 
 
@@ -92,11 +92,10 @@ def plan_edges(
     iteration: int = 0,
     labels: np.ndarray | None = None,
 ) -> EdgePlan:
-    """The plan of `edges` int64[B, 2] and their `negatives` int64[B, K].
+    """Plan `edges` int64[B, 2] and their `negatives` int64[B, K]. Pure.
 
-    labels: int64[B], the classes of edges; there are no negatives then.
-    place: the Schedule of distinct roots in one time step, by which ends are embedded; None where edges are dealt to
-    the `ranks`. Pure.
+    labels: int64[B], classes of edges; without negatives then. place: returns the Schedule of distinct roots in one
+    time step, which decides where ends are embedded; None: edges are distributed over the `ranks`.
     """
     bounds = np.arange(time_steps + 1) * len(edges) // time_steps
     steps = []
@@ -105,7 +104,7 @@ def plan_edges(
         targets = positive if labels is None else labels[first:end]
         steps.append(_dealt(pairs, positive, targets, ranks) if place is None else _at_home(pairs, targets, place))
 
-    # Cells by rank, then step.
+    # A schedule orders cells by rank, then step.
     cells = [step.cells[rank] for rank in range(ranks) for step in steps]
     indptr = indptr_of(np.array([len(cell) for cell in cells]))
     model = (np.arange(ranks)[:, None] + np.arange(time_steps)).reshape(-1) % ranks
@@ -114,7 +113,7 @@ def plan_edges(
 
 
 def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs to score, each edge before its negatives: int64[p, 2], and bool[p], which are edges."""
+    """Return pairs to score, each edge before its negatives: int64[p, 2], and bool[p], which are edges."""
     count = 1 + negatives.shape[1]
     destinations = np.concatenate([edges[:, 1:], negatives], axis=1).reshape(-1)
     positive = np.zeros((len(edges), count), bool)
@@ -123,7 +122,7 @@ def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _at_home(pairs: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray], Schedule]) -> _Placed:
-    """Ends are embedded where `place` puts them, pairs are scored where their source is."""
+    """Place ends by `place`, and score pairs on the rank of their source."""
     vertices = np.unique(pairs)
     schedule = place(vertices)
     cells = [np.sort(schedule.rank_roots(rank)) for rank in range(schedule.ranks)]
@@ -134,7 +133,7 @@ def _at_home(pairs: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray
 
 
 def _dealt(pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, ranks: int) -> _Placed:
-    """Equal shares of the edges to the ranks, each of which embeds all ends of its own."""
+    """Distribute equal shares of the edges over the ranks; each rank embeds all ends of its own."""
     edge = np.cumsum(positive) - 1
     bounds = np.arange(ranks + 1) * int(positive.sum()) // ranks
     scored_by = np.searchsorted(bounds, edge, side="right") - 1
@@ -142,12 +141,12 @@ def _dealt(pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, ranks: 
 
 
 def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
-    """The share of `rank` in a time step."""
+    """Return the share of `rank` in a time step."""
     own = placed.cells[rank]
     mine = placed.scored_by == rank
     pairs = placed.pairs[mine]
 
-    # Ends that are embedded elsewhere arrive by rank, ascending; those that others lack leave so.
+    # Both sides sort exchanged ends by rank and id, so no ids are sent.
     missing = np.setdiff1d(pairs[:, 1], own)
     arriving = [np.intersect1d(missing, cell, assume_unique=True) for cell in placed.cells]
     leaving = []
@@ -156,7 +155,7 @@ def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
         needed = np.setdiff1d(np.unique(theirs), placed.cells[other])
         leaving.append(np.intersect1d(needed, own, assume_unique=True))
 
-    # Numbers of the ends: positions among own roots, then in the order of arrival.
+    # Number the ends: positions among own roots, then in the order of arrival.
     arrived = np.concatenate(arriving)
     order = np.argsort(arrived)
     place = np.searchsorted(own, pairs[:, 1])

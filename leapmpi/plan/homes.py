@@ -1,4 +1,4 @@
-"""The home rank of a vertex: ranks hold contiguous groups of parts, hence contiguous ranges of ids.
+"""Home rank of a vertex: ranks hold contiguous groups of parts, hence contiguous ranges of ids.
 
 Parts with many edges between them have near numbers, so a contiguous group cuts few edges.
 """
@@ -13,11 +13,11 @@ import numpy as np
 from leapmpi.errors import DataError
 
 _AT_ONCE = 1 << 20
-"""Ids that are looked at together."""
+"""Number of ids processed together."""
 
 
 class RankView(Protocol):
-    """What planning and predicting read of a communicator: this rank, and how many there are."""
+    """Part of a communicator read by planning and prediction: this rank, and the number of ranks."""
 
     @property
     def rank(self) -> int:
@@ -25,53 +25,53 @@ class RankView(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """Number of ranks."""
 
 
 def part_starts(parts: int, ranks: int) -> np.ndarray:
-    """The first part of each rank, int64[ranks + 1], where each holds as many as another, or one more.
+    """Return the first part of each rank, int64[ranks + 1], with numbers of parts that differ by at most one.
 
-    Raises DataError when there are more ranks than parts.
+    Raises DataError if there are more ranks than parts.
     """
     if ranks > parts:
         raise DataError(
-            f"{ranks} ranks were started but the dataset has {parts} part{'s' * (parts != 1)}; "
+            f"{ranks} ranks were started, but the dataset has {parts} part{'s' * (parts != 1)}; "
             f"partition the graph again with --parts {ranks}, or start at most {parts} rank{'s' * (parts != 1)}"
         )
     return -(-np.arange(ranks + 1, dtype=np.int64) * parts // ranks)
 
 
 def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
-    """The parts that `rank` holds: those p with p * ranks // parts == rank. At least one.
+    """Return the parts of `rank`: those p with p * ranks // parts == rank. At least one.
 
-    Raises DataError when there are more ranks than parts.
+    Raises DataError if there are more ranks than parts.
     """
     first, end = part_starts(parts, ranks)[rank : rank + 2].tolist()
     return range(first, end)
 
 
 def rank_offsets(offsets: np.ndarray, ranks: int, starts: np.ndarray | None = None) -> np.ndarray:
-    """The first vertex of each rank: int64[ranks + 1], from `offsets` int64[P + 1], the first vertex of each part.
+    """Return the first vertex of each rank, int64[ranks + 1].
 
-    starts: int64[ranks + 1], the first part of each rank; when None as `part_starts` says, which raises DataError when
-    there are more ranks than parts.
+    offsets: int64[P + 1], first vertex of each part. starts: int64[ranks + 1], first part of each rank; None for those
+    of `part_starts`, which raises DataError if there are more ranks than parts.
     """
     starts = part_starts(len(offsets) - 1, ranks) if starts is None else starts
     return np.asarray(offsets, np.int64)[starts]
 
 
 def home_of(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
-    """The home rank of each vertex: int64[k] for ids int64[k], all of them in [0, rank_offsets[-1])."""
+    """Return the home rank of each vertex: int64[k] for ids int64[k], all of them in [0, rank_offsets[-1])."""
     return np.searchsorted(rank_offsets, ids, side="right") - 1
 
 
 def at_home(ids: np.ndarray, first: int, end: int) -> np.ndarray:
-    """Those of `ids` (int64[k]) that lie in [first, end), in their order; besides them little memory is taken."""
+    """Return those of `ids` (int64[k]) in [first, end), in their order, with little extra memory."""
     return np.concatenate([np.empty(0, np.int64), *(each[(first <= each) & (each < end)] for each in _blocks(ids))])
 
 
 def home_counts(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
-    """int64[ranks]: how many of `ids` (int64[k]) each rank is the home of; besides them little memory is taken."""
+    """Count the `ids` (int64[k]) of each home rank, int64[ranks], with little extra memory."""
     ranks = len(rank_offsets) - 1
     counts = (np.bincount(home_of(each, rank_offsets), minlength=ranks) for each in _blocks(ids))
     return sum(counts, np.zeros(ranks, np.int64))

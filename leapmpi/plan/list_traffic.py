@@ -1,4 +1,4 @@
-"""What a sample takes where the topology is spread over the ranks: vertices named to their owners, and answers."""
+"""Predicted traffic of sampling with a sharded topology: requests to owners, and replies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leapmpi.system.counter_rng import DrawKey
 def predict_lists(
     blocks: Sequence[Block], rank: int, rank_offsets: np.ndarray, answers: AnswerFormat, traffic: Traffic
 ) -> None:
-    """Add to `traffic` what the sample `blocks` (from the root outward) of `rank` moves.
+    """Add to `traffic` the messages of the sample `blocks` (from the root outward) of `rank`.
 
     rank_offsets: int64[ranks + 1].
     """
@@ -32,7 +32,7 @@ def predict_lists(
     home = home_of(blocks[-1].src, rank_offsets)
     named = 0
 
-    # Each hop's new destinations are named; all named so far draw.
+    # New destinations of each hop are requested; all requested so far draw.
     for block in blocks:
         new = _by_owner(home[named : block.n_dst], rank, ranks)
         drew = np.bincount(home[: block.n_dst], np.diff(block.indptr), minlength=ranks).astype(np.int64)
@@ -41,7 +41,7 @@ def predict_lists(
         traffic.add_naming(rank, KIND, new * id_bytes, words * answers.word.itemsize, counted=2)
         named = block.n_dst
 
-    # Those that the last hop drew first are described, where somebody reads it.
+    # Sources first drawn by the last hop are described, if anything reads that.
     if not answers.last:
         return
     new = _by_owner(home[named:], rank, ranks)
@@ -58,12 +58,12 @@ def predict_draws(
     answers: AnswerFormat,
     traffic: Traffic,
 ) -> None:
-    """As `predict_lists`, with what owners ask each other while they draw as `sampler`, which drew with `key`."""
+    """Add the traffic of `predict_lists`, and of requests between owners as `sampler` draws with `key`."""
     predict_lists(blocks, rank, rank_offsets, answers, traffic)
     if not isinstance(sampler, RandomWalk):
         return
 
-    # Walks that go on from a vertex of another rank than their start's.
+    # Count walks that continue from a vertex of another rank than their start's.
     ranks, id_bytes = len(rank_offsets) - 1, IdCodec.home_ranks(rank_offsets).id_bytes
     sent, rounds = traffic.sent[KIND], sampler.options.steps - 1
     for block in blocks:
@@ -75,7 +75,7 @@ def predict_draws(
 def predict_tables(
     sampler: Sampler, key: DrawKey, batch: np.ndarray, rank: int, rank_offsets: np.ndarray, traffic: Traffic
 ) -> None:
-    """Add to `traffic` what `rank` sends before the draws of an iteration with `key`, where they read its frontier.
+    """Add to `traffic` the messages of `rank` before the draws of an iteration with `key`, if they read its frontier.
 
     batch: int64[B], the roots of all ranks.
     """
@@ -84,13 +84,13 @@ def predict_tables(
     ranks, topology, codec = len(rank_offsets) - 1, sampler.topology, IdCodec.home_ranks(rank_offsets)
     sampler.begin(key, batch)
     for hop, frontier in enumerate(sampler.frontiers):
-        # What is known of sources goes to all, once or round by round.
+        # Facts about sources go to all ranks, in one or several rounds.
         own = frontier[home_of(frontier, rank_offsets) == rank]
-        sources, numbers, times = sampler.told(hop, own)
+        sources, numbers, times = sampler.shared_counts(hop, own)
         traffic.add_gather(rank, 8 * times, "control")
         traffic.add_gather(rank, times * len(sources) * (id_type(topology.vertices).itemsize + 8 * numbers), KIND)
 
-        # What is drawn goes to its owners, who draw for it at the next hop.
+        # Draws go to their owners, which draw for them at the next hop.
         if hop + 1 < len(sampler.frontiers):
             drawn = sampler.draw(key, hop, own, topology.original_id[own], topology.degree(own)).neighbours
             away = _by_owner(home_of(np.unique(drawn), rank_offsets), rank, ranks)
@@ -98,9 +98,9 @@ def predict_tables(
 
 
 def predict_own_counts(rank: int, wanted: int, columns: int, traffic: Traffic) -> None:
-    """Add to `traffic` what `rank` sends to find how many of its keys are among so many `wanted` counts of all.
+    """Add to `traffic` the messages of `rank` to count its keys among `wanted` smallest of all ranks.
 
-    columns: by how many words keys are compared. See leapmpi/sampling/sharded/shared_order.py.
+    columns: number of words per key. See leapmpi/sampling/sharded/shared_order.py.
     """
     for _ in range(columns * BITS):
         traffic.add_reduction(rank, wanted, 8, "control")
@@ -108,7 +108,7 @@ def predict_own_counts(rank: int, wanted: int, columns: int, traffic: Traffic) -
 
 
 def _by_owner(home: np.ndarray, rank: int, ranks: int) -> np.ndarray:
-    """int64[ranks]: how many of the vertices with these homes other ranks have."""
+    """Count the vertices with these homes on other ranks: int64[ranks]."""
     counts = np.bincount(home, minlength=ranks).astype(np.int64)
     counts[rank] = 0
     return counts

@@ -1,7 +1,7 @@
-"""What a machine does in a second: documented constants, or rates that `leapmpi doctor --measure` has kept.
+"""Machine rates: documented constants, or rates kept by `leapmpi doctor --measure`.
 
-Choices that are made before training rest on these and on counts, never on clocks, so that the same command on the same
-data gives the same bits.
+Choices before training depend on these and on counts, never on clocks, so that the same command on the same data gives
+the same bits.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from leapmpi.system.stale_files import user_cache
 
 @dataclass(frozen=True)
 class MachineRates:
-    """Seconds that one unit takes on the slowest rank.
+    """Seconds per unit on the slowest rank.
 
     The defaults are the documented constants: one core of a server processor of 2020, and links of 8 Gbit/s a rank.
     """
 
     multiply_add: float = 2.5e-11
-    """A multiply-add inside a matrix product, the unit of `Layer.costs`."""
+    """Seconds of a multiply-add inside a matrix product, the unit of `Layer.costs`."""
     step: float = 2e-3
-    """The fixed part of a time step: forward and backward of a model on a few vertices."""
+    """Fixed seconds of a time step: forward and backward of a model on a few vertices."""
     collective: float = 5e-5
-    """An operation that all ranks must reach, without its bytes."""
+    """Seconds of a collective operation, without its bytes."""
     byte: float = 1e-9
-    """A byte that a rank sends or receives."""
+    """Seconds of a byte that a rank sends or receives."""
 
     def to_values(self) -> dict[str, float]:
-        """Plain values, for files and records."""
+        """Return plain values, for files and records."""
         return asdict(self)
 
     @classmethod
     def from_values(cls, values: Any) -> MachineRates:
-        """The rates in `values`. Raises ConfigError where one is missing, or no positive number."""
+        """Return the rates in `values`. Raises ConfigError if one is missing, or not a positive number."""
         try:
             found = {each.name: float(values[each.name]) for each in fields(cls)}
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -54,7 +54,7 @@ class MachineRates:
 
 
 def processor_name() -> str:
-    """The model of the processor as Linux names it, else its architecture."""
+    """Return the processor model as Linux reports it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -64,19 +64,19 @@ def processor_name() -> str:
 
 
 def rates_file() -> Path:
-    """The file of kept rates, in the user's cache."""
+    """Return the file of kept rates, in the user's cache."""
     return user_cache() / "rates.json"
 
 
 def machine_key(processor: str, mpi: str, ranks: int, nodes: int) -> str:
-    """The name under which rates are kept: what computes, the MPI library, and how many ranks share how many nodes."""
+    """Return the key of kept rates: processor, MPI library, numbers of ranks and nodes."""
     return f"{processor}; {mpi}; {ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}"
 
 
 def kept_rates(key: str) -> MachineRates | None:
-    """The rates kept under `key`; None where there are none.
+    """Return the rates kept under `key`; None if there are none.
 
-    Raises ConfigError, which says how to mend it, where the file is damaged.
+    Raises ConfigError with a remedy if the file is damaged.
     """
     values = _kept().get(key)
     if values is None:
@@ -88,9 +88,9 @@ def kept_rates(key: str) -> MachineRates | None:
 
 
 def keep_rates(key: str, rates: MachineRates, about: Mapping[str, Any]) -> Path:
-    """Keep `rates` under `key` with what is known `about` them, in place of earlier ones; returns the file.
+    """Keep `rates` under `key` with facts `about` them, replacing earlier ones; return the file.
 
-    Raises DataError or ResourceError where the file cannot be written.
+    Raises DataError or ResourceError if the file cannot be written.
     """
     try:
         known = _kept()
@@ -108,7 +108,7 @@ def keep_rates(key: str, rates: MachineRates, about: Mapping[str, Any]) -> Path:
 
 
 def _kept() -> dict[str, Any]:
-    """All kept rates by key. Raises ConfigError for a file that holds something else."""
+    """Return all kept rates by key. Raises ConfigError for a file with other contents."""
     path = rates_file()
     try:
         found: dict[str, Any] = parsed(read_text(path), an_object) if path.is_file() else {}
@@ -120,4 +120,4 @@ def _kept() -> dict[str, Any]:
 
 
 def _damaged(why: str) -> ConfigError:
-    return ConfigError(f"{rates_file()}: {why}; remove the file, or measure anew with leapmpi doctor --measure")
+    return ConfigError(f"{rates_file()}: {why}; remove the file, or measure again with leapmpi doctor --measure")

@@ -1,4 +1,4 @@
-"""How many bytes a micro-batch takes while it is trained, by the shapes of its blocks; and whether that fits."""
+"""Memory model: bytes of a micro-batch in training, from the shapes of its blocks, and whether it fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leapmpi.errors import ResourceError
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.block import Block
 
 _KEPT = 4
@@ -14,14 +14,14 @@ _KEPT = 4
 
 
 def block_bytes(blocks: Sequence[Block]) -> int:
-    """Bytes of the arrays of `blocks` of one sample, which share the arrays of vertices."""
+    """Return the bytes of the arrays of `blocks` of one sample, which share the arrays of vertices."""
     last = blocks[-1]
     shared = last.src.nbytes + last.src_original.nbytes + last.src_degree.nbytes
     return shared + sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
 
 
 def hidden_bytes(blocks: Sequence[Block], widths: Sequence[int], size: int) -> int:
-    """Bytes of hidden values and gradients.
+    """Return the bytes of hidden values and gradients.
 
     widths: of the layers' outputs, from the input on; size: bytes of a value.
     """
@@ -30,7 +30,7 @@ def hidden_bytes(blocks: Sequence[Block], widths: Sequence[int], size: int) -> i
 
 
 class TooLarge(ResourceError):
-    """An iteration takes more than the `room` that a rank has, in bytes. The same on all ranks."""
+    """Error for an iteration that exceeds the `room` of a rank, in bytes. The same on all ranks."""
 
     def __init__(self, message: str, room: float) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class TooLarge(ResourceError):
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes on one rank: what an iteration needs, of which `kept` for feature rows, and what its host has left."""
+    """Bytes on one rank: need of an iteration, the part `kept` for feature rows, and the host's free memory."""
 
     host: str
     bytes: int
@@ -49,15 +49,15 @@ class Needs:
 
 
 def too_much(what: str, ranks: Sequence[Needs], limit: float) -> tuple[str, float]:
-    """Why `what` does not fit, by rank against `limit` (bytes) and by host, and the bytes that a rank may take.
+    """Return the reason why `what` does not fit, by rank (`limit`, bytes) and by host, and the bytes per rank.
 
-    Empty where all fits.
+    The reason is empty if all fits.
     """
     largest = max(range(len(ranks)), key=lambda rank: ranks[rank].bytes)
     needs = ranks[largest]
     what = f"{what} takes about {size_text(needs.bytes)} on rank {largest}"
     if needs.kept:
-        what += f", {size_text(needs.kept)} of it for feature rows that are kept"
+        what += f", {size_text(needs.kept)} of it for kept feature rows"
     if needs.bytes > limit:
         return f"{what}, more than --memory-limit {size_text(int(limit))}", limit
     for host in dict.fromkeys(each.host for each in ranks):

@@ -1,4 +1,4 @@
-"""Micrographs (sampled subgraphs of single roots): their expected cost before sampling, and how local they are."""
+"""Micrographs (sampled subgraphs of single roots): expected cost before sampling, and locality."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @compiled
 def _grow(indptr, indices, fanout, vertices, inner):
-    """The work of each of `vertices` with one hop more: float64[k].
+    """Return the work of each of `vertices` with one more hop: float64[k].
 
-    inner: float64[n], the work of all vertices without this hop. A destination is a destination of the next hop too,
-    like the neighbours that it draws; k drawn neighbours are k edges.
+    inner: float64[n], the work of all vertices without this hop. A destination and its drawn neighbours are
+    destinations of the next hop; k drawn neighbours are k edges.
     """
     work = np.empty(len(vertices))
     for i in range(len(vertices)):
@@ -28,7 +28,7 @@ def _grow(indptr, indices, fanout, vertices, inner):
         total = 0.0
         for e in range(first, end):
             total += inner[indices[e]]
-        # Each neighbour is drawn with the same chance.
+        # All neighbours have the same chance, so the mean scales.
         if fanout >= 0 and drawn > fanout:
             total *= fanout / drawn
             drawn = fanout
@@ -37,7 +37,7 @@ def _grow(indptr, indices, fanout, vertices, inner):
 
 
 class ExpectedWork:
-    """Expected rows + edges of micrographs; rows that roots share count for each root. Exact in the mean over draws.
+    """Expected rows + edges of micrographs; rows shared by roots count for each. Exact in the mean over draws.
 
     indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. The constructor passes
     over the graph once per hop but the first.
@@ -51,12 +51,12 @@ class ExpectedWork:
             self._inner = _grow(*self._graph, fanout, everyone, self._inner)
 
     def of(self, roots: np.ndarray) -> np.ndarray:
-        """The work of each of `roots` (int64[k]): float64[k]."""
+        """Return the work of each of `roots` (int64[k]): float64[k]."""
         return _grow(*self._graph, self._fanout, roots, self._inner)
 
 
 def locality(sampler: Sampler, key: DrawKey, roots: np.ndarray, homes_of: Callable[[np.ndarray], np.ndarray]) -> float:
-    """R_micro: the mean share of a micrograph's vertices that have the home of its root (LeapGNN, section 3).
+    """Return R_micro: the mean share of a micrograph's vertices with the home of its root (LeapGNN, section 3).
 
     roots: int64[k], each sampled alone; homes_of: from vertices int64[n] to their home ranks or parts, integers[n].
     """

@@ -1,4 +1,4 @@
-"""How many ranks must prepare so that those that compute never wait, from seconds that were measured or counted."""
+"""Number of preparing ranks that keep the computing ranks busy, from measured or counted seconds."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class RoleBalance:
-    """What one mini-batch costs each role.
+    """Costs of one mini-batch by role.
 
-    Preparation is shared out among the ranks that do it, and goes on while mini-batches before travel and are trained.
+    Preparation is divided among its ranks, and overlaps the transfer and training of previous mini-batches.
     """
 
     prepare: float
-    """Seconds of one rank that prepares it alone: to plan, draw, fetch and add up."""
+    """Seconds of one rank that prepares it alone: to plan, sample, fetch and sum."""
     send: float
-    """Seconds in which its shares arrive at the busiest rank that computes."""
+    """Seconds until its shares have reached the busiest computing rank."""
     compute: float
-    """Seconds of forward, backward and step on the ranks that compute."""
+    """Seconds of forward, backward and step on the computing ranks."""
 
     @property
     def ranks_needed(self) -> int | None:
-        """The fewest ranks that prepare as fast as is computed; None where shares arrive more slowly than that."""
+        """Fewest ranks that prepare as fast as the others compute; None if the transfer is slower than that."""
         if self.send > self.compute:
             return None
         return max(1, math.ceil(self.prepare / self.compute)) if self.compute else None
 
     def seconds(self, preparing: int) -> float:
-        """Seconds of an iteration where so many ranks prepare: those of the slowest of the three."""
+        """Return the seconds of an iteration with `preparing` ranks: those of the slowest of the three."""
         return max(self.prepare / preparing, self.send, self.compute)
 
     def busy(self, preparing: int) -> float:
-        """The share of the time in which ranks that compute have something to do."""
+        """Return the share of time that computing ranks work."""
         seconds = self.seconds(preparing)
         return self.compute / seconds if seconds else 1.0
 
     def sentence(self, preparing: int, computing: int) -> str:
-        """What is predicted where `preparing` ranks prepare for `computing` ranks."""
+        """Describe the prediction for `preparing` ranks that serve `computing` ranks."""
         they = "rank that computes" if computing == 1 else f"{computing} ranks that compute"
         costs = (
             f"a mini-batch takes {self.prepare:.3g} s to prepare on one rank, {self.send:.3g} s to arrive, "
@@ -51,5 +51,5 @@ class RoleBalance:
         )
 
     def to_values(self) -> dict[str, float | int | None]:
-        """Plain values, for records."""
+        """Return plain values, for records."""
         return {**asdict(self), "ranks_needed": self.ranks_needed}

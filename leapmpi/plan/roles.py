@@ -1,4 +1,4 @@
-"""Which ranks of a job prepare mini-batches and which compute with them, where these are not the same ranks."""
+"""Roles: ranks that prepare mini-batches, and ranks that compute with them."""
 
 from __future__ import annotations
 
@@ -10,56 +10,55 @@ from leapmpi.plan.homes import parts_of_rank
 
 @dataclass(frozen=True)
 class Roles:
-    """The last `preparing` of `ranks` ranks prepare: they hold the dataset. The others compute: they hold the model.
+    """Roles of a job: the last `preparing` of `ranks` ranks hold the dataset, the others hold the model.
 
-    A mini-batch is cut into shares, as many as the larger role has ranks: share k is what rank k would train in a
-    job of so many ranks that do both. Each preparation rank prepares, and each compute rank trains, a group of
-    neighbouring shares; no rank has none.
+    A mini-batch is cut into shares, as many as the larger role has ranks. Share k is the work of rank k in a job of so
+    many ranks without roles. Each rank prepares or trains a group of neighbouring shares, and at least one.
     """
 
     ranks: int
     preparing: int
 
     def __post_init__(self) -> None:
-        """Raise ConfigError where a role would have no rank."""
+        """Raise ConfigError if a role would have no rank."""
         if not 0 < self.preparing < self.ranks:
             raise ConfigError(
                 f"strategy.prepare_ranks: {self.preparing} of {self.ranks} rank{'s' * (self.ranks > 1)} would prepare, "
-                f"and none would be left to compute; prepare on fewer, or start at least {self.preparing + 1} ranks"
+                f"which leaves none to compute; prepare on fewer, or start at least {self.preparing + 1} ranks"
             )
 
     @property
     def computing(self) -> int:
-        """The number of ranks that compute; they are the first ones."""
+        """Number of computing ranks; they are the first ones."""
         return self.ranks - self.preparing
 
     @property
     def shares(self) -> int:
-        """How many shares a mini-batch has."""
+        """Number of shares of a mini-batch."""
         return max(self.preparing, self.computing)
 
     def prepares(self, rank: int) -> bool:
-        """Whether `rank` is one of those that prepare."""
+        """Return whether `rank` prepares."""
         return rank >= self.computing
 
     def prepared_by(self, number: int) -> range:
-        """The shares that preparation rank `number` (from 0) prepares."""
+        """Return the shares prepared by preparation rank `number` (from 0)."""
         return parts_of_rank(self.shares, self.preparing, number)
 
     def computed_by(self, rank: int) -> range:
-        """The shares that compute rank `rank` trains."""
+        """Return the shares trained by compute rank `rank`."""
         return parts_of_rank(self.shares, self.computing, rank)
 
     def preparer_of(self, share: int) -> int:
-        """The number, among those that prepare, of the rank that prepares `share`."""
+        """Return the number, among preparing ranks, of the one that prepares `share`."""
         return share * self.preparing // self.shares
 
     def trainer_of(self, share: int) -> int:
-        """The rank that trains `share`."""
+        """Return the rank that trains `share`."""
         return share * self.computing // self.shares
 
     def sentence(self) -> str:
-        """'rank 0 computes, ranks 1-3 prepare'."""
+        """Format the roles as 'rank 0 computes, ranks 1-3 prepare'."""
         last = self.ranks - 1
         computes = "rank 0 computes" if self.computing == 1 else f"ranks 0-{self.computing - 1} compute"
         prepares = f"rank {last} prepares" if self.preparing == 1 else f"ranks {self.computing}-{last} prepare"

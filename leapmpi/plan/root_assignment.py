@@ -1,4 +1,4 @@
-"""What a merging rule gets (rank, time step and cost of each root), and how two rules refill time steps."""
+"""Input of merge rules (rank, time step and cost of each root), and the refill of time steps that two rules share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class RootAssignment:
-    """Where each root of an iteration is trained before time steps are merged, and what it costs.
+    """Rank, time step and cost of each root before time steps are merged.
 
     The roots of one rank and one time step are a micro-batch.
     """
@@ -17,18 +17,18 @@ class RootAssignment:
     ranks: int
     steps: int
     rank: np.ndarray
-    """int64[roots]"""
+    """int64[roots]: rank of each root."""
     step: np.ndarray
-    """int64[roots]"""
+    """int64[roots]: time step of each root."""
     cost: np.ndarray
     """float64[roots]: expected work of the root's micrograph."""
 
     def loads(self) -> np.ndarray:
-        """Number of roots per rank and step: int64[ranks, steps]."""
+        """Return the number of roots per rank and step: int64[ranks, steps]."""
         return self._added(None)
 
     def costs(self) -> np.ndarray:
-        """Cost per rank and step: float64[ranks, steps]."""
+        """Return the cost per rank and step: float64[ranks, steps]."""
         return self._added(self.cost)
 
     def _added(self, weights: np.ndarray | None) -> np.ndarray:
@@ -37,14 +37,14 @@ class RootAssignment:
 
 
 def fill_to_average(roots: RootAssignment, kept: np.ndarray) -> np.ndarray:
-    """The step of each root (int64[roots]) when those of dropped steps go to the `kept` steps (int64[T]) of their rank.
+    """Move roots of dropped steps to the `kept` steps (int64[T]) of their rank; return int64[roots], steps.
 
     In order of steps, each micro-batch is filled up to floor(roots of the rank / T) + 1 roots.
     """
     step = roots.step.copy()
     dropped = ~np.isin(roots.step, kept)
 
-    # How many roots each kept micro-batch may take: int64[ranks, T].
+    # Capacity of each kept micro-batch: int64[ranks, T].
     loads = roots.loads()
     quota = loads.sum(axis=1) // len(kept) + 1
     room = np.maximum(quota[:, None] - loads[:, kept], 0)

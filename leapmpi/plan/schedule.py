@@ -1,4 +1,4 @@
-"""The plan of one iteration: which rank trains which roots at which time step, for which model.
+"""Schedule of one iteration: which rank trains which roots at which time step, for which model.
 
 Plain int64 arrays, so that rank 0 broadcasts a schedule as one flat buffer.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _MAGIC = 0x6C656170_00000001
-"""Marks a buffer as a schedule of layout 1."""
+"""Mark of a buffer as a schedule of layout 1."""
 
 _HEADER = 7
 """Words before the arrays: magic, checksum, epoch, iteration, ranks, time steps, roots."""
@@ -19,9 +19,9 @@ _HEADER = 7
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Roots sorted by cell. A cell holds the roots of one micro-batch: what one rank trains in one time step.
+    """Roots sorted by cell. A cell holds the roots of one micro-batch: those of one rank in one time step.
 
-    Cell number rank * time_steps + step is that of `rank` at `step`; it may be empty.
+    Cell number rank * time_steps + step belongs to `rank` at `step`; it may be empty.
     """
 
     epoch: int
@@ -31,9 +31,9 @@ class Schedule:
     roots: np.ndarray
     """int64[batch_size]: renumbered ids, by rank, then step, then id."""
     cell_indptr: np.ndarray
-    """int64[ranks * time_steps + 1]: where each cell starts in `roots`."""
+    """int64[ranks * time_steps + 1]: first root of each cell in `roots`."""
     model: np.ndarray
-    """int64[ranks * time_steps]: the model, in [0, ranks), that each cell trains."""
+    """int64[ranks * time_steps]: model, in [0, ranks), trained by each cell."""
 
     @property
     def batch_size(self) -> int:
@@ -41,27 +41,27 @@ class Schedule:
         return len(self.roots)
 
     def cell(self, rank: int, step: int) -> np.ndarray:
-        """The roots that `rank` trains at `step`: int64, a view."""
+        """Return the roots that `rank` trains at `step`: int64, a view."""
         cell = self._cell(rank, step)
         return self.roots[self.cell_indptr[cell] : self.cell_indptr[cell + 1]]
 
     def rank_roots(self, rank: int) -> np.ndarray:
-        """All roots that `rank` trains, step after step: int64, a view."""
+        """Return all roots that `rank` trains, step after step: int64, a view."""
         first = self._cell(rank, 0)
         last = self._cell(rank, self.time_steps - 1)
         return self.roots[self.cell_indptr[first] : self.cell_indptr[last + 1]]
 
     def is_local(self, rank_offsets: np.ndarray) -> bool:
-        """Whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
+        """Return whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
         rank = np.repeat(np.arange(self.ranks), np.diff(self.cell_indptr[:: self.time_steps]))
         return bool(((self.roots >= rank_offsets[rank]) & (self.roots < rank_offsets[rank + 1])).all())
 
     def model_of(self, rank: int, step: int) -> int:
-        """The model that `rank` trains at `step`."""
+        """Return the model that `rank` trains at `step`."""
         return int(self.model[self._cell(rank, step)])
 
     def loads(self) -> np.ndarray:
-        """Number of roots per rank and step: int64[ranks, time_steps]."""
+        """Return the number of roots per rank and step: int64[ranks, time_steps]."""
         return np.diff(self.cell_indptr).reshape(self.ranks, self.time_steps)
 
     @property
@@ -70,18 +70,18 @@ class Schedule:
         return 8 * (_HEADER + len(self.cell_indptr) + len(self.model) + len(self.roots))
 
     def to_buffer(self) -> np.ndarray:
-        """The schedule as one flat int64 array, for `from_buffer`."""
+        """Return the schedule as one flat int64 array, for `from_buffer`."""
         header = [self.epoch, self.iteration, self.ranks, self.time_steps, self.batch_size]
         body = np.concatenate([np.array(header, np.int64), self.cell_indptr, self.model, self.roots])
         return np.concatenate([np.array([_MAGIC, zlib.crc32(body)], np.int64), body])
 
     @staticmethod
     def from_buffer(buffer: np.ndarray) -> Schedule:
-        """The schedule in `buffer`; its arrays are views.
+        """Return the schedule in `buffer`; its arrays are views.
 
-        Raises ValueError when the buffer is not a whole, undamaged schedule.
+        Raises ValueError unless the buffer is a complete, undamaged schedule.
         """
-        # The magic number and the checksum.
+        # Check the frame before trusting any length in it.
         if buffer.dtype != np.int64 or buffer.ndim != 1 or len(buffer) < _HEADER or buffer[0] != _MAGIC:
             raise ValueError("this buffer does not hold a schedule")
         if zlib.crc32(np.ascontiguousarray(buffer[2:])) != buffer[1]:

@@ -1,6 +1,5 @@
-"""`leapmpi report` and `leapmpi-prep report`: one HTML page about runs and their dataset.
+"""Pages of `leapmpi report` and `leapmpi-prep report`: one HTML file about runs and their dataset.
 
-In: run folders, datasets, forecasts as plain values. Out: a page without links to anything outside of itself, equal
-bytes for equal input; single figures for papers. charts/ draws figures as SVG, sections/ says what a page holds.
-Neither MPI nor torch is loaded.
+In: run folders, datasets, forecasts as plain values. Out: a page without external links, and single figures for papers.
+Equal input gives equal bytes. Sections build on figures, charts and markup. Neither MPI nor torch is loaded.
 """

@@ -1,7 +1,7 @@
-"""What a graph or a dataset is like, before anything is trained: degrees, labels, features, the cut.
+"""Properties of a graph or dataset that matter for training: degrees, labels, features, the cut.
 
-One pass over the in-neighbours and one over the features, in blocks, over mapped arrays: a byte for each vertex is
-held, and four for its class.
+Takes one pass over the in-neighbours and one over the features, in blocks of mapped arrays. Holds one byte per vertex,
+and four more for its class.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph, VertexRows, split_sizes
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.runs.degree_groups import FIRST_DEGREES, degree_labels
 
 BYTES_PER_VERTEX = 5
-"""Held while a graph is examined, beside blocks."""
+"""Memory held per vertex while a graph is examined, besides blocks."""
 
 MOST_FEATURE_BYTES = 4 << 30
-"""Of larger features, blocks spread evenly over all rows are examined."""
+"""Size above which features are sampled, in blocks spread evenly over all rows."""
 
 _BLOCK = 16 << 20
 _LARGEST_DEGREE = 1 << 20
-"""Larger degrees count as this one in quantiles."""
+"""Degree at which quantiles saturate."""
 
 _OF_PARTITION = (
     *("method", "method_reason", "edge_cut", "edge_cut_share", "replication", "vertex_balance", "training_balance"),
     *("edge_balance", "work_balance", "micrograph_locality", "cut_on_ranks", "report_fanout", "report_batch_size"),
     *("leap_remote_rows", "pull_remote_rows", names.VERTEX_ORDER),
 )
-"""Attributes that partitioning wrote, where it did."""
+"""Attributes written by partitioning."""
 
 Advance = Callable[[int], object]
 
 
 def health(graph: Graph | Dataset, advance: Advance = lambda edges: None) -> dict[str, Any]:
-    """What is found, as plain values. `advance` is called with the number of edges that were read since the last call.
+    """Examine `graph` and return the findings as plain values.
 
-    Holds BYTES_PER_VERTEX bytes for each vertex. Raises DataError for a part file that is missing or damaged.
+    `advance` is called with the number of edges read since the last call. Holds BYTES_PER_VERTEX bytes for each vertex.
+    Raises DataError for a part file that is missing or damaged.
     """
     offsets, parts, kind = _layout(graph)
     vertices, edges = int(offsets[-1]), graph.edges
@@ -76,7 +77,7 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None) -> dic
 
 
 def class_names(graph: Graph | Dataset) -> list[str]:
-    """The names of classes or labels of vertices, where the source told them; else empty."""
+    """Return the names of classes or labels; empty if the source gave none."""
     try:
         return list(map(str, json.loads(str(graph.attributes.get("class_names", "[]")))))
     except (ValueError, TypeError):
@@ -84,7 +85,7 @@ def class_names(graph: Graph | Dataset) -> list[str]:
 
 
 def _layout(graph: Graph | Dataset) -> tuple[np.ndarray, Callable[[], Iterator[VertexRows]], str | None]:
-    """Where parts begin, int64[P + 1]; what opens them one after the other; the kind of the labels."""
+    """Return first vertices of parts, int64[P + 1], a function that opens the parts in order, and the label kind."""
     if isinstance(graph, Graph):
         return np.array([0, graph.vertices]), lambda: iter([graph]), graph.label_kind
     dataset = graph
@@ -100,7 +101,7 @@ def _splits(graph: Graph | Dataset) -> dict[str, int]:
 
 
 class _Counts:
-    """What is counted in the passes; `classes` is 0 where vertices have no single class."""
+    """Counters of the passes; `classes` is 0 unless each vertex has a single class."""
 
     def __init__(self, vertices: int, parts: int, classes: int) -> None:
         self.in_degrees = np.zeros(_LARGEST_DEGREE + 1, np.int64)
@@ -116,7 +117,7 @@ class _Counts:
         self.edges_of_part = np.zeros(parts, np.int64)
 
     def add_labels(self, first: int, labels: np.ndarray, kind: str) -> None:
-        """Labels of the vertices from `first` on."""
+        """Count the labels of the vertices from `first` on."""
         for start, stop in row_ranges(len(labels), labels.nbytes // max(1, len(labels)), _BLOCK):
             block = np.asarray(labels[start:stop])
             if kind == names.MULTI_CLASS:
@@ -132,7 +133,7 @@ class _Counts:
                 self.classes = self.classes + sums if len(self.classes) else sums
 
     def add_edges(self, part: int, offsets: np.ndarray, rows: VertexRows, advance: Advance) -> None:
-        """The in-neighbours of the vertices of one part."""
+        """Count the in-neighbours of the vertices of one part."""
         first, end = int(offsets[part]), int(offsets[part + 1])
         for start, stop in row_groups(rows.indptr, 8, 16, _BLOCK):
             bounds = np.asarray(rows.indptr[start : stop + 1])
@@ -141,6 +142,7 @@ class _Counts:
             self.largest = max(self.largest, int(degrees.max(initial=0)))
             self.is_read[sources] = True
             self.no_in_neighbours += int(np.count_nonzero(degrees == 0))
+            # Pack flags into bits until all sources are known: isolated vertices are found at the end.
             self.no_neighbours_of.append((first + start, np.packbits(degrees == 0)))
             self.edges_of_part[part] += len(sources)
             self.from_elsewhere[part] += int(np.count_nonzero((sources < first) | (sources >= end)))
@@ -153,7 +155,7 @@ class _Counts:
             advance(len(sources))
 
     def values(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the counts as plain values."""
         isolated = 0
         for first, bits in self.no_neighbours_of:
             flags = np.unpackbits(bits)[: len(self.is_read) - first].astype(bool)
@@ -177,18 +179,19 @@ class _Counts:
 
 
 def _by_chance(counts: np.ndarray) -> float:
-    """The share of pairs of labelled vertices, drawn at random, that have one class."""
+    """Return the probability that two random labelled vertices share a class."""
     shares = counts / max(1, counts.sum())
     return float((shares**2).sum())
 
 
 def _feature_rows(features: Features, parts: int) -> tuple[int, int, int]:
-    """How many rows were examined, how many of them hold only zeros, and how many a number that is not finite."""
+    """Return counts of rows: examined, all zero, and with a number that is not finite."""
     if isinstance(features, SparseFeatures):
         empty = int(np.count_nonzero(np.diff(features.indptr) == 0))
         return len(features), empty, 0
     row_bytes = max(1, features.nbytes // max(1, len(features)))
     blocks = list(row_ranges(len(features), row_bytes, _BLOCK))
+    # Examine every n-th block of large features, which bounds the time.
     every = max(1, -(-features.nbytes * parts // MOST_FEATURE_BYTES))
     examined = zeros = undefined = 0
     for start, stop in blocks[::every]:
@@ -200,7 +203,7 @@ def _feature_rows(features: Features, parts: int) -> tuple[int, int, int]:
 
 
 def _cut(found: _Counts, offsets: np.ndarray, graph: Graph | Dataset) -> list[dict[str, int]]:
-    """For each part its vertices, training vertices, edges, and edges from other parts; empty for a whole graph."""
+    """Return vertices, training vertices, edges and incoming cut edges of each part; empty for a whole graph."""
     if isinstance(graph, Graph):
         return []
     training = np.histogram(graph.splits.train, offsets)[0]

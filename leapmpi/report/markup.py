@@ -1,4 +1,4 @@
-"""HTML and SVG as text that is escaped unless it is markup already: nothing from a file can become markup."""
+"""HTML and SVG builders. Text is escaped unless it is Markup, so file contents never become markup."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 
 class Markup(str):
-    """Text that is HTML or SVG, and goes into a page as it is."""
+    """HTML or SVG text that enters a page unescaped."""
 
     __slots__ = ()
 
 
 def element(tag: str, *children: Any, **attributes: Any) -> Markup:
-    """An element of a page. Children that are no Markup are escaped; attributes that are None are left out.
+    """Return an element. Children that are not Markup are escaped; attributes that are None are omitted.
 
-    In names of attributes a trailing `_` is dropped and others stand for `-`.
+    In attribute names a trailing `_` is dropped and other underscores become `-`.
     """
     names = (name.rstrip("_").replace("_", "-") for name in attributes)
     pairs = zip(names, attributes.values(), strict=True)
-    given = "".join(f' {name}="{html.escape(str(value))}"' for name, value in pairs if value is not None)
-    return Markup(f"<{tag}{given}>{joined(children)}</{tag}>")
+    attributes_text = "".join(f' {name}="{html.escape(str(value))}"' for name, value in pairs if value is not None)
+    return Markup(f"<{tag}{attributes_text}>{joined(children)}</{tag}>")
 
 
 def joined(parts: Iterable[Any]) -> Markup:
-    """`parts` one after the other, escaped where they are no Markup; None is left out."""
+    """Concatenate `parts`, escaping those that are not Markup; None is skipped."""
     return Markup("".join(_escaped(part) for part in parts if part is not None))
 
 
@@ -35,7 +35,7 @@ def _escaped(part: Any) -> str:
 
 
 def table(rows: Sequence[Sequence[Any]], text_columns: int = 1) -> Markup:
-    """A table whose first row holds headings; all columns but the first `text_columns` are aligned to the right.
+    """Return a table whose first row holds headings; columns after the first `text_columns` are right-aligned.
 
     It scrolls by itself where the page is narrower.
     """
@@ -51,22 +51,22 @@ def table(rows: Sequence[Sequence[Any]], text_columns: int = 1) -> Markup:
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
-    """Names and values, one a line."""
+    """Return a table of names and values, one per line."""
     lines = [element("tr", element("th", name), element("td", value)) for name, value in pairs]
     return element("div", element("table", *lines, class_="facts"), class_="wide")
 
 
 def bullets(sentences: Iterable[str]) -> Markup:
-    """A list of sentences, in which flags are set apart."""
+    """Return a list of sentences, with flags set as code."""
     return element("ul", *(element("li", *_flags_apart(each)) for each in sentences))
 
 
 def _flags_apart(sentence: str) -> list[Any]:
-    """The sentence in pieces: every other one is a flag."""
+    """Split a sentence into pieces; every second piece is a flag."""
     pieces = re.split(r"(--[a-z][a-z-]*[a-z])", sentence)
     return [element("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
 
 
 def details(summary: str, *children: Any) -> Markup:
-    """What is shown when its `summary` is clicked."""
+    """Return content that unfolds when its `summary` is clicked."""
     return element("details", element("summary", summary), *children)

@@ -1,17 +1,17 @@
-"""Numbers as people read them, with units; the same text for the same number."""
+"""Numbers formatted for people, with units. Equal numbers give equal text."""
 
 from __future__ import annotations
 
 import math
 
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 
 SECONDS, BYTES, SHARE, COUNT = "s", "B", "%", "count"
-"""Units that `shown` knows; any other is written after the number."""
+"""Units that `shown` formats specially; any other unit is appended to the number."""
 
 
 def shown(value: float | None, unit: str = "") -> str:
-    """A number with four significant digits and its unit; '-' where there is none."""
+    """Format a number with four significant digits and its unit; '-' if it is missing or not finite."""
     if value is None or not math.isfinite(value):
         return "-"
     if unit == BYTES:
@@ -25,7 +25,7 @@ def shown(value: float | None, unit: str = "") -> str:
 
 
 def short(value: float, unit: str = "") -> str:
-    """The same for an axis, where there is little room: 1.5k, 2M."""
+    """Format a number briefly for an axis: 1.5k, 2M."""
     if unit in (BYTES, SHARE):
         return shown(value, unit).replace(".0 ", " ")
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -35,9 +35,9 @@ def short(value: float, unit: str = "") -> str:
 
 
 def ticks(low: float, high: float, most: int = 6, unit: str = "", whole: bool = False) -> list[float]:
-    """Round numbers from `low` to `high`, at most about `most`: steps of 1, 2 or 5 times a power of ten.
+    """Return round numbers from `low` to `high`, at most about `most`: steps of 1, 2 or 5 times a power of ten.
 
-    Bytes are round in the unit in which they are shown; `whole` leaves fractions out.
+    Bytes are round in their displayed unit; `whole` drops fractions.
     """
     if unit == BYTES:
         scale = 1024.0 ** max(0, min(3, math.floor(math.log(max(high, 1), 1024))))
@@ -46,9 +46,11 @@ def ticks(low: float, high: float, most: int = 6, unit: str = "", whole: bool = 
         return [each for each in ticks(low, high, most) if each == round(each)]
     if not high > low:
         return [low]
-    rough = (high - low) / most
+    rough = high / most - low / most  # the difference may be more than a float holds
+    if not rough > 0:
+        return [low]
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    # Products, and not sums, so that 0.3 is 0.3.
+    # Multiply instead of adding, so that 0.3 stays 0.3.
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]

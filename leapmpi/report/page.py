@@ -1,4 +1,4 @@
-"""A page: sections with their figures, in one HTML file that needs nothing else and says who made it."""
+"""Assembly of a page: sections and figures in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from leapmpi.system.atomic_files import written_aside
 from leapmpi.version import VERSION
 
 _MADE_BY = "<!DOCTYPE html>\n<!-- leapmpi report -->"
-"""How every report begins: what does not begin so is never replaced by one."""
+"""First lines of every report. Files that start otherwise are never overwritten."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: markup, then figures."""
+    """Part of a page: markup, then figures."""
 
     title: str
     body: Sequence[Markup] = ()
@@ -30,12 +30,12 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Its name in links within the page."""
+        """Name of the section in links within the page."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.title.lower())
 
 
 def page(title: str, lead: Markup, sections: Sequence[Section]) -> str:
-    """The whole page; equal for equal input."""
+    """Return the whole page; equal input gives equal text."""
     links = joined(element("a", each.title, href=f"#{each.anchor}") for each in sections) if len(sections) > 1 else None
     made = element("footer", f"Made by leapmpi {VERSION}. Every figure has its numbers in a table below it.")
     body = [element("h1", title), lead, element("nav", links) if links else None, *map(_section, sections), made]
@@ -44,34 +44,35 @@ def page(title: str, lead: Markup, sections: Sequence[Section]) -> str:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write the page `text` to `path`, whole or not at all, in place of a report that is there already.
+    """Write the page `text` to `path` atomically, replacing an existing report.
 
-    Raises DataError where something else is there, or nothing can be written.
+    Raises DataError if `path` is a folder or another file, or cannot be written.
     """
     if path.is_dir():
         raise DataError(f"{path} is a folder; give the name of a file, such as -o {path / 'report.html'}")
     if path.exists():
+        # Replace reports only: never destroy a file of another origin.
         with path.open("rb") as file:
             if file.read(len(_MADE_BY)).decode("utf-8", "replace") != _MADE_BY:
-                raise DataError(f"{path} exists already and is no report; choose another name")
+                raise DataError(f"{path} exists already and is not a report; choose another name")
     with written_aside(path, overwrite=True) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 def figures_of(sections: Iterable[Section]) -> dict[str, Figure]:
-    """All figures of a page by name."""
+    """Return all figures of a page by name."""
     return {figure.name: figure for section in sections for figure in section.figures}
 
 
 def drawn(figure: Figure) -> Markup:
-    """The picture of a figure, with its table."""
+    """Return the picture of a figure with its table."""
     picture = Markup()
     if isinstance(figure, LineFigure):
-        picture = line_chart.draw(figure)
+        picture = line_chart(figure)
     elif isinstance(figure, BarFigure):
-        picture = bar_chart.draw(figure)
+        picture = bar_chart(figure)
     elif isinstance(figure, HeatFigure):
-        picture = heat_map.draw(figure)
+        picture = heat_map(figure)
     name = element("small", f" --png {figure.name}")
     caption = element("figcaption", figure.title, name)
     return element("figure", caption, element("div", picture, class_="wide"), details("Numbers", table(figure.table())))

@@ -1,4 +1,4 @@
-"""Single figures as PNG or PDF for papers, by matplotlib, which is an extra: pip install 'leapmpi[figures]'."""
+"""Single figures as PNG or PDF for papers, drawn by matplotlib (extra: pip install 'leapmpi[figures]')."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ ALL = "all"
 
 
 def write_figures(figures: Mapping[str, Figure], names: Sequence[str], kind: str, report: Path) -> list[Path]:
-    """Write the figures called `names` (ALL: every one) beside the page `report`, as its name and theirs. `kind` is
-    png or pdf.
+    """Write the figures called `names` (ALL: every figure) next to the page `report`.
 
-    Raises ConfigError for a name that no figure has, and where matplotlib is missing.
+    `kind` is png or pdf. Returns the paths written. Raises ConfigError for an unknown name, or if matplotlib is
+    missing.
     """
     chosen = list(figures) if ALL in names else list(names)
     for name in chosen:
         if name not in figures:
             known = ", ".join(figures)
-            raise ConfigError(f"--{kind} {name}: no figure is called so; {nearest(name, figures)} ({known}, or {ALL})")
+            raise ConfigError(f"--{kind} {name}: there is no such figure; {nearest(name, figures)} ({known}, or {ALL})")
     try:
         import matplotlib
     except ImportError:
         raise ConfigError(f"--{kind} needs matplotlib; install it: pip install 'leapmpi[figures]'") from None
 
-    # Drawn without a display; bytes do not depend on the day.
+    # Draw without a display, so that compute nodes can do it.
     matplotlib.use("Agg")
     written = []
     for name in chosen:
@@ -56,6 +56,7 @@ def _write(figure: Figure, kind: str, path: Path) -> None:
         _bars(figure, axes)
     elif isinstance(figure, HeatFigure):
         _heat(figure, axes, canvas)
+    # Drop dates and versions: equal figures give equal files.
     dates: dict[str, Any] = {"CreationDate": None} if kind == "pdf" else {"Software": None}
     canvas.savefig(path, format=kind, dpi=200, metadata=dates)
 

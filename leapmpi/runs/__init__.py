@@ -1,5 +1,5 @@
-"""The run folder: what is written while a model trains, and how it is read again.
+"""Run folder: files written while a model trains, and their readers.
 
-In: configs, records, summaries, weights and states of checkpoints, as plain values and NumPy arrays. Out: the files
-that `file_names` lists, and `Run`, which reads them; tables/ sets figures of runs side by side as text.
+In: configs, records, summaries, weights and checkpoint states, as plain values and NumPy arrays. Out: the files listed
+in `file_names`, `Run`, which reads them, and their figures as text tables.
 """

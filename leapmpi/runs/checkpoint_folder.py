@@ -1,7 +1,7 @@
 """Checkpoints on disk: RUN/checkpoint/epoch-EEEEEE-iteration-IIIIIIIII/, each complete or absent.
 
-state.h5 holds the state that all ranks share; where ranks differ in state, rank-NNNNN.h5 holds that of each rank.
-A checkpoint is written to a hidden folder, synced and renamed; only then are older ones removed.
+state.h5 holds the state shared by all ranks; rank-NNNNN.h5 holds the state of one rank, if ranks differ. A checkpoint
+is written to a hidden folder, synced and renamed; only then are older ones removed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CheckpointFile:
 
 
 def name_of(epoch: int, iteration: int) -> str:
-    """The name of the checkpoint before `iteration` of `epoch`; names sort by time."""
+    """Return the name of the checkpoint before `iteration` of `epoch`. Names sort by time."""
     return f"epoch-{epoch:06d}-iteration-{iteration:09d}"
 
 
@@ -51,7 +51,7 @@ class CheckpointFolder:
         self.path = run / CHECKPOINTS
 
     def names(self) -> list[str]:
-        """The names of all checkpoints, oldest first. Raises DataError when they cannot be listed."""
+        """List all checkpoints by name, oldest first. Raises DataError if they cannot be listed."""
         try:
             return sorted(each.name for each in self.path.iterdir() if _NAME.fullmatch(each.name))
         except (FileNotFoundError, NotADirectoryError):
@@ -60,9 +60,9 @@ class CheckpointFolder:
             raise DataError(f"{self.path}: the checkpoints cannot be read ({error.strerror})") from None
 
     def newest(self, schema: Schema = an_object) -> tuple[str | None, CheckpointFile | None, list[str]]:
-        """Name and state of the newest undamaged checkpoint, and a complaint for each newer one, which is damaged.
+        """Return name and state of the newest intact checkpoint, and a complaint about each damaged newer one.
 
-        The plain values of an undamaged one fit `schema`. (None, None, complaints) when there is none.
+        The plain values of the state fit `schema`. Returns (None, None, complaints) if there is none.
         """
         complaints: list[str] = []
         for name in reversed(self.names()):
@@ -73,7 +73,7 @@ class CheckpointFolder:
         return None, None, complaints
 
     def read_rank(self, name: str, rank: int, state: CheckpointFile) -> CheckpointFile:
-        """The state that only `rank` holds. Raises DataError when it is damaged or of another checkpoint."""
+        """Read the state of `rank` alone. Raises DataError if it is damaged or from another checkpoint."""
         path = self.path / name / _rank_file(rank)
         of_rank = _read(path)
         if of_rank.values.get("checkpoint") != state.values["checkpoint"]:
@@ -81,10 +81,10 @@ class CheckpointFolder:
         return of_rank
 
     def begin(self, name: str) -> None:
-        """Make the hidden folder in which the checkpoint `name` is written. On rank 0."""
+        """Create the hidden folder for the checkpoint `name`. On rank 0."""
         try:
             if self.path.exists() and not self.path.is_dir():
-                raise DataError(f"{self.path} is a file now, not the folder of the checkpoints; remove it")
+                raise DataError(f"{self.path} is a file where the checkpoint folder should be; remove it")
             self.path.mkdir(exist_ok=True)
             remove(self._aside(name))
             self._aside(name).mkdir()
@@ -92,26 +92,27 @@ class CheckpointFolder:
             raise explain(error, self.path / name) from None
 
     def write_rank(self, name: str, rank: int, state: CheckpointFile) -> None:
-        """Write the state that only `rank` holds, between `begin` and `finish`. On that rank."""
+        """Write the state of `rank` alone, between `begin` and `finish`. On that rank."""
         self._write(self._aside(name) / _rank_file(rank), state)
 
     def finish(self, name: str, state: CheckpointFile) -> None:
-        """Write the shared state, rename the checkpoint to `name`, and remove the oldest beyond `keep`. On rank 0."""
+        """Write the shared state, rename the checkpoint to `name`, remove the oldest beyond `keep`. On rank 0."""
         self._write(self._aside(name) / _STATE, state)
         try:
             put_in_place(self._aside(name), self.path / name)
+            # Remove older checkpoints only now: the new one is complete on disk.
             for old in [each for each in self.names() if each != name][: 1 - _KEPT]:
                 remove(self.path / old)
         except OSError as error:
             raise explain(error, self.path / name) from None
 
     def abandon(self, name: str) -> None:
-        """Remove the unfinished checkpoint `name`, where that can be done. On rank 0."""
+        """Remove the unfinished checkpoint `name`, if possible. On rank 0."""
         with suppress(OSError):
             remove(self._aside(name))
 
     def tidy(self, beyond: str | None) -> None:
-        """Remove unfinished checkpoints of earlier starts, and those later than `beyond`, which are damaged."""
+        """Remove unfinished checkpoints of earlier starts, and damaged ones later than `beyond`."""
         if not self.path.is_dir():
             return
         for each in self.path.iterdir():
@@ -120,17 +121,17 @@ class CheckpointFolder:
                 remove(each)
 
     def end(self) -> int:
-        """The number of epochs before the newest checkpoint, if it stands at the end of one; else 0."""
+        """Return the number of epochs before the newest checkpoint if it is at the end of one; else 0."""
         found = _NAME.fullmatch((self.names() or [""])[-1])
         return int(found[1]) if found and not int(found[2]) else 0
 
     def keep_end(self, epochs: int) -> None:
-        """Remove all checkpoints of a finished run of `epochs` but that of its end, from which it can go on.
+        """Remove all checkpoints of a finished run of `epochs` except the last, from which it can continue.
 
-        What cannot be removed stays: the run is finished all the same.
+        Errors of removal are ignored: the run is finished anyway.
         """
         end = name_of(epochs, 0)
-        # A file that took the folder's place is not ours.
+        # leapmpi did not write a file of this name; leave it alone.
         if not self.path.is_dir():
             return
         with suppress(OSError):
@@ -142,7 +143,7 @@ class CheckpointFolder:
         return self.path / f".{name}.partial"
 
     def _complete(self, name: str, schema: Schema = an_object) -> CheckpointFile:
-        """The shared state of the checkpoint `name`. Raises DataError unless all its files are there and undamaged."""
+        """Read the shared state of the checkpoint `name`. Raises DataError unless all its files are intact."""
         state = _read(self.path / name / _STATE, schema)
         for rank in range(state.values.get("rank_pieces", 0)):
             self.read_rank(name, rank, state)

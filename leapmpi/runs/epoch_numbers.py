@@ -1,6 +1,6 @@
-"""Numbers of epochs: from 0 in the program, from 1 in the records of a run, as for people.
+"""Epoch numbers: from 0 in the program, from 1 in the records of a run.
 
-Files of schema 1 counted from 0. Checkpoints, which are the program's own, do so still.
+Files of schema 1 counted from 0, and checkpoints still do.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 FROM_ZERO = 1
-"""The schema of files and records whose epochs count from 0; those of later ones count from 1."""
+"""Schema of files and records that count epochs from 0. Later schemas count from 1."""
 
 
 def up_to_date(values: dict[str, Any], schema: int) -> dict[str, Any]:
-    """`values` of a record or a summary as `schema`, the newest, has them: epochs from 1."""
+    """Return `values` of a record or a summary in the newest `schema`, with epochs from 1."""
     old = values.get("schema", FROM_ZERO) == FROM_ZERO
     return {**renumbered(values), "schema": schema} if old else values
 
 
 def renumbered(values: Any, by: int = 1) -> Any:
-    """A copy of plain `values` in which every whole number under a key `epoch`, at any depth, is larger by `by`."""
+    """Return a copy of plain `values` with `by` added to each whole number under a key `epoch`, at any depth."""
     if isinstance(values, dict):
         return {key: _number(each, by) if key == "epoch" else renumbered(each, by) for key, each in values.items()}
     # Lists hold either objects or numbers.

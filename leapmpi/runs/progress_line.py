@@ -1,6 +1,6 @@
-"""How far long work has come: a bar on a terminal, whole lines in a log, with rate, share done and time left.
+"""Progress of long work: a bar on a terminal, whole lines in a log, with rate, share done and time left.
 
-`step` is for work whose caller does not know where lines go: they go where `shown_by` has said, on one rank.
+`step` reports progress of work that does not know its output; `shown_by` sets the output, on one rank.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 IN_LOG = 30.0
-"""Seconds between two lines in a log, where nothing else is asked for."""
+"""Default seconds between two lines in a log."""
 
 _ON_TERMINAL = 0.5
 _BAR = 20
@@ -20,10 +20,10 @@ Tell = Callable[[str], None]
 
 
 class Progress:
-    """How far a step has come. Lines go to `out`: on a terminal one that is rewritten, else one each `every` seconds.
+    """Progress of one step, shown on `out`: rewritten in place on a terminal, else one line per `every` seconds.
 
-    `tell`, where given, gets the whole lines of a log instead; 0 seconds between them means none. A step that reports
-    no progress shows, half as often, how long it has been at work.
+    `tell`, if given, receives the lines of a log instead; `every` = 0 disables output. A step that reports no progress
+    shows its elapsed time, half as often.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class Progress:
         self._width = 0
 
     def start(self, total: int | None, unit: str, done: int = 0) -> None:
-        """Begin work of `total` units (None: not known), of which some may be `done` already."""
+        """Begin work of `total` units (None: unknown), `done` of them finished already."""
         self._total = total or 0
         self._unit = unit
         self._done = self._first = done
         self._begin = time.monotonic()
 
     def start_pass(self, edges: int) -> None:
-        """Begin one more pass over so many edges."""
+        """Begin one more pass over `edges` edges."""
         self._passes += 1
         self.start(edges, f"edges of pass {self._passes}")
 
     def advance(self, count: int) -> None:
-        """`count` more units are done."""
+        """Record `count` more finished units."""
         self.reach(self._done + count)
 
     def reach(self, done: int) -> None:
-        """Altogether `done` units are done."""
+        """Record a total of `done` finished units."""
         self._done = done
         if not self._shows:
             return
@@ -69,11 +69,11 @@ class Progress:
             self._show(self._line(now))
 
     def beat(self) -> None:
-        """Show that the step is alive, if no other line has for a while; called regularly by another thread."""
+        """Show that the step is alive if no other line has for a while. Called regularly by another thread."""
         now = time.monotonic()
         if self._shows and now - self._shown >= 2 * self._every:
             self._shown = now
-            self._show(f"{self._name}: at work for {duration(now - self._begun)}")
+            self._show(f"{self._name}: running for {duration(now - self._begun)}")
 
     def _line(self, now: float) -> str:
         rate = (self._done - self._first) / max(now - self._begin, 1e-9)
@@ -91,7 +91,7 @@ class Progress:
         if not self._terminal:
             self._tell(line)
             return
-        # Blanks, and no escape sequence, wipe the rest of a longer line: notebooks know no others.
+        # Overwrite a longer line with blanks: notebooks do not know escape sequences.
         _write(self._out, f"\r{line:<{self._width}}")
         self._width = len(line)
 
@@ -103,7 +103,7 @@ class Progress:
 
 
 def _write(out: TextIO | None, text: str) -> None:
-    # A terminal that has gone away is no reason to stop working.
+    # A closed terminal must not stop the work.
     if out is not None:
         with suppress(OSError, ValueError):
             out.write(text)
@@ -111,18 +111,18 @@ def _write(out: TextIO | None, text: str) -> None:
 
 
 def rewrites(out: TextIO) -> bool:
-    """Whether a line on `out` can be rewritten: on a terminal, and below the cell of a notebook."""
+    """Return whether a line on `out` can be rewritten: on a terminal, or in a notebook cell."""
     with suppress(OSError, ValueError):
         return out.isatty() or type(out).__module__.startswith("ipykernel")
     return False
 
 
 SILENT = Progress("")
-"""Shows nothing."""
+"""Progress without output."""
 
 
 class _Display:
-    """Where the steps of this process are shown; the innermost one that shows has the line of the terminal."""
+    """Output of the steps of this process. The innermost visible step owns the terminal line."""
 
     def __init__(self) -> None:
         self.make: Callable[[str], Progress] | None = None
@@ -134,10 +134,11 @@ _display = _Display()
 
 @contextmanager
 def shown_by(tell: Tell, every: float, out: TextIO | None) -> Iterator[None]:
-    """While the body runs, show steps: on `out` where it can be rewritten, else by whole lines to `tell`.
+    """Show steps while the body runs: on `out` if it can be rewritten, else as whole lines to `tell`.
 
-    every: seconds between two lines; 0 shows nothing.
+    every: seconds between two lines; 0 disables output.
     """
+    # Only a terminal shows a bar; a log gets whole lines.
     terminal = out if out is not None and every > 0 and rewrites(out) else None
     before = _display.make
     _display.make = lambda name: Progress(name, terminal, every, tell)
@@ -149,7 +150,7 @@ def shown_by(tell: Tell, every: float, out: TextIO | None) -> Iterator[None]:
 
 @contextmanager
 def step(name: str, total: int | None, unit: str, done: int = 0) -> Iterator[Progress]:
-    """A step of `total` units, shown where `shown_by` says; nowhere, and at no cost, outside of it."""
+    """Run the body as a step of `total` units, shown as set by `shown_by`; outside of it, silently and at no cost."""
     if _display.make is None:
         yield SILENT
         return
@@ -164,13 +165,13 @@ def step(name: str, total: int | None, unit: str, done: int = 0) -> Iterator[Pro
 
 
 def clear() -> None:
-    """Clear the line of the terminal, where there is one, before something else is written there."""
+    """Clear the terminal line, if any, before other output."""
     if _display.current is not None:
         _display.current.close()
 
 
 def duration(seconds: float) -> str:
-    """`seconds` as a text such as 45 s, 3 min 20 s or 2 h 05 min."""
+    """Format `seconds`, such as 45 s, 3 min 20 s or 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

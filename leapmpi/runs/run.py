@@ -1,4 +1,4 @@
-"""Reading a run folder: its config, summary, metrics and weights."""
+"""Reader of a run folder: its config, summary, metrics and weights."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUMMARY_SCHEMA = 2
-"""Version of what summary.json holds."""
+"""Version of summary.json."""
 
 METRICS_SCHEMA = 2
 """Version of the records in metrics.jsonl."""
 
 FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
-"""The values of `status` in summary.json."""
+"""Values of `status` in summary.json."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The run in folder `path`; `leapmpi.train` and `leapmpi.load_run` return a TrainedRun, which does more.
+    """The run in folder `path`. `leapmpi.train` and `leapmpi.load_run` return a TrainedRun, which offers more.
 
-    Nothing is read before it is asked for: `config`, `summary`, `finished`, `failure`, `metrics()`, `weights()` and
-    `models()`. README.md, "From Python", shows them.
+    Files are read on first use: `config`, `summary`, `finished`, `failure`, `metrics()`, `weights()` and `models()`.
+    README.md, "From Python", shows examples.
     """
 
     path: Path
 
     @cached_property
     def config(self) -> Config:
-        """The resolved config of the run. Raises ConfigError when it cannot be read."""
+        """The resolved config of the run. Raises ConfigError if it cannot be read."""
         path = self.path / CONFIG
         return Config.recorded(read_toml(path, regular=True), str(path))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """summary.json, epochs from 1. Raises RunFolderError when the run is not finished or the file is damaged."""
+        """Contents of summary.json, epochs from 1. Raises RunFolderError if the run is not finished or damaged."""
         found = self._read_summary()
         if (status := found.get("status")) in (FAILED, INTERRUPTED):
             ended = "failed" if status == FAILED else "was interrupted"
@@ -55,7 +55,7 @@ class Run:
         return found
 
     def models(self) -> list[Self]:
-        """One Run per model of a run that trained several models that differ; empty for a run of one model.
+        """Return one Run per model of a run of several models; an empty list for a run of one model.
 
         Raises RunFolderError as `summary` does.
         """
@@ -63,9 +63,9 @@ class Run:
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """summary.json of a run that failed or was interrupted, None for any other run.
+        """Contents of summary.json of a failed or interrupted run; None for any other run.
 
-        It holds `status` and `why`, and `rank`, `host`, `phase`, `epoch` and `iteration` where known.
+        Holds `status` and `why`, and `rank`, `host`, `phase`, `epoch` and `iteration` if known.
         """
         try:
             found = self._read_summary()
@@ -75,14 +75,17 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run ended as planned. One whose summary cannot be read counts too: it is never overwritten."""
+        """Whether the run ended as planned.
+
+        A run with an unreadable summary counts, so that it is never overwritten.
+        """
         return (self.path / SUMMARY).exists() and self.failure is None
 
     def _read_summary(self) -> dict[str, Any]:
         path = self.path / SUMMARY
         try:
             found = parsed(read_text(path), record({"schema": count}))
-            # Another schema is no damage: another version of leapmpi reads it.
+            # An unknown schema is not damage: another version of leapmpi reads it.
             if (schema := found["schema"]) not in range(1, SUMMARY_SCHEMA + 1):
                 raise RunFolderError(
                     f"{path} has schema {schema}, but this leapmpi reads those up to {SUMMARY_SCHEMA}; use the leapmpi "
@@ -100,10 +103,10 @@ class Run:
         return up_to_date(found, SUMMARY_SCHEMA)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All records of metrics.jsonl, oldest first, epochs from 1; a last line cut short by a crash is left out.
+        """Return all records of metrics.jsonl, oldest first, epochs from 1, without a last line cut short by a crash.
 
-        `event` says what a record is: start, banner, decision, epoch, interrupted, resumed, end. Those of a running or
-        failed run can be read too. Raises RunFolderError for a file that is missing or damaged.
+        `event` is the kind of a record: start, banner, decision, epoch, interrupted, resumed, end. Records of a running
+        or failed run can be read too. Raises RunFolderError for a file that is missing or damaged.
         """
         path = self.path / METRICS
         records: list[dict[str, Any]] = []
@@ -112,19 +115,20 @@ class Run:
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
         except UnicodeDecodeError as error:
-            raise RunFolderError(f"{path}: the file is damaged (no UTF-8 text: {error}); run it again") from None
+            raise RunFolderError(f"{path}: the file is damaged (not UTF-8 text: {error}); run it again") from None
         for number, line in enumerate(lines):
             try:
                 records.append(_event(line))
             except ValueError as error:
+                # The last line may be cut short by a crash; any other damage is an error.
                 if number + 1 < len(lines):
                     raise RunFolderError(f"{path}: line {number + 1} is damaged ({error}); run it again") from None
         return records
 
     def weights(self, which: str = "best") -> dict[str, np.ndarray]:
-        """The parameters by name, of the `best` or the `final` epoch, as arrays of the dtype that was trained.
+        """Return the parameters by name, of the `best` or the `final` epoch, in the dtype of training.
 
-        Raises DataError when they are missing or damaged.
+        Raises DataError if they are missing or damaged.
         """
         from leapmpi.runs.weights import read_weights
 
@@ -140,7 +144,7 @@ def require(value: Any, schema: Schema, path: Path) -> None:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """One line of metrics.jsonl. Raises ValueError, which says why, for a damaged one."""
+    """Parse one line of metrics.jsonl. Raises ValueError with the reason if it is damaged."""
     found = parsed(line, schemas.EVENT)
     schemas.EVENTS.get(found["event"], anything)(found, "")
     if found["event"] == "decision":
@@ -149,12 +153,12 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def load_run(path: Path | str) -> Run:
-    """The run in folder `path`. Raises RunFolderError when there is none."""
+    """Return the run in folder `path`. Raises RunFolderError if there is none."""
     path = Path(path)
     try:
         (path / CONFIG).stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise RunFolderError(f"{path} is no run folder: it has no config.toml") from None
+        raise RunFolderError(f"{path} is not a run folder: it has no config.toml") from None
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be read ({error.strerror})") from None
     return Run(path)

@@ -19,9 +19,10 @@ from leapmpi.config.toml import to_toml
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.runs.epoch_numbers import renumbered
-from leapmpi.runs.file_names import CONFIG, HEARTBEATS_FILE, LOG, METRICS, PATTERNS, SUMMARY
+from leapmpi.runs.file_names import CONFIG, HEARTBEATS_FILE, LOCK, LOG, METRICS, PATTERNS, SUMMARY
 from leapmpi.runs.run import FAILED, FINISHED, METRICS_SCHEMA, SUMMARY_SCHEMA, Run
-from leapmpi.system.atomic_files import explain, remove, written_aside
+from leapmpi.runs.run_lock import RunLock
+from leapmpi.system.atomic_files import explain, remove, take_free_name, written_aside
 from leapmpi.system.regular_files import check_regular
 
 
@@ -124,8 +125,7 @@ def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> 
     aside = path / f".{SUMMARY}.partial-{socket.gethostname()}-{os.getpid()}"
     try:
         aside.write_text(_summary_text(status, {"why": why, **where}), encoding="utf-8")
-        # Unlike a rename, a link fails where another rank was first.
-        os.link(aside, path / SUMMARY)
+        take_free_name(aside, path / SUMMARY)
     except OSError:
         return False
     finally:
@@ -195,27 +195,56 @@ def _check_writable(path: Path) -> None:
         raise RunFolderError(f"{path}: not allowed to write in {nearest}; choose another --run folder")
 
 
-def claim(folder: str, overwrite: bool, today: date | None = None, epochs: int = 0) -> RunFolder:
-    """Reserve a run folder: `folder`, or a fresh runs/DATE-N when empty.
+def check_and_lock(folder: str, overwrite: bool, epochs: int, lock: RunLock) -> bool:
+    """As `check`; where the folder is there, `lock` is then held, so that what was found stays true.
+
+    Raises RunFolderError where another start trains in it.
+    """
+    path = Path(folder or "runs")
+    if folder and (path / LOCK).exists():
+        lock.take(path)
+    resumes = check(folder, overwrite, epochs)
+    if folder and path.is_dir() and lock.folder is None:
+        lock.take(path)
+        resumes = check(folder, overwrite, epochs)
+    return resumes
+
+
+def claim(
+    folder: str,
+    overwrite: bool,
+    today: date | None = None,
+    epochs: int = 0,
+    lock: RunLock | None = None,
+    resumes: bool | None = None,
+) -> RunFolder:
+    """Reserve a run folder: `folder`, or a new runs/DATE-N when empty. `lock` is held from here on.
 
     An unfinished run that has checkpoints is kept, to be resumed; so is a finished one of fewer than `epochs`. Raises
-    RunFolderError when the folder holds another finished run, an unfinished one without checkpoints, or something else;
-    `overwrite` starts any unfinished run anew.
+    RunFolderError when the folder holds another finished run, an unfinished one without checkpoints, or something else,
+    when another start trains there, or when it does not resume where `resumes` says so, or the reverse; `overwrite`
+    starts any unfinished run from its beginning.
     """
-    if check(folder, overwrite, epochs):
-        return RunFolder(Path(folder), resumed=True)
-    if not folder:
-        return RunFolder(_fresh(today or date.today()))
-
-    # A new folder, or one from which an unfinished run is removed.
-    path = Path(folder)
+    check(folder, overwrite, epochs)
+    path = Path(folder) if folder else _fresh(today or date.today())
     try:
         path.mkdir(parents=True, exist_ok=True)
-        for file in _files_of_run(path):
-            remove(file)
+        if lock is not None:
+            lock.take(path)
+
+        # Only what is found under the lock counts.
+        resumed = check(folder, overwrite, epochs)
+        if resumes not in (None, resumed):
+            raise RunFolderError(
+                f"{path}: another start trained in this run folder while this one loaded; start again to go on from "
+                "its last checkpoint, or choose another --run folder"
+            )
+        for file in [] if resumed else _files_of_run(path):
+            if LOCK not in file.name:
+                remove(file)
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be made ({error.strerror}); choose another") from None
-    return RunFolder(path)
+    return RunFolder(path, resumed)
 
 
 def _files_of_run(path: Path) -> list[Path]:

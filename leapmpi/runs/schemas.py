@@ -1,6 +1,6 @@
-"""What the records of a run must hold: each key that something reads, and the kind of its value.
+"""Schemas of the records of a run: each key that leapmpi reads, and the type of its value.
 
-Required is what every version has written; keys that came later, or that only some runs have, are optional.
+Keys written by every version are required. Keys added later, or written by some runs only, are optional.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _EPOCH_FIGURES = {
 }
 
 EPOCH = record({}, _EPOCH_FIGURES)
-"""An epoch in a summary or a checkpoint."""
+"""Record of an epoch in a summary or a checkpoint."""
 
 _ENDED_EARLY = {"why": text, "rank": maybe(count), "host": maybe(text), "phase": maybe(text)}
 
@@ -92,13 +92,13 @@ SUMMARY = record(
         "epochs": items(EPOCH),
     },
 )
-"""summary.json, of a run that has ended in whatever way."""
+"""Contents of summary.json, of a run that has ended in any way."""
 
 EARLY_END = record({"why": text}, _ENDED_EARLY)
-"""The summary of a run that failed or was interrupted."""
+"""Summary of a failed or interrupted run."""
 
 EVENT = record({"event": text})
-"""Any line of metrics.jsonl; that of an event below holds more."""
+"""Any line of metrics.jsonl; `EVENTS` adds the keys of some events."""
 
 EVENTS = {
     "start": record({}, {"version": text, "command": text, "versions": entries(text)}),
@@ -123,7 +123,7 @@ WEIGHTS = record(
     {"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole},
     {"code": entries(text), "task": text, "target_scale": _SCALE},
 )
-"""What a weights file says about its arrays."""
+"""Plain values of a weights file."""
 
 _OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
 
@@ -151,7 +151,7 @@ STRATEGY_CHOICE = record(
         "iterations": count,
     }
 )
-"""What `--strategy auto` chose, and why."""
+"""Choice of `--strategy auto`, with its reasons."""
 
 _PART_DEALING = record(
     {
@@ -170,7 +170,6 @@ _STATE = {
     "rank_pieces": count,
     "metrics_bytes": count,
     "progress": record({"epoch": count, "iteration": count, "seconds": number, "counts": entries(count)}),
-    "row_errors": items(number, 3, 3),
     "phases": items(text),
     "best": _BEST,
     "strategy": _STRATEGY,
@@ -192,7 +191,7 @@ CHECKPOINT = record(
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),
     },
 )
-"""What state.h5 of a checkpoint says about its arrays: the state that all ranks share."""
+"""Plain values of state.h5 of a checkpoint: the state shared by all ranks."""
 
 FINISHED = record(
     {
@@ -208,7 +207,7 @@ FINISHED = record(
         ),
     }
 )
-"""What a finished run is compared by."""
+"""Figures by which finished runs are compared."""
 
 COUNTED = record({name: _EPOCH_FIGURES[name] for name in ("time_steps", "remote", "rows", "bytes")})
-"""The record of an epoch with which a forecast is compared."""
+"""Record of an epoch that a forecast is compared with."""

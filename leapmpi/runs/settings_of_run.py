@@ -1,4 +1,4 @@
-"""The settings with which a run goes on when the command line names nothing but its folder."""
+"""Settings of a run that is continued by naming only its folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from leapmpi.runs.run import load_run
 
 
 def settings_of_run(arguments: argparse.Namespace) -> Config | None:
-    """Without DATA on the command line or in a file: the settings of the run in the folder that --run names, if any."""
+    """Return the settings of the run named by --run if DATA is given nowhere; else None.
+
+    DATA counts as given on the command line, by --set, or in a config file.
+    """
     folder = given(arguments).get("run.folder")
     named = {parse_assignment(text)[0] for text in arguments.set}
     if arguments.data is not None or arguments.config is not None or "data" in named or not folder:
         return None
     if not (Path(folder) / CONFIG).exists():
         return None
-    # What says how that start began says nothing about this one.
+    # These two settings described only that start.
     return load_run(folder).config.replaced({"run.overwrite": False, "run.replay": ""})

@@ -1,4 +1,4 @@
-"""Weights files: the parameters of a model by name, and plain values about them (epoch, model, dataset)."""
+"""Weights files: parameters of a model by name, and plain values about them (epoch, model, dataset)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SCHEMA = 2
 
 
 def weights_place(folder: Path, which: str) -> Path:
-    """The weights called `which`: `best` or `final` of the run in `folder`, or else a file of weights. Local.
+    """Return the path of the weights `which`: `best` or `final` of the run in `folder`, or a file of weights. Local.
 
-    Raises ConfigError for what is none of them.
+    Raises ConfigError for any other value.
     """
     if which in ("best", "final"):
         return folder / weights_file(which)
@@ -35,7 +35,7 @@ def weights_place(folder: Path, which: str) -> Path:
 
 
 def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
-    """Write weights as HDF5, with `about` (plain values) as JSON; on an error `path` stays as it was.
+    """Write weights as HDF5, with `about` (plain values) as JSON. On an error `path` stays as it was.
 
     `about` counts epochs from 0, the file from 1.
     """
@@ -44,11 +44,11 @@ def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[s
 
 
 def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the plain values of `write_weights`, which fit `schema`.
+    """Read the arrays and plain values written by `write_weights`; the values fit `schema`.
 
     Raises DataError for a missing, foreign or damaged file.
     """
     if not path.is_file():
-        raise DataError(f"{path}: no such weights file; was the run finished?")
+        raise DataError(f"{path}: no such weights file; has the run finished?")
     arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8", "<i8"), schema)
     return arrays, about if about.pop("schema", FROM_ZERO) == FROM_ZERO else renumbered(about, -1)

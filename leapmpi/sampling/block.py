@@ -1,4 +1,4 @@
-"""One hop of a sampled computation graph (block, message flow graph): which sources each destination aggregates."""
+"""Blocks: one hop of a sampled computation graph (message flow graph)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from leapmpi.dataset.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A bipartite graph from `src` to its own first `n_dst` entries, the destinations, in CSR form.
+    """Bipartite graph in CSR form from `src` to its first `n_dst` entries, the destinations.
 
-    Blocks of a sample are listed from the root outward: destinations of hop 0 are the roots, and the destinations
-    of hop h + 1 are the sources of hop h. A model computes them in reverse order. Arrays are to be read only: blocks of
-    one sample may share them.
+    Blocks of a sample are listed from the root outward: destinations of hop 0 are the roots, and the destinations of
+    hop h + 1 are the sources of hop h. A model computes them in reverse order. Arrays are read-only: blocks of one
+    sample may share them.
     """
 
     hop: int
@@ -26,27 +26,30 @@ class Block:
     src: np.ndarray
     """int64[n_src]: distinct renumbered global ids, destinations first."""
     indptr: np.ndarray
-    """int64[n_dst + 1]: where the edges of each destination start in `indices`."""
+    """int64[n_dst + 1]: first position in `indices` of the edges of each destination."""
     indices: np.ndarray
     """int32[edges]: positions in `src`; within a destination by ascending original id."""
     src_original: np.ndarray
-    """int64[n_src]: original ids of `src`, by which vertices are named in all random draws. In the last block of a
-    sample these, and the other arrays by `src`, may be those of the destinations alone, where nobody reads more."""
+    """int64[n_src]: original ids of `src`, which key all random draws.
+
+    In the last block of a sample, this and the other arrays by `src` may cover only the destinations, if nothing reads
+    more.
+    """
     src_degree: np.ndarray
     """int64[n_src]: in-degrees of `src` in the whole graph."""
     weight: np.ndarray | None = None
     """float32[edges] for samplers that reweight edges, else None."""
     edge_numbers: np.ndarray | None = None
-    """int64[edges]: positions of the edges in the topology, where what edges carry is used, else None."""
+    """int64[edges]: positions of the edges in the topology if edge data are used, else None."""
     edge_weight: np.ndarray | None = None
-    """float32[edges]: the weights of the dataset's edges, where they are used; the three arrays go together."""
+    """float32[edges]: weights of the dataset's edges, if used. The next two arrays accompany it."""
     drawn_weight: np.ndarray | None = None
-    """float64[n_dst]: the sum of `edge_weight` of each destination."""
+    """float64[n_dst]: sum of `edge_weight` of each destination."""
     src_weight_sum: np.ndarray | None = None
-    """float64[n_src]: the sums of the weights of all in-edges of `src` in the whole graph."""
+    """float64[n_src]: sum of the weights of all in-edges of each source in the whole graph."""
 
     tensors: Any = None
-    """The same arrays as tensors on the device where the block was drawn (nn.tensors.BlockTensors), else None."""
+    """Same arrays as tensors on the device that drew the block (nn.tensors.BlockTensors), else None."""
 
     @property
     def n_src(self) -> int:
@@ -80,12 +83,12 @@ class Block:
 
     @property
     def dst_weight_sum(self) -> np.ndarray | None:
-        """float64[n_dst]: the sums of the weights of all in-edges of the destinations, where weights are used."""
+        """float64[n_dst]: sum of the weights of all in-edges of the destinations, if weights are used."""
         return None if self.src_weight_sum is None else self.src_weight_sum[: self.n_dst]
 
 
 class _Late:
-    """A field of a LateBlock: made when it is first read, None where nothing makes it."""
+    """Field of a LateBlock, made when it is first read; None without a maker."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -99,7 +102,7 @@ class _Late:
 
 
 class LateBlock(Block):
-    """A Block of which some arrays are made when they are first read."""
+    """Block with arrays that are made on first use."""
 
     src: Any = _Late()
     indptr: Any = _Late()
@@ -114,25 +117,25 @@ class LateBlock(Block):
 
     @classmethod
     def made_of(cls, late: Mapping[str, Callable[[], np.ndarray]], **present: Any) -> Self:
-        """The block with the fields `present`; `late` has what makes others, by name."""
+        """Return the block with the fields `present`; `late` maps the names of other fields to their makers."""
         block = object.__new__(cls)
         vars(block).update(present, late=late)
         return block
 
 
 class DrawnBlock(LateBlock):
-    """A last block that is drawn, and not numbered: ids suffice for who reads rows by ids.
+    """Last block of a sample, drawn but not numbered, for readers of rows by id.
 
-    Destinations and `neighbours` are there; sources get their numbers when somebody reads one.
+    Destinations and `neighbours` are present; sources are numbered on first use.
     """
 
     @classmethod
     def of(
         cls, dst: np.ndarray, neighbours: np.ndarray, topology: Topology | None = None, **present: Any
     ) -> DrawnBlock:
-        """The block of `neighbours`, int64[edges], and the fields and arrays of destinations `present`.
+        """Return the block of `neighbours`, int64[edges], with the fields and destination arrays `present`.
 
-        topology: what knows original ids and in-degrees of sources, unless they are `present`.
+        topology: source of original ids and in-degrees, unless they are `present`.
         """
         numbered = cache(lambda: _numbered(dst, neighbours))
         late = {"src": lambda: numbered()[0], "indices": lambda: numbered()[1]}
@@ -149,7 +152,7 @@ class DrawnBlock(LateBlock):
 
 
 def _numbered(dst: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The vertices int64[k], `dst` first and others as they first appear; int32[edges], where `neighbours` stand."""
+    """Number the vertices: return int64[k], `dst` first, then by first appearance, and positions of `neighbours`."""
     every, first, places = np.unique(np.concatenate((dst, neighbours)), return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(order), np.int32)
@@ -158,7 +161,7 @@ def _numbered(dst: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def indptr_of(counts: np.ndarray) -> np.ndarray:
-    """Where the edges of each destination start: int64[n + 1], from how many each has, integers[n]."""
+    """Return the first edge of each destination, int64[n + 1], from their numbers of edges, integers[n]."""
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
     return indptr

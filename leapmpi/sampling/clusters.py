@@ -1,7 +1,7 @@
-"""Clusters of vertices with few edges between them, the same for any numbering of the vertices.
+"""Clusters of vertices with few edges between them, independent of the numbering of vertices.
 
-Vertices in order of a breadth-first search are cut into clusters of equal size. Then, in a few passes of label
-propagation, each vertex joins the cluster that most of its in-neighbours belong to, where that is not full.
+A breadth-first order of the vertices is cut into clusters of equal size. A few passes of label propagation follow: each
+vertex joins the cluster of most of its in-neighbours, unless that cluster is full.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from leapmpi.system.jit import compiled
 
 _PASSES = 8
 _LARGEST = 1.2
-"""Size of a cluster at most, as a multiple of the mean."""
+"""Largest size of a cluster, as a multiple of the mean."""
 
 
 @compiled
 def breadth_first(starts, topology_indptr, topology_indices):
-    """All vertices in the order of breadth-first searches: int64[n].
+    """Return all vertices in the order of breadth-first searches: int64[n].
 
     starts: int64[n], a permutation of the vertices; a search starts at each one that no search has found yet.
     """
@@ -45,10 +45,10 @@ def breadth_first(starts, topology_indptr, topology_indices):
 
 @compiled
 def _propagate_labels(order, label, size, largest, topology_indptr, topology_indices, votes):
-    """One pass: each vertex, in `order`, joins the cluster of most of its in-neighbours; on a tie it stays.
+    """Run one pass: each vertex, in `order`, joins the cluster of most of its in-neighbours; a tie keeps it.
 
     Updates `label` int32[n] and `size` int64[clusters], which is `largest` at most. `votes` is all 0, before and after.
-    Returns how many vertices changed their cluster.
+    Returns the number of vertices that changed their cluster.
     """
     moved = 0
     for vertex in order:
@@ -64,7 +64,7 @@ def _propagate_labels(order, label, size, largest, topology_indptr, topology_ind
             if more and (other == current or size[other] < largest):
                 best = other
 
-        # Clear the counts that were used, and move the vertex.
+        # Clear only the counts in use: there are many clusters.
         for e in range(start, stop):
             votes[label[topology_indices[e]]] = 0
         if best != current:
@@ -76,16 +76,16 @@ def _propagate_labels(order, label, size, largest, topology_indptr, topology_ind
 
 
 def clusters_of(topology: Topology, count: int) -> np.ndarray:
-    """The cluster of each vertex: int32[n], in [0, count). No cluster exceeds the mean size by more than a fifth."""
+    """Return the cluster of each vertex: int32[n], in [0, count). No cluster exceeds the mean size by over a fifth."""
     n = topology.vertices
 
-    # Equal runs of a breadth-first order.
+    # Start with equal slices of a breadth-first order.
     starts = np.argsort(topology.original_id, kind="stable")
     order = breadth_first(starts, topology.indptr, topology.indices)
     label = np.empty(n, np.int32)
     label[order] = np.arange(n) * count // max(1, n)
 
-    # Label propagation, until no vertex changes its cluster.
+    # Improve them by label propagation, until no vertex changes its cluster.
     size = np.bincount(label, minlength=count)
     votes = np.zeros(count, np.int64)
     largest = int(np.ceil(_LARGEST * n / count))

@@ -1,8 +1,8 @@
 """Squared column norms of P, the adjacency matrix with rows divided by in-degrees: the importance of each source.
 
-||P[:, u]||^2 is the sum of 1 / degree(v)^2 over the v that have u as an in-neighbour. Over the whole graph, each vertex
-counts as an in-neighbour of itself, as in the authors' code: otherwise a vertex that is in-neighbour of none would
-never be drawn. Norms are integers (multiples of 2**-shift), so the sum does not depend on the order of vertices.
+||P[:, u]||^2 is the sum of 1 / degree(v)^2 over the v with u as an in-neighbour. Over the whole graph, each vertex
+counts as its own in-neighbour, as in the authors' code. Otherwise a vertex that is nobody's in-neighbour would never be
+drawn. Norms are integers (multiples of 2**-shift), so the sum does not depend on the order of vertices.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def _add_squares(vertices, unit, loops, topology_indptr, topology_indices, norms
 
 
 def norm_unit(rows: int) -> int:
-    """What a row of one entry adds to its norm, where so many `rows` are added up: their sum stays below 2**62."""
+    """Return the norm of a row of one entry, such that the sum over `rows` rows stays below 2**62."""
     return 1 << min(40, 61 - max(1, rows).bit_length())
 
 
 def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False, rows: int = 0) -> np.ndarray:
-    """Squared norms over the rows `vertices` (int64[k], distinct) only: int64[n], all in the same unit.
+    """Return squared norms over the rows `vertices` (int64[k], distinct): int64[n], all in the same unit.
 
-    With `loops` each vertex is an in-neighbour of itself. The sum stays below 2**62, and so do sums over ranks whose
-    topologies have `rows` vertices together; 0: as many as this one.
+    With `loops` each vertex is an in-neighbour of itself. The sum stays below 2**62, also over ranks whose topologies
+    have `rows` vertices together; 0: as many as this one.
     """
     norms = np.zeros(topology.vertices, np.int64)
     _add_squares(vertices, norm_unit(rows or topology.vertices), int(loops), topology.indptr, topology.indices, norms)
@@ -49,7 +49,7 @@ def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False, 
 
 @compiled
 def _drawn_positions(hashed, size, up_to):
-    """`size` draws: the position of the first entry of `up_to` (int64[n], cumulated norms) above a random number."""
+    """Draw `size` positions: the first entry of `up_to` (int64[n], cumulated norms) above a random number."""
     out = np.empty(size, np.int64)
     for j in range(size):
         point = np.int64(bounded(fold(hashed, j), up_to[-1]))
@@ -71,9 +71,9 @@ class ByNorm:
 
     @property
     def total(self) -> int:
-        """The sum of all norms."""
+        """Sum of all norms."""
         return int(self.up_to[-1]) if len(self.up_to) else 0
 
     def draw(self, hashed: np.uint64, size: int) -> np.ndarray:
-        """`size` vertices, int64, repeats possible; none where there is no vertex."""
+        """Draw `size` vertices, int64, with repetition; none if there are no vertices."""
         return self.order[_drawn_positions(hashed, size if self.total else 0, self.up_to)]

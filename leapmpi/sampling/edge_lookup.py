@@ -1,7 +1,7 @@
-"""What the edges of a sample carry: their numbers in the topology, and their weights, looked up after the draws.
+"""Data of the edges of a sample: their numbers in the topology and their weights, looked up after the draws.
 
-Where the topology is on every node, weights are looked up where they are needed and never sent. A sampler draws as it
-would without them; `with_edge_data` lets any sampler's blocks carry them.
+If every node has the topology, weights are looked up where they are needed and never sent. They do not affect the
+draws; `with_edge_data` adds them to the blocks of any sampler.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from leapmpi.system.jit import compiled
 
 @compiled
 def _look_up(indptr, neighbours, destinations, topology_indptr, topology_indices, original_id, numbers):
-    """Write the position in the topology of each drawn edge; returns the first one that is not there, or -1."""
+    """Write the position in the topology of each drawn edge; return the first missing edge, or -1."""
     for i in range(len(destinations)):
         place, stop = topology_indptr[destinations[i]] - 1, topology_indptr[destinations[i] + 1]
         for e in range(indptr[i], indptr[i + 1]):
-            # In-neighbours ascend by original id, and so do drawn ones: often the next one follows.
+            # Both lists ascend by original id, so the next entry is often the one.
             vertex, place = np.int64(neighbours[e]), place + 1
             if place >= stop or np.int64(topology_indices[place]) != vertex:
                 place = edge_place(vertex, destinations[i], topology_indptr, topology_indices, original_id)
@@ -41,7 +41,7 @@ def _look_up(indptr, neighbours, destinations, topology_indptr, topology_indices
 
 @compiled
 def _weigh(indptr, numbers, edge_weight, weight, drawn):
-    """Write the weight of each edge, and the sum of those of each destination."""
+    """Write the weight of each edge, and the sum of weights of each destination."""
     for i in range(len(drawn)):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
@@ -53,10 +53,10 @@ def _weigh(indptr, numbers, edge_weight, weight, drawn):
 def edge_numbers(
     topology: Topology, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray
 ) -> np.ndarray:
-    """int64[edges]: the positions in `topology` of edges from `neighbours` to `destinations`.
+    """Return the positions in `topology` of the edges from `neighbours` to `destinations`: int64[edges].
 
-    indptr: int64[n + 1], where the edges of each destination start; neighbours: integers[edges]; destinations:
-    int64[n]. Raises ConfigError where there is no such edge.
+    indptr: int64[n + 1], first edge of each destination; neighbours: integers[edges]; destinations: int64[n]. Raises
+    ConfigError for a missing edge.
     """
     numbers = np.empty(len(neighbours), np.int64)
     arrays = topology.indptr, topology.indices, topology.original_id
@@ -64,15 +64,15 @@ def edge_numbers(
         i = int(np.searchsorted(indptr, missing, "right")) - 1
         names = topology.original_id[[neighbours[missing], destinations[i]]]
         raise ConfigError(
-            f"the sampler joins vertices {names[0]} and {names[1]} (original ids), between which there is no edge that "
-            "could carry anything; choose another --sampler, or --edge-weights ignore and a model that reads no "
-            "features of edges"
+            f"the sampler joins vertices {names[0]} and {names[1]} (original ids), which have no edge and so no edge "
+            "data; choose another --sampler, or --edge-weights ignore and a model without edge "
+            "features"
         )
     return numbers
 
 
 def numbers_of_edges(topology: Topology, edges: np.ndarray) -> np.ndarray:
-    """int64[k]: the positions in `topology` of `edges` int64[k, 2], all of which it must have (else ConfigError)."""
+    """Return the positions in `topology` of `edges` int64[k, 2]: int64[k]. Raises ConfigError for a missing edge."""
     sources, destinations = np.ascontiguousarray(edges.T)
     return edge_numbers(topology, np.arange(len(edges) + 1), sources, destinations)
 
@@ -80,7 +80,7 @@ def numbers_of_edges(topology: Topology, edges: np.ndarray) -> np.ndarray:
 def drawn_weights(
     topology: Topology, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers int64[edges] and weights float32[edges] of drawn edges, and float64[n], the sum by destination.
+    """Return numbers int64[edges] and weights float32[edges] of drawn edges, and float64[n], the sum by destination.
 
     Arguments and errors are those of `edge_numbers`; the topology has weights.
     """
@@ -92,7 +92,7 @@ def drawn_weights(
 
 
 def with_weights(block: Block, topology: Topology, numbers: bool = False) -> Block:
-    """`block` with what its edges carry; itself where the topology has no weights, and `numbers` are not wanted."""
+    """Return `block` with its edge data; unchanged if the topology has no weights and `numbers` is False."""
     if topology.edge_weight is None or topology.weight_sum is None:
         if not numbers:
             return block
@@ -108,7 +108,7 @@ def with_weights(block: Block, topology: Topology, numbers: bool = False) -> Blo
 
 
 class EdgeDataSampler(WrappingSampler):
-    """Draws as `inner` does; its blocks carry what edges carry."""
+    """Sampler with the draws of `inner` and edge data in its blocks."""
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         return [with_weights(block, self.topology, numbers=True) for block in self.inner.sample(key, roots, batch)]
@@ -118,31 +118,31 @@ class EdgeDataSampler(WrappingSampler):
 
 
 def with_edge_data(sampler: Sampler, numbers: bool = False) -> Sampler:
-    """`sampler`, whose blocks carry what the edges of its topology carry, and their `numbers` if wanted."""
+    """Return `sampler` with edge data of its topology in its blocks, and edge `numbers` if requested."""
     if sampler.sharded:
-        # Owners look up what the edges of their draws carry.
+        # Owners add the edge data of their draws.
         return sampler
     return EdgeDataSampler(sampler) if numbers or sampler.topology.edge_weight is not None else sampler
 
 
 def uses_weights(config: Config, dataset: Dataset) -> bool:
-    """Whether the weights of the dataset's edges are used: it has some, and they are not to be ignored."""
+    """Return whether the dataset has edge weights and the settings use them."""
     return dataset.has_edge_weight and config.sampling.edge_weights == "use"
 
 
 def reads_times(config: Config) -> bool:
-    """Whether the sampler reads the times of edges, in training and in evaluation."""
+    """Return whether the sampler reads the times of edges, in training and in evaluation."""
     name = config.sampling.sampler
     return not names_code(name) and getattr(SAMPLERS.load(name), "READS_TIMES", False)
 
 
 def uses_times(config: Config, dataset: Dataset) -> bool:
-    """Whether the sampler reads the times of edges. Raises ConfigError where it does and the dataset has none."""
+    """Return whether the sampler reads the times of edges. Raises ConfigError if the dataset has none."""
     if not reads_times(config):
         return False
     if not dataset.has_edge_time:
         raise ConfigError(
-            f"--sampler {config.sampling.sampler} needs the times of edges, and {config.data} has none; import the "
+            f"--sampler {config.sampling.sampler} needs edge times, but {config.data} has none; import the "
             "graph with times (such as --edge-columns time), or choose another --sampler"
         )
     return True

@@ -1,6 +1,6 @@
-"""The order in which an epoch visits the training vertices, and its batches.
+"""Order of the training vertices in an epoch, and its batches.
 
-The shuffle is global and uniform: vertices are sorted by a hash of (seed, epoch, original id), so every partition and
+The shuffle is global and uniform: vertices are sorted by a hash of (seed, epoch, original id). So every partition and
 number of ranks trains the same batches. No root is dropped or repeated.
 """
 
@@ -17,12 +17,12 @@ _BATCHES = 0x62617463_68657321  # keeps the order of batches apart from that of 
 
 
 def epoch_order(train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: int, stream: int = ORDER) -> np.ndarray:
-    """The training vertices in the order of one epoch: int64[n], a permutation of `train`.
+    """Return the training vertices in the order of one epoch: int64[n], a permutation of `train`.
 
-    train: int64[n], renumbered ids; original_ids: int64[n], their distinct original ids in the same order.
-    The result, read in original ids, depends on (stream, seed, epoch) and the set of vertices only.
+    train: int64[n], renumbered ids; original_ids: int64[n], their distinct original ids in the same order. In original
+    ids, the result depends only on (stream, seed, epoch) and the set of vertices.
 
-    Raises ConfigError when seed or epoch is not a whole number in [0, 2**63).
+    Raises ConfigError unless seed and epoch are whole numbers in [0, 2**63).
     """
     if len(train) != len(original_ids):
         raise ValueError(f"{len(train)} training vertices with {len(original_ids)} original ids")
@@ -31,9 +31,9 @@ def epoch_order(train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: i
 
 
 def batches(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """`order` cut into consecutive batches (views) of `batch_size` roots; the last may be shorter.
+    """Cut `order` into consecutive batches (views) of `batch_size` roots; the last may be shorter.
 
-    Raises ConfigError when batch_size is not positive.
+    Raises ConfigError unless batch_size is positive.
     """
     if batch_size < 1:
         raise ConfigError(f"the batch size must be at least 1, not {batch_size}")
@@ -41,12 +41,12 @@ def batches(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 
 def by_time(order: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """`order` (integers[n]) by ascending `time` (numbers[n]); entries of one time stay in their order."""
+    """Sort `order` (integers[n]) by ascending `time` (numbers[n]); equal times keep their order."""
     return order[np.argsort(time, kind="stable")]
 
 
 class _InOrder(Sequence):
-    """The same batches in another order."""
+    """Same batches in another order."""
 
     def __init__(self, batches: Sequence[np.ndarray], order: np.ndarray) -> None:
         self._batches, self._order = batches, order
@@ -61,7 +61,7 @@ class _InOrder(Sequence):
 
 
 def shuffled(batches: Sequence[np.ndarray], seed: int, epoch: int, stream: int = ORDER) -> Sequence[np.ndarray]:
-    """`batches` in the order of a hash of (stream, seed, epoch); the last one, which may be shorter, stays last."""
+    """Shuffle `batches` by a hash of (stream, seed, epoch); the last one, which may be shorter, stays last."""
     whole = np.arange(max(0, len(batches) - 1))
     base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _BATCHES))
     return _InOrder(batches, np.append(np.argsort(fold_all(base, whole), kind="stable"), whole.size)[: len(batches)])

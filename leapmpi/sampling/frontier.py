@@ -1,4 +1,4 @@
-"""The vertices that a sample has reached so far, each once, with local ids in order of first appearance."""
+"""Frontier of a sample: its distinct vertices so far, with local ids in order of first appearance."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from leapmpi.system.jit import compiled
 _MOST = np.iinfo(np.int32).max
 
 _AHEAD = 32
-"""Entries between asking for a cache line and using it."""
+"""Entries between the prefetch of a cache line and its use."""
 
 
 @compiled
 def _number(vertices, place, base, src, known, indices):
-    """Number vertices in order of first appearance; returns how many there are now.
+    """Number vertices in order of first appearance; return the number of vertices now known.
 
-    `place` (int32[n]) holds `base` + the position of each vertex in `src`, and less than `base` for vertices that are
-    not in it. `src` holds `known` vertices so far. Writes the position of each of `vertices` to `indices`, and new
-    vertices to `src`, which must have room for one entry more than that.
+    `place` (int32[n]) holds `base` + the position in `src` of each known vertex, and less than `base` for others. `src`
+    holds `known` vertices so far. Writes the position of each of `vertices` to `indices`, and new vertices to `src`,
+    which must have room for one extra entry.
     """
-    # No branch depends on what was drawn: processors could not predict it. So `src[known]` is always written, and the
-    # entry counts only where the vertex is new.
+    # Avoid branches on random draws, which processors cannot predict: always write `src[known]`, and count the
+    # entry only if the vertex is new.
     for e in range(len(vertices)):
         if e + _AHEAD < len(vertices):
             prefetch(place, np.intp(vertices[e + _AHEAD]))
@@ -41,7 +41,7 @@ def _number(vertices, place, base, src, known, indices):
 
 @compiled
 def _look_up(topology_indptr, topology_original, outside_degree, src, first, end, original, degree):
-    """Look up original ids and in-degrees of src[first:end], those without a list among them; -1 where none is known.
+    """Look up original ids and in-degrees of src[first:end], also of vertices without a list; -1 if unknown.
 
     outside_degree: int64[k], of the first vertices without a list.
     """
@@ -59,7 +59,7 @@ def _look_up(topology_indptr, topology_original, outside_degree, src, first, end
 
 
 def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
-    """An array with room for `capacity` + 1 entries: `array`, or a larger copy of its first `kept` entries."""
+    """Return an array with room for `capacity` + 1 entries: `array`, or a larger copy of its first `kept` entries."""
     if len(array) > capacity:
         return array
     larger = np.empty(capacity + capacity // 4 + 1, array.dtype)
@@ -68,11 +68,10 @@ def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
 
 
 class Frontier:
-    """`count` distinct vertices in order of first appearance, with their original ids and in-degrees.
+    """Distinct vertices (`count` of them) in order of first appearance, with original ids and in-degrees.
 
-    Keeps working memory of 4 bytes per vertex of the graph, and of the largest sample so far. `_place` holds `_base` +
-    position of each vertex. Each sample starts at a higher base, so the entries of earlier samples, which are all
-    below it, need not be cleared.
+    Keeps working memory of 4 bytes per vertex of the graph, and for the largest sample so far. `_place` holds `_base` +
+    position of each vertex. Each sample starts at a higher base, so entries of earlier samples need no clearing.
     """
 
     def __init__(self, topology: Topology, threads: SamplerThreads) -> None:
@@ -84,7 +83,7 @@ class Frontier:
         self._outside = np.empty(0, np.int64) if degrees is None else degrees
         self._base = self._end = 0
         self._held = [np.empty(0, np.int64) for _ in range(3)]
-        """Vertices, original ids and in-degrees, each with room for more."""
+        """Vertices, original ids and in-degrees, with spare capacity."""
 
     def add(self, vertices: np.ndarray) -> np.ndarray:
         """Append the new ones among `vertices` (int[k]). Returns the position of each of `vertices`: int32[k]."""
@@ -105,14 +104,14 @@ class Frontier:
         return positions
 
     def looked_up(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`vertices` (int64[k], repeats allowed), their original ids and in-degrees, for a frontier of none: views."""
+        """Return `vertices` (int64[k], repeats allowed), original ids and in-degrees, in an empty frontier."""
         self._held = [grown(each, len(vertices), 0) for each in self._held]
         self._held[0][: len(vertices)] = vertices
         self._look_up(0, len(vertices))
         return self.first(len(vertices))
 
     def first(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first `count` vertices, their original ids and their in-degrees, int64[count] each: views."""
+        """Return the first `count` vertices, their original ids and in-degrees, int64[count] each: views."""
         src, original, degree = self._held
         return src[:count], original[:count], degree[:count]
 

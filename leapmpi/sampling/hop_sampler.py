@@ -1,7 +1,7 @@
-"""Samplers that go hop by hop: each destination draws some sources, which become destinations of the next hop.
+"""Samplers by hop: each destination draws sources, which become destinations of the next hop.
 
-A sampler of this kind has a method `draw`, for what destinations draw. This base class numbers and de-duplicates the
-drawn vertices, and makes Blocks.
+A sampler of this kind implements `draw`. This base class numbers and de-duplicates the drawn vertices, and makes
+Blocks.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
-from leapmpi.sampling.edges.left_out import LeftOut
 from leapmpi.sampling.frontier import Frontier
+from leapmpi.sampling.left_out import LeftOut
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
 ALL = -1
-"""The fan-out that takes every neighbour."""
+"""Fan-out that takes every neighbour."""
 
 
 def checked_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
-    """The fan-outs as a tuple of ints.
+    """Return the fan-outs as a tuple of ints.
 
-    Raises ConfigError when there is none, or one is not a positive whole number or -1 (all neighbours).
+    Raises ConfigError if there are none, or one is not a positive whole number or -1 (all neighbours).
     """
     if not len(fanouts):
         raise ConfigError("a fan-out is needed for each layer; give at least one, such as 10,10")
@@ -40,7 +40,7 @@ def checked_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class HopSampler(Sampler):
-    """Base of samplers that draw hop by hop. Keeps working memory of 4 bytes per vertex of the graph between calls.
+    """Base of samplers that draw hop by hop. Keeps 4 bytes of working memory per vertex of the graph.
 
     Raises ConfigError for an invalid fan-out.
     """
@@ -58,25 +58,25 @@ class HopSampler(Sampler):
 
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """What `vertices` (int64[n], with their original ids and in-degrees, int64[n]) draw at `hop`. Pure."""
+        """Draw for `vertices` (int64[n], with their original ids and in-degrees, int64[n]) at `hop`. Pure."""
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
         self.leave_out_directed(key, np.concatenate([edges, edges[:, ::-1]]))
 
     def leave_out_directed(self, key: DrawKey, edges: np.ndarray) -> None:
-        """As `leave_out`, but each edge in the given direction alone."""
+        """Leave out `edges` as `leave_out` does, but only in the given direction."""
         self._left_out = LeftOut(self.topology, key, edges)
 
     def left_out(self, key: DrawKey) -> LeftOut | None:
-        """What draws with `key` leave out; None: nothing.
+        """Return the edges left out of draws with `key`; None if there are none.
 
-        Raises ValueError for a key of training, whose targets nobody has named, where those of another were.
+        Raises ValueError for a training key other than the one whose target edges were registered.
         """
         found = self._left_out
         return found if found is not None and found.holds_for(key) else None
 
     def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """What `draw` gives, without the edges that are left out."""
+        """Draw as `draw` does, without the edges that are left out."""
         left_out = self.left_out(key)
         if left_out is None:
             return self.draw(key, hop, vertices, original, degree)
@@ -107,11 +107,11 @@ class HopSampler(Sampler):
         return [*upper, last]
 
     def _numbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None, hops: int) -> list[Block]:
-        """The blocks of the first `hops` of `sample`."""
+        """Return the blocks of the first `hops` of `sample`."""
         roots, frontier = self.checked_roots(roots), self._frontier
         self.begin(key, roots if batch is None else batch)
 
-        # Hop by hop: what the frontier draws joins the frontier.
+        # Destinations of a hop are all vertices reached before it.
         found = []
         try:
             frontier.add(roots)
@@ -126,7 +126,7 @@ class HopSampler(Sampler):
         finally:
             frontier.clear()
 
-        # The sources of a hop are the first ones of the frontier: views of the same arrays.
+        # The sources of a hop are a prefix of the frontier, so blocks share arrays.
         return [
             Block(hop, n_dst, src[:n_src], indptr, positions, original[:n_src], degree[:n_src], weight)
             for hop, n_dst, n_src, indptr, positions, weight in found
@@ -149,16 +149,16 @@ class HopSampler(Sampler):
         return self.drawn(key, hop, *self._frontier.looked_up(vertices))
 
     def share_work(self, cost: np.ndarray, work: Callable[[int, int], None]) -> None:
-        """Call work(first, end) by the sampler's threads, for ranges of destinations that make up [0, n).
+        """Call work(first, end) on the sampler's threads, for ranges of destinations that make up [0, n).
 
-        `cost` int64[n] is about what each destination takes. `work` must release the GIL.
+        `cost` int64[n] is the approximate work of each destination. `work` must release the GIL.
         """
         self._workers.share_by_cost(indptr_of(cost), lambda _, first, end: work(first, end))
 
     def count_and_write(self, kernel: Callable, degree: np.ndarray, *arrays: object) -> Drawn:
-        """What destinations of in-degrees int64[n] draw by kernel(first, end, *arrays, indptr, out, weight).
+        """Draw for destinations of in-degrees int64[n] by kernel(first, end, *arrays, indptr, out, weight).
 
-        Called with an empty `out`, the kernel counts the edges of each destination into indptr[i + 1]; then it writes
+        Called with an empty `out`, the kernel counts the edges of each destination into indptr[i + 1]. Then it writes
         them, and float32 weights, from indptr[i] on.
         """
         indptr, nothing, no_weight = np.zeros(len(degree) + 1, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
@@ -173,7 +173,7 @@ class HopSampler(Sampler):
 
 @compiled
 def capped_indptr(degree, fanout):
-    """Where the edges of each destination start, with min(degree, fan-out) edges each: int64[n + 1]; -1 takes all."""
+    """Return the first edge of each destination with min(degree, fan-out) edges each: int64[n + 1]; -1 takes all."""
     indptr = np.empty(len(degree) + 1, np.int64)
     indptr[0] = 0
     for i in range(len(degree)):

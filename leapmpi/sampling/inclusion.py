@@ -4,9 +4,9 @@ GraphSAINT's two normalisations follow from them (Zeng et al., ICLR 2020, sectio
 the weight P(v) / P(u and v), so sums over in-neighbours are unbiased given that v is in the subgraph. The loss of a
 root has the weight 1 / P(v).
 
-For independent draws of vertices or edges both are known: with q(v) the chance that one of m draws holds v, and q(uv)
-that it holds both, P(v) = 1 - (1 - q(v))^m and P(u and v) = P(u) + P(v) - 1 + (1 - q(u) - q(v) + q(uv))^m.
-For walks they are counted on subgraphs drawn in advance, as in the paper; a count of 0 is taken as 1.
+For independent draws of vertices or edges both are known. Let q(v) be the chance that one of m draws holds v, and q(uv)
+that it holds both. Then P(v) = 1 - (1 - q(v))^m and P(u and v) = P(u) + P(v) - 1 + (1 - q(u) - q(v) + q(uv))^m. For
+walks they are counted on subgraphs drawn in advance, as in the paper; a count of 0 is taken as 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _weigh_by_counts(vertices, table, topology_indptr, topology_indices, vertex_
 class CountedInclusion:
     """Chances as shares of the subgraphs counted so far. Holds 4 bytes per edge of the graph.
 
-    vertex_count: int32[n], edge_count: int32[m]: how many subgraphs have held each.
+    vertex_count: int32[n], edge_count: int32[m]: numbers of subgraphs that held each.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -65,13 +65,13 @@ class CountedInclusion:
         _weigh_by_counts(vertices, table, *self._graph, self.vertex_count, self.edge_count, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """P(v) of each of `vertices` (int64[k]): float64[k], above 0."""
+        """Return P(v) of each of `vertices` (int64[k]): float64[k], above 0."""
         return np.maximum(1, self.vertex_count[vertices]) / max(1, self._subgraphs)
 
 
 @compiled
 def _some(each, draws):
-    """The chance that `draws` independent draws, each with the chance `each`, succeed at least once."""
+    """Return the chance that `draws` independent draws, each with the chance `each`, succeed at least once."""
     return 1.0 if each >= 1.0 else -math.expm1(draws * math.log1p(-each))
 
 
@@ -79,7 +79,7 @@ def _some(each, draws):
 def _weigh_by_draws(vertices, table, topology_indptr, topology_indices, names, each, edge, draws, indptr, weight):
     """Write P(v) / P(u and v) to `weight`, for `draws` independent draws that hold v with the chance each[v].
 
-    edge: the chance that one draw starts at a given vertex and takes an edge from there; 0 where draws are vertices.
+    edge: chance that one draw starts at a given vertex and takes an edge from there; 0 if draws are vertices.
     """
     for i in range(len(vertices)):
         v, place = vertices[i], indptr[i]
@@ -87,7 +87,7 @@ def _weigh_by_draws(vertices, table, topology_indptr, topology_indices, names, e
         for e in range(topology_indptr[v], topology_indptr[v + 1]):
             u = topology_indices[e]
             if table[u] > 0:
-                # The chance that one draw holds u and v: it is an edge from v to u, or back where there is one.
+                # One draw holds u and v if it is the edge from v to u, or the reverse one if it exists.
                 both = 0.0
                 if edge > 0:
                     both = edge / (topology_indptr[v + 1] - topology_indptr[v])
@@ -101,8 +101,8 @@ def _weigh_by_draws(vertices, table, topology_indptr, topology_indices, names, e
 class DrawInclusion:
     """Chances under `draws` independent draws of vertices or edges.
 
-    each: float64[n], the chance that one draw holds a vertex. Where draws are edges, `edge` is the chance that one of
-    them starts at a given vertex; it then takes a uniform one of its in-neighbours. Where draws are vertices, it is 0.
+    each: float64[n], the chance that one draw holds a vertex. If draws are edges, `edge` is the chance that one of them
+    starts at a given vertex; it then takes a uniform one of its in-neighbours. If draws are vertices, it is 0.
     """
 
     def __init__(self, topology: Topology, each: np.ndarray, draws: int, edge: float = 0.0) -> None:
@@ -114,7 +114,7 @@ class DrawInclusion:
         _weigh_by_draws(vertices, table, *self._graph, self._each, self._edge, self._draws, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """The chance that the draws hold each of `vertices`: float64."""
+        """Return the chance that the draws hold each of `vertices`: float64."""
         with np.errstate(divide="ignore"):
             return -np.expm1(self._draws * np.log1p(-np.minimum(1.0, self._each[vertices])))
 
@@ -128,9 +128,10 @@ def _add_ends(topology_indptr, topology_indices, unit, held):
 
 
 def edge_chances(topology: Topology) -> np.ndarray:
-    """The chance that a drawn edge (a uniform vertex and one of its in-neighbours) holds each vertex: float64[n].
+    """Return the chance that a drawn edge holds each vertex: float64[n].
 
-    A vertex without in-neighbours is drawn alone. Sums are of integers, so the numbering of vertices does not matter.
+    An edge is drawn as a uniform vertex and one of its in-neighbours; a vertex without any is drawn alone. Sums are of
+    integers, so the numbering of vertices does not matter.
     """
     held = np.zeros(topology.vertices, np.int64)
     unit = 1 << min(40, 61 - max(1, topology.vertices).bit_length())

@@ -1,13 +1,13 @@
-"""Samplers with one table per hop over all vertices: which were drawn, and with which weight (layer-wise sampling).
+"""Layer-wise samplers: one table per hop over all vertices, with the weight of each drawn vertex.
 
-A destination draws those of its in-neighbours that are in the hop's table. Other vertices of the table have no effect.
+A destination draws its in-neighbours in the hop's table. Other vertices of the table have no effect.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
-if TYPE_CHECKING:
-    from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
-
 
 @compiled
 def _pick_in_table(first, end, vertices, table, topology_indptr, topology_indices, indptr, out, weight):
-    """Take the in-neighbours in the table (float64[n], 0: not drawn), as HopSampler.count_and_write asks."""
+    """Take the in-neighbours in the table (float64[n], 0: not drawn); see HopSampler.count_and_write."""
     counting = len(out) == 0
     for i in range(first, end):
         start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
@@ -41,7 +38,7 @@ def _pick_in_table(first, end, vertices, table, topology_indptr, topology_indice
 
 
 class TableSampler(HopSampler):
-    """Base of samplers with one table per hop. `table` of `draw` is float64[n]: weights, 0 for what was not drawn."""
+    """Base of samplers with one table per hop: float64[n] weights, 0 for vertices not drawn."""
 
     weighted = True
 
@@ -52,17 +49,17 @@ class TableSampler(HopSampler):
         self._made_for: tuple[DrawKey, bytes] | None = None
 
     def occasion(self, key: DrawKey, batch: np.ndarray) -> tuple[DrawKey, bytes]:
-        """What tables are made for: two iterations that have the same one have the same tables."""
+        """Return the identity of tables: iterations with equal ones have equal tables."""
         return key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Write the tables of the iteration of `key` to `_tables`. Pure, but for that."""
+        """Write the tables of the iteration of `key` to `_tables`. Pure otherwise."""
 
     def forget(self) -> None:
         self._made_for = None
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Make the tables of the iteration, unless they were made already."""
+        """Make the tables of the iteration, unless they exist already."""
         made_for = self.occasion(key, batch)
         if self._made_for != made_for:
             self._made_for = None
@@ -79,41 +76,55 @@ class TableSampler(HopSampler):
         return drawn
 
 
+class SharedFrontier(Protocol):
+    """Exchange of a frontier between ranks that hold only their own lists (sharded/frontier_ranks.py)."""
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices of all ranks."""
+
+    def own(self, ids: np.ndarray) -> np.ndarray:
+        """Return the own numbers, int64 ascending, of those of `ids` (int64[k]) that this rank owns. Local."""
+
+    def gathered(self, numbers: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the `numbers` (int64[k]) of all ranks and their `columns`, eight bytes each. Collective."""
+
+    def reached(self, frontier: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+        """Return own numbers of `frontier` and of the vertices that all ranks have `drawn`. Collective."""
+
+
 class FrontierSampler(TableSampler):
     """Base of frontier-global samplers: every rank draws the tables for the frontier of the whole batch.
 
-    Where the topology is sharded each rank has the frontier's vertices of its own, and `begin` is collective.
+    With a sharded topology each rank holds the frontier's vertices of its own, and `begin` is collective.
     """
 
     family = FRONTIER_GLOBAL
 
     def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
         super().__init__(setup, row_normalise)
-        self.ranks: FrontierRanks | None = None
+        self.ranks: SharedFrontier | None = None
         self.frontiers: list[np.ndarray] = []
-        """By hop, the destinations of the last batch, int64, where the topology is whole."""
+        """Destinations of the last batch by hop, int64, if the topology is whole."""
 
     @cached_property
     def _whole(self) -> Frontier:
         return Frontier(self.topology, self._workers)
 
-    def share(self, ranks: FrontierRanks) -> None:
-        """Draw together with `ranks` from now on. Until a batch begins every source is in all tables. Local."""
+    def share(self, ranks: SharedFrontier) -> None:
+        """Draw together with `ranks` from now on. Before the first batch all tables hold every source. Local."""
         self.ranks = ranks
         self._tables = [np.ones(self.topology.vertices) for _ in self.fanouts]
 
     @abstractmethod
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """The table of `hop` for all its destinations, `vertices` int64[n] in any order. Pure.
+        """Return the table of `hop` for all its destinations, `vertices` int64[n] in any order. Pure.
 
-        With `ranks`, those of this rank; collective then.
+        With `ranks`, `vertices` are those of this rank, and the call is collective.
         """
 
-    def told(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
-        """What `table` tells other ranks of its `vertices`: of which sources, int64, how many numbers, and how often.
-
-        Local.
-        """
+    def shared_counts(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
+        """Return the sources, int64, that `table` shares with other ranks, numbers per source, and rounds. Local."""
         raise NotImplementedError(f"{type(self).__name__} does not draw together with other ranks")
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
@@ -121,7 +132,7 @@ class FrontierSampler(TableSampler):
             self._make_shared_tables(key, batch, self.ranks)
             return
 
-        # Draw the whole batch's sample: each hop's table needs the frontier that the hops before it reach.
+        # Each hop's table needs the frontier reached by the previous hops of the whole batch.
         self.frontiers = []
         try:
             self._whole.add(batch)
@@ -134,8 +145,8 @@ class FrontierSampler(TableSampler):
         finally:
             self._whole.clear()
 
-    def _make_shared_tables(self, key: DrawKey, batch: np.ndarray, ranks: FrontierRanks) -> None:
-        """The same of own vertices; what they draw goes to its owners. Collective."""
+    def _make_shared_tables(self, key: DrawKey, batch: np.ndarray, ranks: SharedFrontier) -> None:
+        """Make the tables for own vertices, and send their draws to the owners. Collective."""
         frontier, topology = ranks.own(batch), self.topology
         for hop in range(len(self.fanouts)):
             self._tables[hop] = self.table(key, hop, frontier)
@@ -145,7 +156,7 @@ class FrontierSampler(TableSampler):
 
 
 def layer_sizes(given: tuple[int, ...], layers: int) -> tuple[int, ...]:
-    """One size for each layer, from the root outward; a single size is that of all layers.
+    """Return one size for each layer, from the root outward; a single size applies to all layers.
 
     Raises ConfigError for another number of sizes.
     """

@@ -1,8 +1,8 @@
 """Node-wise neighbour sampling without replacement (GraphSAGE; Hamilton, Ying, Leskovec, NeurIPS 2017).
 
-The subset drawn for a destination is a pure function of (key, hop, original id of the destination) and of its
-adjacency ordered by original id; it is the same in every batch, on every rank and for every partition.
-Subsets are exactly uniform, by Floyd's algorithm (Bentley, Floyd: "A sample of brilliance", CACM 30(9), 1987).
+The subset drawn for a destination is a pure function of (key, hop, original id of the destination) and of its adjacency
+ordered by original id. It is the same in every batch, on every rank and for every partition. Subsets are exactly
+uniform, by Floyd's algorithm (Bentley, Floyd: "A sample of brilliance", CACM 30(9), 1987).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from leapmpi.system.intrinsics import prefetch, trailing_zeros
 from leapmpi.system.jit import compiled
 
 _SWEEP = 4
-"""Mark words per drawn position up to which reading all marks is faster than sorting the positions."""
+"""Most mark words per drawn position for which reading all marks is faster than sorting the positions."""
 
 _GROUP = 32
-"""Destinations whose neighbours are prefetched from memory at a time."""
+"""Number of destinations whose neighbours are prefetched together."""
 
 _ZERO, _ONE, _S6, _LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
-_NONE = np.int64(0)  # a number in the code is a type of its own, for which kernels are compiled again
+_NONE = np.int64(0)  # literals have types of their own, for which kernels would be compiled again
 
 
 @compiled
 def _append_set_bits(bits, first, out, count):
-    """Append `first` + the number of each set bit, ascending, to out[:count]; returns the new count."""
+    """Append `first` + the number of each set bit, ascending, to out[:count]; return the new count."""
     while bits:
         out[count] = first + np.int64(trailing_zeros(bits))
         bits &= bits - _ONE
@@ -74,7 +74,7 @@ def _subset(hashed, degree, out, marks):
 
 @compiled
 def _sort(out):
-    """Sort the numbers in `out` by Shell's method. numba's own takes a second to compile."""
+    """Sort the numbers in `out` by Shell's method; numba's own sort takes a second to compile."""
     gap = 1
     while gap < len(out) // 3:
         gap = 3 * gap + 1
@@ -114,27 +114,27 @@ def distinct_positions(hashed, original, degree, out, marks):
 
 @compiled
 def _positions(first, end, original, degree, hashed, indptr, out, marks):
-    """Write the drawn positions of destinations first..end-1 in their adjacency lists to their place in `out`."""
+    """Write the drawn positions of destinations first..end-1 in their adjacency lists to `out`."""
     for i in range(first, end):
         distinct_positions(hashed, original[i], degree[i], out[indptr[i] : indptr[i + 1]], marks)
 
 
 @compiled
 def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, topology_indices, neighbours, marks):
-    """Write the drawn neighbours (global ids) of destinations first..end-1 to their place in `neighbours`.
+    """Write the drawn neighbours (global ids) of destinations first..end-1 to `neighbours`.
 
-    Group by group: first the positions are drawn and their entries prefetched, then the entries are read. So the
-    processor draws while memory answers.
+    Draws all positions of a group and prefetches their entries before it reads them, so that drawing overlaps memory
+    latency.
     """
     starts = np.empty(_GROUP, np.int64)
     for group in range(first, end, _GROUP):
         group_end = min(group + _GROUP, end)
 
-        # Prefetch where the lists of the next group start.
+        # Prefetch the list starts of the next group.
         for i in range(group_end, min(group_end + _GROUP, end)):
             prefetch(topology_indptr, dst[i])
 
-        # Draw positions, and prefetch the neighbours that stand there.
+        # Draw positions, and prefetch their neighbours.
         _positions(group, group_end, original, degree, hashed, indptr, neighbours, marks)
         for i in range(group, group_end):
             start = topology_indptr[dst[i]]
@@ -149,7 +149,7 @@ def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, to
 
 
 class NodeWiseSampler(HopSampler):
-    """Draws at most `fanouts[h]` distinct in-neighbours of each destination of hop h; `ALL` (-1) takes every one.
+    """Sampler of at most `fanouts[h]` distinct in-neighbours per destination of hop h; `ALL` (-1) takes all.
 
     The result does not depend on the number of threads. The neighbours of `draw` are a view of working memory.
     """
@@ -162,7 +162,7 @@ class NodeWiseSampler(HopSampler):
         self._neighbours = np.empty(0, topology.indices.dtype)
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """See Sampler.neighbours; the batch does not matter."""
+        """Draw as Sampler.neighbours does; the batch does not matter."""
         drawn = super().neighbours(key, hop, vertices, batch)
         return Drawn(drawn.indptr, drawn.neighbours.astype(np.int64))
 

@@ -1,12 +1,12 @@
-"""The interface of samplers: pure functions from a key and roots to Blocks, in one of three families.
+"""Interface of samplers: pure functions from a key and roots to Blocks, in one of three families.
 
-local             what a vertex draws depends on its key only
-iteration-global  a table or a subgraph is drawn for the iteration, the same on every rank; vertices draw from it
-frontier-global   what a hop draws depends on all its destinations over all ranks: the frontier of the whole batch
+local             draws of a vertex depend only on its key
+iteration-global  a table or a subgraph is drawn per iteration, the same on every rank; vertices draw from it
+frontier-global   draws of a hop depend on the frontier of the whole batch: all its destinations on all ranks
 
-In all three, every rank computes the same draws without communication where the topology is on every node: the schedule
-has the whole batch. Most samplers draw from a sharded topology too (sharded/). `sample` returns the part of the
-sample that some of the batch's roots reach.
+In all three, every rank computes the same draws without communication if the topology is on every node: the schedule
+holds the whole batch. Most samplers also support a sharded topology (sharded/). `sample` returns the part of the sample
+reached by some of the batch's roots.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
-    from leapmpi.sampling.edges.training_edges import TrainingEdges
+    from leapmpi.sampling.training_edges import TrainingEdges
 
 LISTS, NAMED_LISTS = "lists", "named lists"
-"""What a sampler that can draw from a sharded topology says in its module as SHARDED: whether a draw reads the list of
-the destination alone, or original ids and in-degrees of the vertices on it too."""
+"""Values of SHARDED in the modules of samplers that support sharded topologies.
+
+A draw reads only the list of the destination, or also original ids and in-degrees of the vertices on it.
+"""
 
 LOCAL, ITERATION_GLOBAL, FRONTIER_GLOBAL = "local", "iteration-global", "frontier-global"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a sampler is made from."""
+    """Inputs of the construction of a sampler."""
 
     topology: Topology
     fanouts: tuple[int, ...]
-    """From the root outward."""
+    """Fan-outs from the root outward."""
     train: np.ndarray
-    """int64[t]: the training vertices, renumbered ids."""
+    """int64[t]: training vertices, renumbered ids."""
     seed: int
     threads: int = 1
-    """Threads that draw."""
+    """Number of drawing threads."""
 
 
 class Drawn(NamedTuple):
-    """The edges that destinations drew at one hop, destination by destination."""
+    """Edges drawn by destinations at one hop, destination by destination."""
 
     indptr: np.ndarray
-    """int64[n + 1]: where the edges of each destination start."""
+    """int64[n + 1]: first edge of each destination."""
     neighbours: np.ndarray
     """int64[edges]: renumbered global ids; within a destination by ascending original id."""
     weight: np.ndarray | None = None
@@ -60,18 +62,18 @@ class Drawn(NamedTuple):
 
 
 class Sampler(ABC):
-    """Base of all samplers. One thread at a time may call it; inside, `threads` of them draw."""
+    """Base of all samplers. One thread at a time may call it; it draws with `threads` threads."""
 
     family = LOCAL
     weighted = False
     """Whether blocks carry weights."""
     leaves_edges_out = False
-    """Whether `leave_out` works: what a vertex draws depends on the list of its in-neighbours alone."""
+    """Whether `leave_out` works: draws of a vertex depend only on its list of in-neighbours."""
     supplies_roots = False
-    """Whether the sampler makes the batches, instead of slices of the shuffled training vertices."""
+    """Whether the sampler makes the batches, in place of slices of the shuffled training vertices."""
 
     sharded = False
-    """Whether each rank holds the lists of its own vertices alone, so that `sample` and `neighbours` are collective."""
+    """Whether each rank holds only the lists of its own vertices, which makes `sample` and `neighbours` collective."""
 
     topology: Topology
     fanouts: tuple[int, ...]
@@ -79,36 +81,39 @@ class Sampler(ABC):
 
     @abstractmethod
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """The blocks of the joint computation graph of `roots`, one per fan-out, from the root outward.
+        """Return the blocks of the joint computation graph of `roots`, one per fan-out, from the root outward.
 
         roots: int64[n], distinct renumbered ids in any order, possibly none; batch: int64[B], all roots of the
-        iteration over all ranks, in any order; `roots` themselves when None. The first destinations are the roots in
-        the given order; new sources follow in order of first appearance.
+        iteration over all ranks, in any order; None stands for `roots`. The first destinations are the roots in the
+        given order; new sources follow in order of first appearance.
 
-        Raises ValueError when roots repeat or lie outside the graph.
+        Raises ValueError if roots repeat or are outside the graph.
         """
 
     def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """As `sample`, for who reads ids of the last block's sources and seldom their numbers; may take less time."""
+        """Sample as `sample` does, possibly faster, for readers of source ids rather than numbers in the last block."""
         return self.sample(key, roots, batch)
 
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """As `sample`, but always local: vertices whose lists are elsewhere draw nothing. To compile and to examine."""
+        """Sample as `sample` does, but locally: vertices with remote lists draw nothing.
+
+        Used to compile and to examine.
+        """
         return self.sample(key, roots, batch)
 
     def forget(self) -> None:  # noqa: B027
-        """Forget what is kept of the last iteration, so that the next one draws, and moves, what any other does."""
+        """Drop state of the last iteration, so that the next one draws and sends like any other."""
 
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
-        """int64[n]: the original ids of `vertices` (int64[n]), whose home is this rank. Local."""
+        """Return the original ids of `vertices` (int64[n]) owned by this rank: int64[n]. Local."""
         return self.topology.original_id[vertices]
 
     @abstractmethod
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, on any rank and in any order."""
+        """Draw for `vertices` (int64[n], repeats allowed) at `hop` as `sample` does, on any rank and in any order."""
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
-        """The block of one hop: what `destinations` (int64[n], distinct) draw at `hop`, wherever `sample` meets them.
+        """Return the block of one hop: the draws of `destinations` (int64[n], distinct) at `hop`, equal to `sample`'s.
 
         Raises ConfigError for a sampler that does not go hop by hop.
         """
@@ -118,82 +123,82 @@ class Sampler(ABC):
 
     @property
     def drawing(self) -> Sampler:
-        """The sampler that draws: this one, unless it adds something to the draws of another."""
+        """Sampler that draws: this one, unless it wraps another."""
         return self
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
-        """From now on draw with `key` as if the edges int64[k, 2] (sources, destinations) were not there, either way.
+        """Draw with `key` as if the edges int64[k, 2] (sources, destinations) did not exist, in either direction.
 
-        Draws of training with another key are refused until its edges are named.
+        Training draws with another key raise ValueError until its edges are registered.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot leave edges out")
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
-        """The number of batches of every epoch."""
+        """Return the number of batches of every epoch."""
         return -(-len(train) // batch_size)
 
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """The roots of each iteration of an epoch: all of `train` (int64[t]) once, in shuffled order."""
+        """Return the roots of each iteration of an epoch: all of `train` (int64[t]) once, in shuffled order."""
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return self.cut(order, seed, epoch, batch_size, stream)
 
     def cut(
         self, order: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """The batches of an epoch whose roots are shuffled into `order` (int64[t])."""
+        """Cut `order` (int64[t]), the shuffled roots of an epoch, into batches."""
         return batches(order, batch_size)
 
     def edge_batches(
         self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """The batches of an epoch where the roots are `edges`: each once, in shuffled order."""
+        """Return the batches of an epoch with `edges` as roots: each once, in shuffled order."""
         return edges.batches(seed, epoch, batch_size, stream)
 
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:  # noqa: B027
-        """Hear that the roots of the iteration of `key` are `edges` (int64[k, 2]), before their ends draw."""
+        """Register `edges` (int64[k, 2]) as the roots of the iteration of `key`, before their ends draw."""
 
     def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
-        """The groups, positions int64, into which edges of `times` have to be cut where they are scored; None: any.
+        """Return the groups (positions int64) in which edges of `times` must be scored; None if any grouping works.
 
-        Their times are then to be told by `root_times`, before a group draws.
+        Register the times of a group by `root_times` before it draws.
         """
         return None
 
     def root_times(self, key: DrawKey, times: np.ndarray) -> None:  # noqa: B027
-        """Hear the times of the roots of the iteration of `key`, edges that the topology lacks, before they draw."""
+        """Register the times of the roots of the iteration of `key`, for edges that the topology lacks."""
 
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
     ) -> Sampler | None:
-        """The sampler by which runs of this one are scored; None: node-wise.
+        """Return the sampler that scores runs of this one; None: node-wise.
 
-        splits: the vertices of each split (integers) by the stream of its draws, none where edges are scored.
+        splits: vertices of each split (integers) by the stream of its draws; empty if edges are scored.
         """
         return None
 
     def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
-        """The groups into which a split has to be cut, drawn by keys of iteration 0, 1, ...; None: any, with key 0."""
+        """Return the groups of a split, drawn by keys of iteration 0, 1, ...; None: any grouping, with key 0."""
         return None
 
     def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float | np.ndarray:
-        """The weight of each root's loss (rule: loss = sum of weight x loss), one for all or float64[roots].
+        """Return the weight of each root's loss (rule: loss = sum of weight x loss): a number, or float64[roots].
 
         `batch_size` is the number of roots of the iteration over all ranks.
         """
         return 1.0 / max(1, batch_size)
 
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:
-        """`roots` as int64[n]. Raises ValueError where they lie outside the graph."""
+        """Return `roots` as int64[n]. Raises ValueError for roots outside the graph."""
         roots = np.ascontiguousarray(roots, np.int64)
         if len(roots) and not 0 <= roots.min() <= roots.max() < self.topology.vertices:
-            raise ValueError(f"roots must lie in [0, {self.topology.vertices})")
+            raise ValueError(f"roots must be in [0, {self.topology.vertices})")
         return roots
 
 
 class WrappingSampler(Sampler):
-    """Base of samplers that make the draws of `inner` elsewhere, or add to its blocks; all else is that of `inner`."""
+    """Base of samplers that add to the blocks of `inner` or draw elsewhere; everything else is inner's."""
 
     def __init__(self, inner: Sampler) -> None:
         self.inner = inner

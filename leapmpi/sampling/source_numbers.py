@@ -1,10 +1,10 @@
-"""One random number per source vertex, shared by all destinations that may draw it (LABOR).
+"""Random numbers of source vertices, shared by all destinations that may draw them (LABOR).
 
 Numbers are 64-bit words, read as numbers in [0, 2**64). They may be the same at all hops, and may last for several
-batches (dependent batches; Balin, LaSalle, Catalyurek, "Cooperative minibatching in graph neural networks", 2023).
+batches. See dependent batches in Balin, LaSalle, Catalyurek, "Cooperative minibatching in graph neural networks", 2023.
 That paper changes all numbers a little from batch to batch, by sums of Gaussians. Here each source draws a new number
-once in `kept_batches` batches, and the batches in which sources do are spread evenly. In both, the numbers of one batch
-are independent and uniform, and consecutive batches share most of them; here integers suffice.
+once in `kept_batches` batches, spread evenly over the sources. In both, the numbers of one batch are independent and
+uniform, and consecutive batches share most of them; here integers suffice.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
 
 _ALL_HOPS = 1 << 32
-"""The number of the hop where all hops share their numbers; no hop has it."""
+"""Hop number for numbers shared by all hops; no hop has it."""
 
 
 class Law(NamedTuple):
-    """How numbers are drawn at one hop of one iteration."""
+    """Law of the numbers at one hop of one iteration."""
 
     hashed: np.uint64
     iteration: int
@@ -30,7 +30,7 @@ class Law(NamedTuple):
 
 @compiled
 def source_number(law, original):
-    """The number (uint64) of the source with the original id `original`."""
+    """Return the number (uint64) of the source with the original id `original`."""
     if law.kept == 1:
         return fold(law.hashed, original)
     name = fold(law.hashed, original)
@@ -39,7 +39,7 @@ def source_number(law, original):
 
 
 def law_of(key: DrawKey, hop: int, same_in_layers: bool, kept_batches: int) -> Law:
-    """The law of numbers at `hop` of the iteration of `key`. All numbers change with each epoch.
+    """Return the law of numbers at `hop` of the iteration of `key`. All numbers change with each epoch.
 
     same_in_layers: one number per source at all hops; kept_batches: batches that a number lasts.
     """

@@ -1,7 +1,7 @@
-"""Samplers that draw a subgraph for the iteration: its training vertices are the batch.
+"""Subgraph samplers: the training vertices of the iteration's subgraph are the batch.
 
-A micrograph is what a root reaches in the subgraph: each hop takes every in-neighbour that is in it. Only the number of
-fan-outs matters: it is the number of layers.
+A micrograph is the part of the subgraph reached by a root: each hop takes every in-neighbour in the subgraph. Of the
+fan-outs only their number matters: the number of layers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leapmpi.system.counter_rng import ORDER, TRAIN, DrawKey
 
 
 class SubgraphBatches(Sequence):
-    """The batches of an epoch, each made when it is read: the training vertices of its subgraph, in shuffled order."""
+    """Batches of an epoch, made on access: the training vertices of each subgraph, in shuffled order."""
 
     def __init__(self, sampler: SubgraphSampler, train: np.ndarray, key: DrawKey, count: int) -> None:
         self._sampler = sampler
@@ -41,20 +41,20 @@ class SubgraphBatches(Sequence):
 
 
 class SubgraphSampler(TableSampler):
-    """Base of samplers of subgraphs. A subgraph without a training vertex is an empty batch."""
+    """Base of samplers of subgraphs. A subgraph without training vertices is an empty batch."""
 
     family = ITERATION_GLOBAL
     weighted = False
     supplies_roots = True
     per_epoch: int
-    """The number of subgraphs in an epoch."""
+    """Number of subgraphs in an epoch."""
 
     @abstractmethod
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """The vertices (int64, repeats allowed) of the subgraph of the iteration of `key`. Pure."""
+        """Return the vertices (int64, repeats allowed) of the subgraph of the iteration of `key`. Pure."""
 
     def members(self, key: DrawKey) -> np.ndarray:
-        """float64[n]: 1 for the vertices of the subgraph of `key`, else 0; read only."""
+        """Return float64[n]: 1 for the vertices of the subgraph of `key`, else 0; read only."""
         self.begin(key, np.empty(0, np.int64))
         return self._tables[0]
 

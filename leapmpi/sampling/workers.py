@@ -10,11 +10,14 @@ import numpy as np
 from leapmpi.system.worker_threads import run_ranges
 
 _LEAST = 2048
-"""Fewer entries than this are not worth the start of another thread."""
+"""Fewest entries worth another thread."""
 
 
 class SamplerThreads:
-    """`size` threads, started when first needed. Work is a function of (thread, first, end) that releases the GIL."""
+    """Pool of `size` threads, started on first use.
+
+    Work is a function of (thread, first, end) that releases the GIL.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = max(1, size)

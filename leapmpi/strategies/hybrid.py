@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
 from leapmpi.errors import RunFolderError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_graphs import Chooser
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.hybrid_choice import HybridChoice
-from leapmpi.full_batch.layer_graphs import Chooser
 from leapmpi.plan.machine_rates import MachineRates
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import Placement
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule

@@ -10,17 +10,13 @@ along. All models are under way at once: rank s holds model (s + t) mod N at ste
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
-from leapmpi.engine.exchange.base import ExchangeMode
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.ring_payload import (
     BlockArrays,
     RingPayload,
@@ -31,24 +27,90 @@ from leapmpi.engine.ring_payload import (
     from_words,
     to_words,
 )
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
-@dataclass
-class RingRound:
-    """One iteration on this rank: its `visits` by time step, and what it takes to train the model that ends here.
+class RingFeed(LayerFeed):
+    """The first layer of one iteration: models go round the ring, and the one that ends here is finished.
 
-    layer_input: from all gathered rows to what the first layer's `finish` adds up; blocks: those of the other layers.
+    visits: by time step. layer_input: from all gathered rows to what the layer's `finish` adds up. upper_blocks: those
+    of the other layers of the model that ends here.
     """
 
-    visits: list[RingVisit]
-    layer_input: Callable[[Tensor], Tensor]
-    blocks: list[BlockTensors]
+    def __init__(
+        self,
+        ctx: RankContext,
+        payload: RingPayload,
+        visits: list[RingVisit],
+        layer_input: Callable[[Tensor], Tensor],
+        upper_blocks: list[BlockTensors],
+    ) -> None:
+        super().__init__(ctx, ctx.model.layers[0])
+        self.payload, self.visits, self.layer_input, self.upper_blocks = payload, visits, layer_input, upper_blocks
+
+    def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        """Add the shares of local rows to what one model after the other has gathered; finish the last. Collective."""
+        ctx, values = self.ctx, self.ctx.parameters.values
+        gathered = values.new_empty((0, self.payload.width))
+        for step, visit in enumerate(self.visits):
+            if step:
+                with ctx.phases("migrate"):
+                    ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
+                    gathered = self._pass(gathered, visit.before, -1, "activations")
+            with ctx.phases("compute"):
+                visit.share = visit.compute()
+                share = visit.share.detach()
+                gathered = gathered + share if step and self.payload.adds else torch.cat((gathered, share))
+        with ctx.phases("compute"):
+            self._gathered = gathered.requires_grad_(torch.is_grad_enabled())
+            self._output = self.layer.finish(None, self.layer_input(gathered), None)
+        return self._output
+
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        """Give every share its gradient; first-layer gradients are added to those that return. Collective."""
+        gathered = self._gathered
+        with self.ctx.phases("compute"):
+            pass_back(self._output, gradient)
+            back = torch.zeros_like(gathered) if gathered.grad is None else gathered.grad.contiguous()
+        del self._output, self._gathered
+        gradients = self.ctx.parameters.gradients
+        for step in reversed(range(len(self.visits))):
+            visit = self.visits[step]
+            assert visit.share is not None, "`forward` has computed it"
+            with self.ctx.phases("compute"):
+                pass_back(visit.share, back if self.payload.adds else back[visit.before :])
+                visit.share = None
+            if step:
+                with self.ctx.phases("migrate"):
+                    back = self._pass(back[: visit.before], self.visits[step - 1].after, 1, "activations")
+                    gradients.copy_(self._pass(gradients, len(gradients), 1, "gradients"))
+        return None
+
+    def returned(self, outputs: Tensor, roots: int) -> Tensor:
+        """Pass the outputs on from the end of the ring to where the model started. Collective."""
+        with self.ctx.phases("migrate"):
+            return self._pass(outputs, roots, -1, "activations")
+
+    def _pass(self, rows: Tensor, arriving: int, to: int, kind: str) -> Tensor:
+        """Send `rows` to this rank + `to`; returns the `arriving` ones of this rank - `to`. Collective."""
+        rank, ranks = self.ctx.rank, self.ctx.ranks
+        received = rows.new_empty((arriving, *rows.shape[1:]))
+        sent, expected = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+        sent[(rank + to) % ranks] = len(rows)
+        expected[(rank - to) % ranks] = arriving
+        self.ctx.communicator.exchange(rows, sent, received, expected, kind)
+        return received
 
 
 class RingMode(ExchangeMode):
@@ -64,8 +126,8 @@ class RingMode(ExchangeMode):
             return "it reads features of edges, which do not travel with blocks"
         return super().refusal(layer)
 
-    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
-        super().__init__(ctx, layer)
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
         self.payload: RingPayload = (SumPayload if self.layer.linear else RowPayload)(ctx)
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
 
@@ -120,71 +182,7 @@ class RingMode(ExchangeMode):
                 blocks = from_words(ctx.communicator.exchange_ids(words, counts, self.id_codec)[0])
         with ctx.phases("sample"):
             layer_input = payload.layer_input(blocks, minibatch.dropout)
-            minibatch.exchange_plans = [RingRound(visits, layer_input, self._unpack(blocks))]
-
-    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
-        """Around the ring, train the model that ends here, and back. Collective."""
-        trip: RingRound = minibatch.exchange_plans[number]
-        gathered = self._there(trip).requires_grad_()
-        with self.ctx.phases("compute"):
-            loss = self.loss(minibatch, number, self._outputs(minibatch, trip, gathered), labels)
-            loss.backward()
-        self._back(trip, torch.zeros_like(gathered) if gathered.grad is None else gathered.grad.contiguous())
-        return float(loss.detach())
-
-    @torch.no_grad()
-    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """Around the ring, and from its end to where the model started. Collective."""
-        trip: RingRound = minibatch.exchange_plans[number]
-        gathered = self._there(trip)
-        with self.ctx.phases("compute"):
-            outputs = self._outputs(minibatch, trip, gathered)
-        with self.ctx.phases("migrate"):
-            return self._pass(outputs, len(minibatch.micro_batches[number].roots), -1, "activations")
-
-    def _outputs(self, minibatch: MiniBatch, trip: RingRound, gathered: Tensor) -> Tensor:
-        """The outputs of the model that ends here. Local."""
-        first = self.layer.finish(None, trip.layer_input(gathered), None)
-        return self.ctx.model.after(0, trip.blocks, first, minibatch.dropout)
-
-    def _there(self, trip: RingRound) -> Tensor:
-        """Add the shares of local rows to what one model after the other has gathered; that of the last. Collective."""
-        ctx, values = self.ctx, self.ctx.parameters.values
-        gathered = values.new_empty((0, self.payload.width))
-        for step, visit in enumerate(trip.visits):
-            if step:
-                with ctx.phases("migrate"):
-                    ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
-                    gathered = self._pass(gathered, visit.before, -1, "activations")
-            with ctx.phases("compute"):
-                visit.share = visit.compute()
-                share = visit.share.detach()
-                gathered = gathered + share if step and self.payload.adds else torch.cat((gathered, share))
-        return gathered
-
-    def _back(self, trip: RingRound, gradient: Tensor) -> None:
-        """Give every share its gradient; first-layer gradients are added to those on their way home. Collective."""
-        gradients = self.ctx.parameters.gradients
-        for step in reversed(range(len(trip.visits))):
-            visit = trip.visits[step]
-            assert visit.share is not None, "`_there` has computed it"
-            with self.ctx.phases("compute"):
-                pass_back(visit.share, gradient if self.payload.adds else gradient[visit.before :])
-                visit.share = None
-            if step:
-                with self.ctx.phases("migrate"):
-                    gradient = self._pass(gradient[: visit.before], trip.visits[step - 1].after, 1, "activations")
-                    gradients.copy_(self._pass(gradients, len(gradients), 1, "gradients"))
-
-    def _pass(self, rows: Tensor, arriving: int, to: int, kind: str) -> Tensor:
-        """Send `rows` to this rank + `to`; returns the `arriving` ones of this rank - `to`. Collective."""
-        rank, ranks = self.ctx.rank, self.ctx.ranks
-        received = rows.new_empty((arriving, *rows.shape[1:]))
-        sent, expected = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
-        sent[(rank + to) % ranks] = len(rows)
-        expected[(rank - to) % ranks] = arriving
-        self.ctx.communicator.exchange(rows, sent, received, expected, kind)
-        return received
+            minibatch.feeds = [[RingFeed(ctx, payload, visits, layer_input, self._unpack(blocks))]]
 
     def _pack(self, blocks: list[Block]) -> BlockArrays:
         """The arrays of the blocks of all layers."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, items_of
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import kind_width, refusal
-from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, owner_pairs
 from leapmpi.full_batch.owner_engine import OwnerEngine
 from leapmpi.nn.task import task_of
 
@@ -51,7 +51,7 @@ class Owner(FullBatchPlacement):
         counts = {
             RAW: ways * int(remote.sum()),
             PROJECTED: 2 * int(remote.sum()),
-            PARTIAL: 2 * len(owner_pairs(inputs, remote, self.ctx.ranks)),
+            PARTIAL: 2 * items_of(inputs, remote, self.ctx.ranks, False, not self.ctx.sampler.sharded).count,
         }
         return np.array(
             [np.inf if refusal(layer, kind, learned) else counts[kind] * kind_width(layer, kind) for kind in KINDS],

@@ -11,28 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
-from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset, column_bounds
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
-from leapmpi.engine.exchange.base import ExchangeMode
-from leapmpi.engine.exchange.computed_rows import NUMBER, ComputedRows, ComputedRowsMode, ExchangePlan
-from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.feeds.partial import PartialFeed
+from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
+from leapmpi.exchange.layer_feed import ExchangedFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.partial_block import PartialBlockBuilder
+from leapmpi.exchange.stage import Route
 from leapmpi.features.column_shard import check_columns, load_columns
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.shares.combination import SumCombination
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
@@ -48,8 +52,8 @@ class ColumnSums(ComputedRowsMode):
         "them and their gradients"
     )
 
-    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
-        super().__init__(ctx, layer)
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, 0, int(ctx.rank_offsets[-1]), ctx.device)
 
@@ -80,23 +84,14 @@ class ColumnSums(ComputedRowsMode):
         """Rows of the answer to `pushed`: one per destination."""
         return int(pushed[0])
 
-    def source(self, pushed: list[np.ndarray]) -> tuple[object, int]:
-        """What makes the answers to all of `pushed`, one after the other, and the number of distinct rows read."""
+    def feed_of(self, pushed: list[np.ndarray], route: Route) -> tuple[ExchangedFeed, int]:
+        """The feed that answers all of `pushed` in order, and the number of distinct rows that it reads. Local."""
         parts = [np.split(each[1:], [each[0], 2 * each[0]]) for each in pushed]
         destinations, sampled, neighbours = (np.concatenate(kind) for kind in zip(*parts, strict=True))
         indptr = np.concatenate(([0], np.cumsum(sampled)))
         share = self.builder.share(self.layer, self.columns, indptr, neighbours, destinations)
-        return share, share.read
-
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
-        """The share of the columns here in all answers."""
-        share: LocalShare = plan.source
-        rows = share.rows(self.columns, self.ctx.scatters)
-        return ComputedRows(self.layer.partial(share.block, rows, minibatch.dropout), plan.local_count)
-
-    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
-        """Shares add up to what `finish` adds up."""
-        return self.layer.finish(None, rows, None)
+        features = partial(share.rows, self.columns, self.ctx.scatters)
+        return PartialFeed(self.ctx, self.layer, None, route, share.block, route.total, features), share.read
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pushed blocks, shares and gradients that leave this rank or come back to it."""
@@ -129,7 +124,7 @@ class ColumnSums(ComputedRowsMode):
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
         """Columns of the rows of all ranks, and the edges of all ranks' blocks."""
-        blocks = [each.block(self.number) for batch in minibatches for each in batch.micro_batches]
+        blocks = [each.first_block for batch in minibatches for each in batch.micro_batches]
         read = int(traffic.rows["local"][self.ctx.rank])
         return read, sum(block.n_dst for block in blocks), sum(block.edges for block in blocks)
 
@@ -139,10 +134,10 @@ class ColumnSums(ComputedRowsMode):
         each = copies * self.ctx.input_row_bytes + 4 * self._row_bytes
         return self.ctx.ranks * rows * each
 
-    def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangedFeed:
         """Push the block to all others, and see what theirs need of the columns here. Collective."""
         ctx, ranks = self.ctx, self.ctx.ranks
-        pushed = self.pushed(micro_batch.blocks[-1])
+        pushed = self.pushed(micro_batch.first_block)
         others = np.arange(ranks) != ctx.rank
 
         # All ranks push to all others; what arrived is split by rank.
@@ -153,18 +148,12 @@ class ColumnSums(ComputedRowsMode):
         # Every rank answers for the blocks of all ranks.
         answer_counts = np.zeros(ranks, np.int64)
         answer_counts[others] = [self.answer_rows(each) for each in foreign]
-        with ctx.phases("sample"):
-            source, read = self.source([pushed, *foreign])
-        ctx.communicator.byte_counters.add_rows("local", read)
         total = self.answer_rows(pushed)
-        return ExchangePlan(
-            total=total,
-            local_positions=None,
-            remote_positions=np.tile(np.arange(total), ranks - 1),
-            remote_counts=others * total,
-            answer_counts=answer_counts,
-            source=source,
-        )
+        route = Route(total, None, np.tile(np.arange(total), ranks - 1), others * total, answer_counts)
+        with ctx.phases("sample"):
+            feed, read = self.feed_of([pushed, *foreign], route)
+        ctx.communicator.byte_counters.add_rows("local", read)
+        return feed
 
     @property
     def _row_bytes(self) -> int:
@@ -197,22 +186,13 @@ class ColumnRows(ColumnSums):
         _, destinations, edges = ExchangeMode.work(self, minibatches, traffic)
         return sources, destinations, edges
 
-    def source(self, pushed: list[np.ndarray]) -> tuple[object, int]:
-        """Each vertex once (int64, distinct), and where each answer stands among them, int64."""
+    def feed_of(self, pushed: list[np.ndarray], route: Route) -> tuple[ExchangedFeed, int]:
+        """Each vertex is projected once, from the columns here; whole rows are aggregated."""
         vertices, numbers = self.builder.number(np.concatenate(pushed))
-        return (vertices, numbers), len(vertices)
-
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
-        """The share of the columns here in all projected rows."""
-        vertices, numbers = plan.source
-        original = self._on_device(self.ctx.sampler.topology.original_id[vertices])
-        projected = self.layer.projected(self.columns.local(vertices, self.ctx.scatters), original, minibatch.dropout)
-        return ComputedRows(projected[self._on_device(numbers)], plan.local_count)
-
-    def first_output(self, minibatch: MiniBatch, number: int, blocks: list[BlockTensors], rows: Tensor) -> Tensor:
-        """Projected rows, whole now, are aggregated."""
-        block = blocks[-1 - self.number]
-        return self.layer.finish(None, self.layer.from_projected(block, rows, minibatch.dropout), None)
+        original = self.ctx.sampler.topology.original_id[vertices]
+        rows = ProjectedRows(original, numbers[: route.total], numbers[route.total :])
+        features = partial(self.columns.local, vertices, self.ctx.scatters)
+        return ProjectedFeed(self.ctx, self.layer, None, route, rows, features, SumCombination), len(vertices)
 
 
 class P3(FixedModePlacement):

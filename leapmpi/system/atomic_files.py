@@ -1,4 +1,8 @@
-"""Files and folders that appear whole or not at all: written aside, flushed, synced, renamed."""
+"""Files and folders that appear whole or not at all: written aside, synced, renamed or linked to their name.
+
+What is written aside is in a folder of its own beside the name, .NAME.partial-PROCESS-TOKEN. Its process holds a lock
+on that folder until the name is taken, so that others can distinguish an abandoned folder from one in use.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,16 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from leapmpi.errors import DataError, ResourceError
+
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+"""What a system may answer where a name belongs to something that is not replaced."""
 
 
 @contextmanager
@@ -38,58 +46,149 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Mark the temporary file or folder `path` as in use while the body runs, or this process lives."""
-    with _descriptor(path) as descriptor:
+def temporary_folder(path: Path, kind: str) -> Iterator[Path]:
+    """Make the folder .NAME.KIND-PROCESS-TOKEN beside `path`, in use while the body runs or this process lives.
+
+    It goes at the end. `remove_abandoned` knows the kinds "partial" and "work". Raises OSError.
+    """
+    folder, descriptor = _held_folder(path, kind)
+    try:
+        yield folder
+    finally:
+        _clear_away(folder, path)
+        os.close(descriptor)
+
+
+def _held_folder(path: Path, kind: str) -> tuple[Path, int]:
+    """A new folder beside `path`, and the descriptor that holds its lock."""
+    while True:
+        # Processes of other hosts and containers may have the same number.
+        name = f".{path.name}.{kind}-{os.getpid()}-{secrets.token_hex(4)}"
+        folder = path.absolute().parent / name
+        folder.mkdir()
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            if _is_held_by(descriptor, folder):
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def _is_held_by(descriptor: int, folder: Path) -> bool:
+    """Whether the lock of `folder` is taken by `descriptor`; not where another process has begun to clear it away."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
         # Where a file system has no locks, nothing there is ever taken for abandoned.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        return True
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    return False
 
 
 def remove_abandoned(path: Path) -> None:
     """Remove what killed processes left behind while they were making `path`: .NAME.partial-* and .NAME.work-*.
 
-    A folder that was killed while it stepped aside for its successor (.NAME.partial-*-old) gets its name back.
+    A folder that had stepped aside for a successor that never came gets its name back.
     """
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.(partial|work)-\d+(-old)?")
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.(partial|work)-\d+(-[0-9a-f]+)?")
     with suppress(OSError):
-        found = [entry for entry in path.absolute().parent.iterdir() if pattern.fullmatch(entry.name)]
-        for entry in sorted(found, key=lambda entry: not entry.name.endswith("-old")):
-            # What its owner still holds is in use.
-            successor = entry.with_name(entry.name.removesuffix("-old"))
-            if successor.exists() and not _is_abandoned(successor):
-                continue
-            # The last whole state of `path` goes back; the rest goes.
-            if entry != successor and not path.exists():
-                os.replace(entry, path)
-            else:
-                remove(entry)
+        for entry in [each for each in path.absolute().parent.iterdir() if pattern.fullmatch(each.name)]:
+            # Whoever clears a folder away holds its lock meanwhile; what cannot be locked is in use.
+            with suppress(OSError), _descriptor(entry) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _clear_away(entry, path)
 
 
-def _is_abandoned(entry: Path) -> bool:
-    """Whether nobody holds `entry`; where that cannot be found out, it counts as held."""
-    with suppress(OSError), _descriptor(entry) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
+def _clear_away(folder: Path, path: Path) -> None:
+    """Remove the temporary `folder` of `path`. A folder that stepped aside there in vain gets its name back."""
+    old = _old(folder / path.name)
+    if old.exists():
+        with suppress(OSError):
+            take_free_name(old, path)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def put_in_place(aside: Path, path: Path) -> None:
-    """Sync the file or folder `aside` and rename it to `path` beside it; a file or folder that is there is removed."""
+def _old(aside: Path) -> Path:
+    """Where a folder goes that steps aside for `aside`."""
+    return aside.with_name(f"{aside.name}-old")
+
+
+def put_in_place(aside: Path, path: Path, replace: bool = True) -> None:
+    """Sync the file or folder `aside` and give it the name `path`, on the same file system.
+
+    A file or folder that is there is removed; without `replace` it stays, and FileExistsError is raised, however late
+    it came. An empty folder gives way to a folder in either case.
+    """
     # The content must be on disk before the name is.
     for folder, _, names in os.walk(aside):
         for name in names:
             _sync(Path(folder, name))
     _sync(aside)
 
-    # A folder cannot be replaced in one go: the old one gets another name first, so that one is whole at any moment.
-    old = aside.with_name(f"{aside.name}-old")
-    if path.is_dir() and not path.is_symlink():
-        os.replace(path, old)
-    os.replace(aside, path)
+    if replace:
+        _take_over(aside, path)
+    else:
+        take_free_name(aside, path)
     _sync(path.absolute().parent)
-    remove(old)
+
+
+def _take_over(aside: Path, path: Path) -> None:
+    """Give `aside` the name `path` and remove what had it."""
+    # A folder cannot be replaced in one go: the old one gets another name first, so that one is whole at any moment.
+    old = _old(aside)
+    while True:
+        remove(old)
+        with suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                os.replace(path, old)
+        try:
+            os.replace(aside, path)
+        except OSError as error:
+            # Another process has just put its own folder there.
+            if error.errno not in _TAKEN or not path.is_dir() or path.is_symlink():
+                raise
+        else:
+            remove(old)
+            return
+
+
+def take_free_name(aside: Path, path: Path) -> None:
+    """Give the file or folder `aside` the name `path` where nothing has it. Raises FileExistsError where something has.
+
+    A file may keep its name `aside` too.
+    """
+    try:
+        if aside.is_dir():
+            # The system replaces an empty folder, and nothing else.
+            os.rename(aside, path)
+        else:
+            _take_by_link(aside, path)
+    except OSError as error:
+        if error.errno in _TAKEN:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        raise
+
+
+def _take_by_link(aside: Path, path: Path) -> None:
+    try:
+        # Unlike a rename, a link fails where the name is taken.
+        os.link(aside, path)
+    except FileExistsError:
+        # NFS says so too where the link was made and the answer got lost.
+        with suppress(FileNotFoundError):
+            if os.path.samefile(aside, path):
+                return
+        raise
+    except OSError:
+        # A file system without hard links: an empty file reserves the name, as only one process can make it.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            os.replace(aside, path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def is_full(error: OSError) -> bool:
@@ -107,34 +206,37 @@ def explain(error: OSError, path: Path) -> Exception:
     return DataError(f"{path}: cannot be written ({error.strerror or text})")
 
 
-def check_place(path: Path, overwrite: bool) -> None:
+def check_place(path: Path, overwrite: bool, into_empty: bool = False) -> None:
     """Raise DataError where `written_aside` would refuse `path`."""
-    if path.exists() and not overwrite:
+    is_empty_folder = path.is_dir() and not any(path.iterdir())
+    if os.path.lexists(path) and not overwrite and not (into_empty and is_empty_folder):
         raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")
     if not path.absolute().parent.is_dir():
         raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
 
 
 @contextmanager
-def written_aside(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is synced and renamed to `path`, on failure removed.
+def written_aside(path: Path | str, *, overwrite: bool = False, into_empty: bool = False) -> Iterator[Path]:
+    """Yield a temporary path near `path`; on success it is synced and gets the name `path`, on failure it is removed.
 
-    The body may make a file or a folder there. What is at `path` already is replaced only with `overwrite`.
+    The body may make a file or a folder there. What has the name is replaced only with `overwrite`: of several writers
+    without it, in any processes of any hosts, one succeeds. With `into_empty` a folder may replace an empty one.
 
-    Raises DataError when `path` exists and `overwrite` is false, or its parent does not exist or is not writable;
-    ResourceError when the disk is full.
+    Raises DataError when something has the name and `overwrite` is false, before the body or after it, or when the
+    parent does not exist or is not writable; ResourceError when the disk is full.
     """
     # Refuse before any work is done.
     path = Path(path)
-    check_place(path, overwrite)
-
-    # Write beside `path`: a rename is atomic within one file system only.
-    aside = path.absolute().parent / f".{path.name}.partial-{os.getpid()}"
+    check_place(path, overwrite, into_empty)
     try:
-        remove(aside)
-        yield aside
-        put_in_place(aside, path)
+        with temporary_folder(path, "partial") as folder:
+            yield folder / path.name
+            try:
+                put_in_place(folder / path.name, path, replace=overwrite)
+            except FileExistsError:
+                raise DataError(
+                    f"{path} exists already: another process made it in the meantime; choose another name, or pass "
+                    "--overwrite to replace it"
+                ) from None
     except OSError as error:
         raise explain(error, path) from error
-    finally:
-        remove(aside)

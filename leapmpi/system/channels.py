@@ -15,6 +15,9 @@ from contextlib import contextmanager
 FOREGROUND, AHEAD, ROWS = CHANNELS = (0, 1, 2)
 """Training, in which every thread is by default; work done ahead of it; the feature rows that such work moves."""
 
+NAMES = ("FOREGROUND", "AHEAD", "ROWS")
+"""What messages for people call each of CHANNELS."""
+
 
 class _OfThread(threading.local):
     channel = FOREGROUND

@@ -249,28 +249,37 @@ def _load(path: Path, target_context: Any) -> CompileResult | None:
 def locked(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Keep other processes that lock `path` waiting while the body runs, for `patience` seconds each at most.
 
-    Where the file system has no locks, they do not wait. The file is gone afterwards.
+    Where the file system has no locks, they do not wait. The file is gone once the last of them is done.
     """
     descriptor = None
     with suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        _take(descriptor, time.monotonic() + patience)
+        descriptor = _take(path, time.monotonic() + patience)
     try:
         yield
     finally:
         if descriptor is not None:
+            # While it is still locked: those who wait look for a file of this name again.
             path.unlink(missing_ok=True)
             os.close(descriptor)
 
 
-def _take(descriptor: int, deadline: float) -> None:
-    """Wait for the lock on an open file, or for the time `deadline` of the clock time.monotonic."""
+def _take(path: Path, deadline: float) -> int | None:
+    """The descriptor of the locked file `path`; None at the time `deadline` of the clock time.monotonic."""
     while time.monotonic() < deadline:
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+        descriptor, held = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), False
+        try:
+            with suppress(BlockingIOError, FileNotFoundError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A file that its last holder has removed locks out nobody who comes now.
+                held = os.path.samestat(os.fstat(descriptor), path.stat())
+            if held:
+                return descriptor
+        finally:
+            if not held:
+                os.close(descriptor)
         lock_waits.looked += 1
         time.sleep(_NAP)
+    return None
 
 
 @functools.cache

@@ -99,9 +99,13 @@ class PhaseTimers:
         mine = self._mine
         mine.phase, mine.epoch, mine.iteration = ahead.phase, ahead.epoch, ahead.iteration
 
-    def where(self) -> str:
-        """'phase compute, epoch 3, iteration 12' for messages; both are counted from 1, as in all that people read."""
-        return place(self.current, self.epoch, self.iteration)
+    def where(self, channel: int | None = None) -> str:
+        """'phase compute, epoch 3, iteration 12' for messages; both are counted from 1, as in all that people read.
+
+        It is the place of `channel`, or of the calling thread's.
+        """
+        clock = self._clocks[channels.current() if channel is None else channel]
+        return place(clock.phase, clock.epoch, clock.iteration)
 
     @property
     def _mine(self) -> _Clock:

@@ -1,4 +1,4 @@
-"""What the commands `doctor`, `plan`, `submit` and `bench` run: one room or module for each.
+"""Implementation of the commands `doctor`, `plan`, `submit`, `export` and `bench`.
 
-In: a config or a site profile. Out: tables, forecasts, batch scripts. Nothing in leapmpi but cli/ uses this room.
+In: a config or a site profile. Out: tables, forecasts, batch scripts. Only cli/ imports this room.
 """

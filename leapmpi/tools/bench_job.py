@@ -1,6 +1,6 @@
-"""`leapmpi bench`: several strategies in one job, on the same data, batches and ranks.
+"""Implementation of `leapmpi bench`: several strategies in one job, on the same data, batches and ranks.
 
-The strategies take turns, epoch by epoch, so that other work on the machine slows all of them alike.
+The strategies alternate epoch by epoch, so that other load on the machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.context import Loaded
 from leapmpi.errors import ConfigError
-from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
+from leapmpi.exchange.context import Loaded
+from leapmpi.runs.warm_epochs import set_ratios, warm_epochs
 from leapmpi.training.disaggregated.checks import by_role
 from leapmpi.training.records import banner
 from leapmpi.training.records.epoch_record import ahead_seconds
@@ -35,16 +35,15 @@ def bench(
 ) -> list[dict[str, Any]]:
     """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
 
-    prices: what an hour of a rank costs that computes, and of one that only prepares; rows then have a `cost`, that of
-    an epoch.
+    prices: cost of an hour of a computing rank, and of a preparing rank; rows then have the `cost` of an epoch.
 
-    Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,
-    the ratio of seconds to the first strategy's (None without a warm epoch), and the loss and scores of every epoch.
+    Rows hold medians over warm epochs of seconds, rows, bytes and phases, with the ratio of seconds to the first
+    strategy's. Without a warm epoch the ratio is None. Losses and scores are those of every epoch.
     """
     configs = parse_strategies(strategies, config)
     if config.strategy.vary:
         configs = _ensemble_and_each(configs)
-    # Which ranks are asked for a GPU depends on the roles of the first strategy.
+    # The roles of the first strategy decide which ranks choose a GPU.
     first = next(iter(configs.values()))
     rows = in_session(first, comm, lambda session: _bench(configs, session))
     if prices:
@@ -54,7 +53,7 @@ def bench(
 
 
 def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
-    """The models of one strategy in one run, then each in a separate run. Raises ConfigError for several strategies."""
+    """Return one run of all models, then a separate run of each. Raises ConfigError for several strategies."""
     if len(configs) > 1:
         raise ConfigError("--strategies: with --vary give one strategy, such as leap")
     label, config = next(iter(configs.items()))
@@ -63,14 +62,14 @@ def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
 
 
 class _Held:
-    """The dataset as strategies need it: loaded once for those whose ranks all do the same, and for each with roles."""
+    """Dataset as strategies need it: loaded once for all strategies without roles, and for each one with roles."""
 
     def __init__(self, session: Session, dataset: Dataset) -> None:
         self._session, self._dataset = session, dataset
         self._shared: Loaded | None = None
 
     def by(self, config: Config) -> Loaded:
-        """What a trainer of `config` works with, a model of its own included. Collective."""
+        """Return the data and a new model for a trainer of `config`. Collective."""
         if config.strategy.prepare_ranks:
             return self._session.load_by_role(by_role(config, self._dataset), self._dataset)
         self._shared = self._shared or self._session.load(config, self._dataset)
@@ -78,7 +77,7 @@ class _Held:
 
 
 def _cost(row: dict[str, Any], prices: tuple[float, float]) -> float:
-    """What the ranks of `row` cost in a warm epoch, working or waiting."""
+    """Return the cost of a warm epoch of the ranks of `row`, working or waiting."""
     preparing = row["roles"]["preparing"] if row["roles"] else 0
     return row["epoch_seconds"] / 3600 * ((row["ranks"] - preparing) * prices[0] + preparing * prices[1])
 
@@ -109,7 +108,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
                     f"loss {record['loss']:.4f}"
                 )
 
-    # The figures.
+    # Ratios come last: they need the row of sums.
     rows = [_row(label, trainer) for label, trainer in trainers.items()]
     if first.strategy.vary:
         rows.append(_sum_of(rows[1:]))
@@ -118,9 +117,9 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
 
 
 def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What separate runs take one after the other: a row of sums, with the mean loss."""
+    """Return a row of sums over separate runs, with the mean loss."""
 
-    # Figures by place, kind or phase.
+    # Some figures are mappings by place, kind or phase.
     def total(name: str) -> dict[str, float]:
         return {key: sum(row[name][key] for row in rows) for key in rows[0][name]}
 
@@ -141,9 +140,9 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _row(label: str, trainer: Trainer) -> dict[str, Any]:
-    """The figures of one strategy: medians over warm epochs, losses and scores of all epochs. Collective.
+    """Return the figures of one strategy: medians over warm epochs, losses and scores of all epochs. Collective.
 
-    core_hours: of the cores that the ranks hold, at work or not; core_seconds: of those at work.
+    core_hours counts all cores that the ranks hold, busy or not; core_seconds counts busy ones.
     """
     epochs = trainer.epochs
     threads = trainer.ctx.communicator.all_gather_objects(trainer.world.threads)
@@ -166,7 +165,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "core_seconds": statistics.median(epoch["core_seconds"] for epoch in warm),
         "rows": medians("rows"),
         "bytes": medians("bytes"),
-        **{name: medians(name) for name in ("cache", "row_error") if name in warm[0]},
+        **({"cache": medians("cache")} if "cache" in warm[0] else {}),
         "phases": {
             phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
         },

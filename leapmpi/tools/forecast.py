@@ -1,4 +1,4 @@
-"""`leapmpi plan` as functions: forecasts for several strategies, and a forecast compared with a finished run."""
+"""Implementation of `leapmpi plan`: forecasts for several strategies, and a forecast compared with a finished run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.exchange.selection import MODES
 from leapmpi.features.shards.mapped_shard import bytes_apart
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.nn.task import task_of
@@ -29,7 +29,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.tools.link_rates import LinkRates, check_link
@@ -44,13 +44,18 @@ _SHARED = ("model", "sampling", "strategy", "train", "link")
 
 
 def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
-    """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
+    """Forecast all `strategies` (as in `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
 
-    Returns {"forecasts": one row of figures each, "roles": likewise where some ranks prepare, "left_out": a sentence
-    for each one that is impossible, "too_large": one for each that exceeds --memory-limit, "auto": what
-    `--strategy auto` takes on each number of ranks, "topology": its bytes by rank, in a copy per node and sharded,
-    "feature_memory": with --feature-memory, bytes of rows by rank, in memory and in files}.
-    Raises ConfigError, and DataError where all are impossible.
+    Returns a dict of
+    - "forecasts": one row of figures each,
+    - "roles": the same for strategies with preparing ranks,
+    - "left_out": a sentence for each impossible one,
+    - "too_large": a sentence for each that exceeds --memory-limit,
+    - "auto": the choice of `--strategy auto` on each number of ranks,
+    - "topology": its bytes by rank, with a copy per node and sharded,
+    - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory.
+
+    Raises ConfigError, and DataError if all are impossible.
     """
     sizes = parse_ranks(ranks)
     if link:
@@ -60,7 +65,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     choices: list[dict[str, Any]] = []
     configs = parse_strategies(strategies, config)
 
-    # Every strategy on every number of ranks; what cannot be trained is left out, with the reason.
+    # Impossible combinations are skipped with a reason, so that they do not hide the others.
     forecasts, roles, left_out, too_large = [], [], [], []
     for size in sizes:
         forecaster.machine = _machine(config, size, rates)
@@ -74,9 +79,9 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
             config = with_batch_size(config, forecaster.dataset)
             choice = _choice(config, forecaster, size, rates)
             choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
-        for label, asked in configs.items():
+        for label, requested in configs.items():
             try:
-                each = with_batch_size(asked, forecaster.dataset)
+                each = with_batch_size(requested, forecaster.dataset)
                 if each.strategy.prepare_ranks:
                     byte, data = _machine(each, size, rates).byte, (forecaster.dataset, forecaster.topology)
                     roles.append(forecast_roles(label, each, *data, size, byte).to_values())
@@ -109,14 +114,14 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
 def _feature_memory(
     config: Config, configs: Iterable[Config], dataset: Dataset, sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Bytes of feature rows in memory and in files, by rank that holds any; empty without --feature-memory.
+    """Return bytes of feature rows in memory and in files, by rank; empty without --feature-memory.
 
-    One entry for each number of ranks, and of those that prepare for the others in any of `configs`.
+    One entry for each number of ranks, and for each number of preparing ranks in `configs`.
     """
-    given = config.strategy.feature_memory
-    if not given or not dataset.feature_dim or dataset.sparse:
+    limit = config.strategy.feature_memory
+    if not limit or not dataset.feature_dim or dataset.sparse:
         return []
-    room, row = parse_size(given, "strategy.feature_memory"), dataset.part(0).dense_features
+    room, row = parse_size(limit, "strategy.feature_memory"), dataset.part(0).dense_features
     found = []
     for ranks, preparing in product(sizes, sorted({each.strategy.prepare_ranks for each in configs})):
         holding = preparing or ranks
@@ -129,12 +134,12 @@ def _feature_memory(
 
 
 def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:
-    """A sentence where an iteration of `config` exceeds its --memory-limit, with what is predicted to fit."""
+    """Return a sentence if an iteration of `config` exceeds its --memory-limit, with settings predicted to fit."""
     given, name = config.strategy.memory_limit, config.strategy.name
     if not given or config.strategy.vary or task_of(config, forecaster.dataset).roots == "edges":
         return []
     advice, limit = MemoryAdvice(config, forecaster.dataset, forecaster.topology, ranks), parse_size(given, label)
-    # What limits itself is asked with its limit; more time steps of leap take less.
+    # A full batch obeys the limit itself; leap may need more time steps to fit.
     limited = config if issubclass(placement_class(name), FullBatchPlacement) else advice.config
     needed = advice.iteration_bytes(limited, ranks)
     if needed is None or needed <= limit:
@@ -146,54 +151,54 @@ def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -
 
 
 def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
-    """What `--strategy auto` takes on `ranks` ranks of one node like this, or with the rates of `link`."""
+    """Return the choice of `--strategy auto` on `ranks` ranks of one node like this, or with the rates of `link`."""
     choice = choose(config, forecaster.dataset, forecaster.topology, ranks, _machine(config, ranks, link))
     return replace(choice, rates="the rates of --link") if link and choice.rates else choice
 
 
 def _machine(config: Config, ranks: int, link: LinkRates | None) -> MachineRates:
-    """The rates kept for `ranks` ranks of one node like this, or those of `link`."""
+    """Return the rates kept for `ranks` ranks of one node like this, or those of `link`."""
     machine = kept_for(ranks, config.run.device != "cpu")
     return link.of_machine(machine) if link else machine
 
 
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
-    """A forecast of the run in `folder`, compared with what its epochs counted: per epoch, over all ranks.
+    """Compare a forecast of the run in `folder` with the counts of its epochs: per epoch, over all ranks.
 
-    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind;
-    and as predicted alone "pairs" (bytes of an epoch from rank to rank), "micrograph_locality", "imbalance" and
-    "memory" (bytes by rank).
+    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
+    "pairs" (bytes of an epoch between ranks), "micrograph_locality", "imbalance" and "memory" (bytes by rank) are
+    predictions only.
 
-    Raises RunFolderError when the run has no whole epoch, DataError when the dataset is another.
+    Raises RunFolderError if the run has no complete epoch, DataError if the dataset is another.
     """
-    # The forecaster, with the settings of the run.
+    # Take the settings from the run, and only the dataset from the command line.
     run = load_run(folder)
     settings = {name: run.config.to_values()[name] for name in _SHARED}
     config = Config.from_values({**settings, "data": config.data}, folder)
     if config.strategy.prepare_ranks:
         raise RunFolderError(
-            f"{folder}: some of its ranks prepared and others computed, which is not compared; leapmpi plan "
+            f"{folder}: runs with --prepare-ranks cannot be compared; leapmpi plan "
             f"--strategies leap:prepare-ranks={config.strategy.prepare_ranks} predicts such runs"
         )
     forecaster = _forecaster(config, iterations)
 
-    # What the run counted.
+    # Runs of several models have no counts of their own.
     records = run.metrics()
     epochs = [record for record in records if record["event"] == "epoch"]
     banner = next((record for record in records if record["event"] == "banner"), None)
     if epochs and "together" in epochs[0]:
-        raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; compare their run")
+        raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; give the whole run")
     if not epochs or banner is None:
-        raise RunFolderError(f"{folder}: no whole epoch is recorded in metrics.jsonl; nothing to compare with")
+        raise RunFolderError(f"{folder}: metrics.jsonl holds no complete epoch to compare with")
 
     for epoch in epochs:
         require(epoch, schemas.COUNTED, run.path / METRICS)
 
-    # The time steps and the mode that the run chose. A mode that only one strategy has is no setting.
+    # Pin the run's own choices. A mode that belongs to one strategy is not a setting.
     last = epochs[-1]
     remote = last["remote"] if last["remote"] in MODES.names() else "auto"
     steps = {"strategy.time_steps": str(last["time_steps"]), "strategy.memory_limit": ""}
-    # One step is what `auto` takes here; a full batch caches by the limit.
+    # `auto` takes one step here; a full batch caches by the memory limit, which must stay.
     chosen = {} if last["time_steps"] == 1 else steps
     chosen |= {"strategy.remote": remote, "run.topology": SHARDED if _asks_owners(last) else "node"}
     config = config.replaced({"strategy.time_steps": "auto"} | chosen)
@@ -202,13 +207,13 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     )
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
 
-    # Epochs with other time steps, or the topology held otherwise, had other traffic.
+    # Epochs with other time steps or another topology had other traffic.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     same = [epoch for epoch in same if _asks_owners(epoch) == _asks_owners(last)]
 
-    # So had those after parts were dealt anew.
-    dealt = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
-    same = [epoch for epoch in same if epoch["epoch"] < dealt]
+    # So had epochs after parts were reassigned.
+    reassigned = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
+    same = [epoch for epoch in same if epoch["epoch"] < reassigned]
     return {
         "run": folder,
         "strategy": found.strategy,
@@ -223,18 +228,18 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
 
 
 def _asks_owners(epoch: dict[str, Any]) -> bool:
-    """Whether owners drew for other ranks in an epoch, given its record."""
+    """Return whether owners sampled for other ranks in an epoch, given its record."""
     return bool(epoch["bytes"].get(KIND))
 
 
 def parse_ranks(text: str) -> list[int]:
-    """'2,4,8' as numbers. Raises ConfigError."""
+    """Parse '2,4,8' into numbers. Raises ConfigError."""
     numbers = [number.strip() for number in text.split(",") if number.strip()]
     for number in numbers:
         if not (number.isascii() and number.isdigit() and len(number) < 7 and int(number) > 0):
-            raise ConfigError(f"--ranks {text}: {number!r} is no number of ranks; give whole numbers such as 2,4,8")
+            raise ConfigError(f"--ranks {text}: {number!r} is not a number of ranks; give whole numbers such as 2,4,8")
     if not numbers:
-        raise ConfigError("--ranks names no number of ranks; give some, such as 2,4,8")
+        raise ConfigError("--ranks is empty; give numbers of ranks, such as 2,4,8")
     return [int(number) for number in numbers]
 
 
@@ -248,7 +253,7 @@ def _forecaster(config: Config, iterations: int) -> Forecaster:
 
 
 def _compared(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
-    """Predicted and counted figures, and their ratio where there is one; figures that are 0 on both sides are left out.
+    """Return predicted and counted figures and their ratio; figures that are 0 on both sides are omitted.
 
     A counted figure is the median over `epochs` of the record's entry `name`.
     """

@@ -1,4 +1,4 @@
-"""Rates for a forecast of seconds: computing is measured here, the link is given; or a run measured both."""
+"""Rates for a forecast of seconds: computation measured here and the link given, or both measured by a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.calibration import compute_rates
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.tuning_log import RATES
 from leapmpi.errors import RunFolderError
+from leapmpi.exchange.context import RankContext
 from leapmpi.plan.cost_model import Rates, link_rates
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.run import load_run
@@ -21,7 +21,7 @@ from leapmpi.training.simulation.simulator import Forecaster
 
 
 def check_link(link: str) -> None:
-    """Raise ConfigError or RunFolderError when `LinkRates` would refuse `link`."""
+    """Raise ConfigError or RunFolderError if `LinkRates` would refuse `link`."""
     if _is_run(link):
         _measured_by(link)
     else:
@@ -29,11 +29,10 @@ def check_link(link: str) -> None:
 
 
 class LinkRates:
-    """The rates of `link`: those of a run folder, or bits a second with computing measured in this process.
+    """Rates of `link`: those of a run folder, or bits per second with computation measured in this process.
 
-    Computing is timed on one thread, once for all strategies and numbers of ranks whose models read rows of equal
-    width, so that their forecasts can be compared. Raises ConfigError for a link that is neither, RunFolderError for a
-    run without measured rates.
+    Computation is timed on one thread, once per width of input rows, so that forecasts can be compared. Raises
+    ConfigError for a link that is neither, RunFolderError for a run without measured rates.
     """
 
     def __init__(self, link: str, forecaster: Forecaster) -> None:
@@ -43,12 +42,12 @@ class LinkRates:
         self._computing: dict[tuple[object, ...], tuple[float, float, float]] = {}
 
     def of_machine(self, machine: MachineRates) -> MachineRates:
-        """`machine` with this link."""
+        """Return `machine` with this link."""
         byte, latency = (self._of_run.byte, self._of_run.collective) if self._of_run else self._link
         return replace(machine, byte=byte, collective=latency)
 
     def rates(self, config: Config, ranks: int) -> Rates:
-        """The rates of `config` on `ranks` ranks."""
+        """Return the rates of `config` on `ranks` ranks."""
         if self._of_run:
             return self._of_run
         ctx = self._forecaster.engines(config, ranks)[0].ctx
@@ -59,11 +58,11 @@ class LinkRates:
         return Rates(*self._computing[kind], latency, byte)
 
     def _timed(self, ctx: RankContext, batch: int) -> tuple[float, float, float]:
-        """Seconds of a row, an edge and a time step, measured with up to `batch` roots of rank 0."""
+        """Measure the seconds of a row, an edge and a time step, with up to `batch` roots of rank 0."""
         begin, end = ctx.rank_offsets[:2]
         train = self._forecaster.dataset.splits.train
         roots = train[(train >= begin) & (train < end)][: max(1, batch)]
-        # On one thread, as each of many ranks of a node would.
+        # Use one thread, as each of many ranks of a node would.
         before = torch.get_num_threads(), threads()
         torch.set_num_threads(1)
         set_threads(1)
@@ -80,7 +79,7 @@ def _is_run(link: str) -> bool:
 
 def _measured_by(folder: str) -> Rates:
     for record in reversed(load_run(folder).metrics()):
-        # Rates that were counted say by which rates of the machine.
+        # Rates with evidence were derived from those of the machine, not measured.
         if record["event"] == "decision" and record["about"] == RATES and not record["evidence"]:
             return Rates.from_values(record["value"])
-    raise RunFolderError(f"{folder}: the run measured no rates; train with --tune on several ranks for them")
+    raise RunFolderError(f"{folder}: the run measured no rates; train with --tune on several ranks")

@@ -23,7 +23,6 @@ from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, S
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
-from leapmpi.training.feature_cache import summed_errors
 from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import named
 from leapmpi.training.trainer import Trainer
@@ -141,10 +140,10 @@ class Checkpointer:
         """The state of all ranks, and of this one alone."""
         # Arrays that are the same on all ranks, and those of this rank alone.
         trainer, communicator, progress = self.trainer, self.trainer.ctx.communicator, self.trainer.progress
-        losses, counts, phases = progress.summed(communicator)
+        losses, counts, phases, cores = progress.summed(communicator)
         arrays, about_models = trainer.models_state()
         choices, weights = trainer.engine.state(), trainer.ctx.task.class_weights
-        shared = {"losses": losses, "phases": phases, **arrays}
+        shared = {"losses": losses, "phases": phases, "core_seconds": cores, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
         of_rank = named("strategy", trainer.engine.placement.rank_state())
         if learned := trainer.ctx.learned:
@@ -159,7 +158,6 @@ class Checkpointer:
             "uuid": trainer.loaded.dataset.uuid,
             "ranks": trainer.world.size,
             "progress": {**progress.position, "seconds": progress.seconds, "counts": counts},
-            "row_errors": summed_errors(trainer.ctx.features.errors, communicator),
             "phases": list(PHASES),
             "target_scale": scale_values(trainer.ctx),
             "class_weights": None if weights is None else weights.tolist(),

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.base import ExchangeMode
-from leapmpi.engine.exchange.selection import common_modes, mode_class
-from leapmpi.engine.exchange.stacked_layers import stacked_from_sums, stacks
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.raw_sums import stacked_from_sums, stacks
+from leapmpi.exchange.selection import common_modes, mode_class
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout

@@ -12,10 +12,10 @@ import numpy as np
 
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, variations
-from leapmpi.engine.context import Loaded
-from leapmpi.engine.exchange.selection import bytes_by_mode, fewest_bytes
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.tuning import check_memory
+from leapmpi.exchange.context import Loaded
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.selection import bytes_by_mode, fewest_bytes
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder

@@ -16,11 +16,11 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.exchange.base import ExchangeMode
-from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.inference.own_lists import serves_all
 from leapmpi.nn.model import Model

@@ -1,31 +1,28 @@
-"""What spares the network raw rows: copies kept here (the cache) and rows in fewer bytes (the compression).
+"""The feature rows that a rank holds in memory: copies of remote rows (`--cache`), and its own (`--feature-memory`).
 
-Both act on raw feature rows only. Where training moves none, they are left out, with a sentence. And what spares
-memory: the rows of this rank that are held in it (`--feature-memory`), the others staying in their files.
+The cache acts on raw feature rows only. Where training moves none, it is left out, with a sentence. With
+`--feature-memory` a rank's most read rows are in memory, the others stay in their files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from leapmpi.comm.collectives import all_gather_values
-from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
+from leapmpi.exchange.context import Loaded
 from leapmpi.features.access import AccessPattern
 from leapmpi.features.cache import RowCache, predicted_hits
-from leapmpi.features.compression import RowErrors
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.hottest import hottest_rows
 from leapmpi.features.shards.mapped_shard import MappedShard
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.system.memory import check_memory
 
 
@@ -51,20 +48,14 @@ def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: 
     )
 
 
-def summed_errors(errors: RowErrors, communicator: Communicator) -> tuple[int, float, float]:
-    """Number, sum and largest of the relative errors of the rows that all ranks sent, given this rank's. Collective."""
-    table = communicator.all_gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
-    return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
-
-
 class FeatureCache:
-    """The cache and the encoding of one training. `about` says what came of them; the same on all ranks."""
+    """The rows that one training holds in memory. `about` describes them, the same on all ranks."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, engine: Engine) -> None:
         self.config, self.world, self.loaded, self.engine = config.strategy, world, loaded, engine
         self.batch_size = config.train.batch_size
         # Until `fill` knows what crosses ranks.
-        self.about: dict[str, Any] = {"wire_dtype": "native", "cache": None, "feature_memory": None}
+        self.about: dict[str, Any] = {"cache": None, "feature_memory": None}
         self._chosen: RowCache | None = None
 
     def choose(self) -> None:
@@ -109,8 +100,6 @@ class FeatureCache:
         """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
         cache, features = self._chosen, self.loaded.ctx.features
         features.cache = None
-        if self._encodes:
-            self.about["wire_dtype"] = self.config.wire_dtype
         if cache is None or not self.engine.mode.moves_raw_rows:
             return
         communicator = self.loaded.ctx.communicator
@@ -132,18 +121,12 @@ class FeatureCache:
 
     def begin(self) -> None:
         """Forget what was counted so far. Local."""
-        self.loaded.ctx.features.errors.take()
         if self._mapped:
             self._mapped.take_counts()
 
     def sentences(self) -> list[str]:
         """Sentences about settings that do not act, and about the cache."""
         sentences = self.ignored()
-        if self._encodes:
-            sentences.append(
-                f"lossy: raw rows cross ranks as {self.config.wire_dtype} in training (exactly in evaluation), so that "
-                "weights are not those of --wire-dtype native"
-            )
         if cache := self.about["cache"]:
             sentences.append(
                 f"cache: {cache['rows']:,} rows over all ranks, predicted to spare "
@@ -160,11 +143,7 @@ class FeatureCache:
     def ignored(self) -> list[str]:
         """Sentences about settings that do not act."""
         why = self._why_no_raw_rows()
-        cache, encoding = bool(self.config.cache), self.config.wire_dtype != "native"
-        sentences = [f"--cache is ignored: {why}"] if cache and why else []
-        if encoding and not self._encodes:
-            sentences.append(f"--wire-dtype is ignored: {why or 'the features take 16 bits at rest'}")
-        return sentences
+        return [f"--cache is ignored: {why}"] if self.config.cache and why else []
 
     def epoch(self, rows: dict[str, int]) -> dict[str, Any]:
         """What an epoch's record says, given its rows by place over all ranks. Collective."""
@@ -173,35 +152,17 @@ class FeatureCache:
             away = rows["cached"] + rows["remote"]
             predicted = self.about["cache"]["predicted_hit_rate"]
             record["cache"] = {"hit_rate": rows["cached"] / away if away else 0.0, "predicted_hit_rate": predicted}
-        if self._encodes:
-            sent, total, largest = summed_errors(self.loaded.ctx.features.errors.take(), self.loaded.ctx.communicator)
-            record["row_error"] = {"rows": sent, "mean": total / max(1, sent), "max": largest}
         if self.config.feature_memory:
             counts = self._mapped.take_counts() if self._mapped else (0, 0)
             read = self.loaded.ctx.communicator.all_gather_rows(np.array(counts))
             record["feature_memory"] = dict(zip(("resident", "mapped"), read.sum(axis=0).tolist(), strict=True))
         return record
 
-    def measured_error(self, epochs: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-        """Number, mean and largest relative error of the lossy rows sent in `epochs`; None where none were."""
-        found = [each["row_error"] for each in epochs if each.get("row_error", {}).get("rows")]
-        if not found:
-            return None
-        rows = sum(each["rows"] for each in found)
-        mean = sum(each["mean"] * each["rows"] for each in found) / rows
-        largest = max(each["max"] for each in found)
-        return {"wire_dtype": self.config.wire_dtype, "rows": rows, "mean": mean, "max": largest}
-
     @property
     def _mapped(self) -> MappedShard | None:
         """The rows of this rank, where they are in memory and in files."""
         shard = self.engine.ctx.features.shard
         return shard if isinstance(shard, MappedShard) else None
-
-    @property
-    def _encodes(self) -> bool:
-        """Whether rows cross ranks in fewer bytes, as far as the exchange mode is chosen."""
-        return self.loaded.ctx.features.encoding is not None and not self._why_no_raw_rows()
 
     def _why_no_raw_rows(self) -> str:
         """Why no raw rows cross ranks; empty where they do."""

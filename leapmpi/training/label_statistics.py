@@ -15,8 +15,8 @@ import torch
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.exchange.context import RankContext
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.training.scoring.moments import COUNT, MEAN, SPREAD, combined, moments

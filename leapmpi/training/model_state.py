@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import DataError
+from leapmpi.exchange.context import Loaded
+from leapmpi.nn.idle_biases import without_idle_biases
 from leapmpi.nn.model import input_width
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
@@ -70,7 +71,7 @@ def restore(
     """
     arrays, values = state
     layout.assign(below("parameters", arrays), origin)
-    if best := below("best", arrays):
+    if best := without_idle_biases(layout.model, below("best", arrays)):
         layout.check_shapes(best, origin)
     if optimizer:
         tensors = {}

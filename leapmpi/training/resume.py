@@ -230,9 +230,10 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
     nothing = np.zeros(len(arrays["phases"]))
     phases = np.column_stack([columns.get(phase, nothing) for phase in PHASES])
-    trainer.progress = EpochProgress.restored(values["progress"], arrays["losses"], phases, trainer.ctx.communicator)
-    if world.rank == 0:
-        trainer.ctx.features.errors.add(*values["row_errors"])
+    cores = arrays.get("core_seconds", nothing)  # checkpoints of earlier versions have none
+    trainer.progress = EpochProgress.restored(
+        values["progress"], arrays["losses"], phases, cores, trainer.ctx.communicator
+    )
     # On other ranks sums may differ in their last bits.
     if scale := values.get("target_scale"):
         set_scale(trainer.ctx, np.array(scale))
@@ -260,6 +261,7 @@ def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:
     for name, shape in (
         ("losses", (trainer.per_epoch,)),
         ("phases", (values["ranks"], len(values["phases"]))),
+        *((("core_seconds", (values["ranks"],)),) if "core_seconds" in arrays else ()),
     ):
         if name not in arrays or arrays[name].shape != shape:
             found = arrays[name].shape if name in arrays else "missing"

@@ -15,18 +15,19 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.ahead.prefetch_depth import choose_depth
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import findings
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning import choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
-from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.exchange.context import Loaded
+from leapmpi.fault_tolerance.report import how_it_ended, wait_for_silence
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.plan.memory_model import TooLarge
 from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import Run
-from leapmpi.runs.run_folder import RunFolder, check, claim
+from leapmpi.runs.run_folder import RunFolder, check_and_lock, claim
+from leapmpi.runs.run_lock import RunLock
 from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import resume
@@ -105,7 +106,8 @@ def prepare(trainer: Trainer, saved_choices: dict[str, Any] | None = None) -> No
 def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) -> None:
     """What `prepare` does where there is memory enough. Collective."""
     with trainer.ctx.phases("load"):
-        trainer.warm_up()
+        # Warming up draws first samples: what is refused there is refused by all ranks together.
+        trainer.world.on_all(trainer.warm_up)
         batches = trainer.planned_batches(0)
         first = batches[0] if batches else None
 
@@ -160,19 +162,32 @@ def _findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     return world.on_all(lambda: findings(config, data, loaded.role) if loaded.prepares else [])
 
 
+def _reserve(config: Config, lock: RunLock) -> tuple[bool, dict[str, Any] | None]:
+    """Whether the run in the run folder goes on, and how its last start failed. On rank 0.
+
+    A folder that is there is locked. Raises RunFolderError where it may not be used, or another start trains there.
+    """
+    run = config.run
+    resumes = check_and_lock(run.folder, run.overwrite, config.train.epochs, lock)
+    if lock.folder is None:
+        return resumes, None
+    wait_for_silence(lock.folder)
+    return resumes, how_it_ended(lock.folder)
+
+
 def _train(config: Config, session: Session) -> Run:
     begun, world = time.perf_counter(), session.world
     # A start that is ended before it trains has changed nothing: the same command may try again.
     session.signals.exit_code = RESUMABLE
 
-    # All that can be refused is refused before a run folder is made.
+    # All that can be refused is refused before a run folder is made. One that is there is locked.
+    lock = session.watchdog.lock = RunLock(world.size, lambda: session.signals.number != 0)
+    resumes, before = world.on_root(lambda: _reserve(config, lock)) or (False, None)
     dataset = session.open(config)
     config = by_role(with_batch_size(config, dataset), dataset)
     run = config.run
-    place = run.folder, run.overwrite, config.train.epochs
-    found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)
+    found = world.on_root(lambda: resume.find(config, dataset) if resumes else None)
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
-    before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
     if config.strategy.prepare_ranks:
         loaded: Loaded = session.load_by_role(config, dataset)
     else:
@@ -190,7 +205,8 @@ def _train(config: Config, session: Session) -> Run:
 
     # The run folder. From here on failures and heartbeats are written there, and a signal is noted, to be noticed in
     # the first iteration.
-    claimed = world.on_root(lambda: claim(run.folder, run.overwrite, epochs=config.train.epochs))
+    epochs = config.train.epochs
+    claimed = world.on_root(lambda: claim(run.folder, run.overwrite, epochs=epochs, lock=lock, resumes=resumes))
     path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = claimed or RunFolder(path)
     session.folder.append(folder.path)

@@ -21,10 +21,10 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.machine import machine_rates
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end

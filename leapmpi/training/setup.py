@@ -19,12 +19,11 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
-from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.features.compression import encoding_for
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedRows
@@ -43,7 +42,7 @@ from leapmpi.plan.homes import part_starts, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.progress_line import step
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
+from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.samplers.temporal import Temporal
@@ -209,7 +208,6 @@ def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray)
     shard = load_shard(host, ctx.device, loaded.shared)
     rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
     features, dtype = _features(config, *rows, None), getattr(torch, config.train.parameter_dtype)
-    features.errors = ctx.features.errors
     edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
     moved = replace(
         ctx,
@@ -370,10 +368,8 @@ def _features(
     phases: PhaseTimers,
     learned: LearnedRows | None,
 ) -> FeatureFetcher:
-    at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
-    encoding = encoding_for(config.strategy.wire_dtype, at_rest)
     dtype = getattr(torch, config.train.parameter_dtype)
-    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
+    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases)
     fetcher.learned = learned
     return fetcher
 

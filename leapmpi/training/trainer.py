@@ -15,16 +15,16 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine, make_engine
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.tuning import check_memory, choose_mode
 from leapmpi.errors import ResourceError
+from leapmpi.exchange.context import Loaded
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.progress_line import step
 from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved

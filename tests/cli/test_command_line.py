@@ -241,13 +241,13 @@ def test_folders_without_permission(refused, small_data, copy, tmp_path):
 
 
 def test_evaluate_and_compare_without_a_run(refused, small_data, finished_run, copy, tmp_path):
-    refused(RUN, "none is no run folder: it has no config.toml", "evaluate", small_data, tmp_path / "none")
-    refused(RUN, "is no run folder", "compare", small_data / "dataset.h5")
+    refused(RUN, "none is not a run folder: it has no config.toml", "evaluate", small_data, tmp_path / "none")
+    refused(RUN, "is not a run folder", "compare", small_data / "dataset.h5")
     refused(DATA, "none does not exist", "evaluate", tmp_path / "none", finished_run.path)
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     shutil.copy(finished_run.path / "config.toml", unfinished)
-    refused(DATA, "no such weights file; was the run finished?", "evaluate", small_data, unfinished)
+    refused(DATA, "no such weights file; has the run finished?", "evaluate", small_data, unfinished)
     refused(RUN, "holds no finished run: it has no summary.json", "compare", unfinished)
 
 
@@ -266,6 +266,10 @@ def test_damaged_run_folders(refused, small_data, finished_run, tmp_path):
         refused(RUN, message, "compare", run)
     (run / "config.toml").write_text("[train\n")
     refused(CONFIG, "config.toml: not a valid TOML file", "evaluate", small_data, run)
+
+
+def test_control_characters_of_names_are_escaped(refused, capsys, tmp_path):
+    refused(DATA, r"\x1b[31m\x07 does not exist", "train", f"{tmp_path}/\x1b[31m\x07")
 
 
 def test_weights_of_another_dataset(refused, finished_run, tmp_path):

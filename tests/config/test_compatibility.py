@@ -38,8 +38,6 @@ REFUSED = [
     ({"strategy.vary": "model.hidden=4,8"}, LEARNED, "strategy.vary: one model learns the rows"),
     ({"strategy.cache": 0.1}, LEARNED, "strategy.cache: copies of learned rows"),
     ({"strategy.feature_memory": "1G"}, LEARNED, "strategy.feature_memory: learned rows"),
-    ({"strategy.wire_dtype": "int8"}, LEARNED, "strategy.wire_dtype: learned rows"),
-    ({**ROLES, "strategy.wire_dtype": "int8"}, {}, "strategy.wire_dtype: with --prepare-ranks"),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are moved by Adam"),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}

@@ -92,7 +92,7 @@ def test_metavars_and_defaults_follow_from_types_and_choices():
 
 def test_choices_of_a_registry_may_be_extended():
     choices = dict(fields())["strategy.remote"].choices()
-    assert choices == ("partial", "projected", "raw", "sums", "auto")
+    assert choices == ("mixed", "partial", "projected", "raw", "sums", "auto")
 
 
 def test_the_list_of_commands_fits_eighty_columns():

@@ -9,6 +9,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
+from leapmpi.runs.run_lock import RunLock
 
 FILE = """
 train.epochs = 1
@@ -118,3 +119,15 @@ def test_all_runs_are_trained_once_and_one_that_cannot_be_leaves_the_others(smal
     assert main(["sweep", str(path), "--index", "2", *flags]) == 0
     assert f"run 2: {folder}/2-seed=2 goes on after epoch 1" in capsys.readouterr().out
     assert len(load_run(folder / "2-seed=2").summary["epochs"]) == 2
+
+
+def test_a_run_that_another_start_trains_is_left_to_it(small_data, tmp_path, capsys):
+    path, folder, other = tmp_path / "few.toml", tmp_path / "runs", RunLock(4)
+    path.write_text(f'data = "{small_data}"\nrun.folder = "{folder}"\n[sweep]\ntrain.seed = [1, 2]\n')
+    (folder / "0-seed=1").mkdir(parents=True)
+    other.take(folder / "0-seed=1")
+    assert main(["sweep", str(path), "--epochs", "1", "--hidden", "8", "--threads", "1", "--log-level", "error"]) == 4
+    assert "run 0: " + str(folder / "0-seed=1") + ": another start trains in this run" in capsys.readouterr().err
+    other.release()
+    assert list((folder / "0-seed=1").iterdir()) == []
+    assert load_run(folder / "1-seed=2").finished

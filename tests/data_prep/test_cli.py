@@ -7,6 +7,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from data_prep import cli
@@ -36,6 +38,38 @@ def test_help_of_a_command(command, capsys):
         cli.main([command, "--help"])
     assert ended.value.code == 0
     assert f"leapmpi-prep {command}" in capsys.readouterr().out
+
+
+CONTROLS = "\x1b]0;title\x07 \x1b[31mred\x9b2J\u202edesrever\x7f"
+ESCAPED = r"\x1b]0;title\x07 \x1b[31mred\x9b2J\u202edesrever\x7f"
+
+
+def test_control_characters_are_escaped_where_lines_are_printed(prep, tmp_path, small):
+    source = tmp_path / f"{CONTROLS}.npz"
+    np.savez(source, **small.arrays())
+    outcome = prep("import", source, tmp_path / "g.h5")
+    assert outcome.code == 0
+    assert ESCAPED in outcome.out
+    with h5py.File(tmp_path / "g.h5") as file:
+        assert file.attrs["source"].decode() == str(source)  # as it is called
+    for command in ("info", "check"):
+        printed = prep(command, tmp_path / "g.h5").out
+        assert printed.replace("\n", "").isprintable()
+        assert (ESCAPED in printed) == (command == "info")
+    assert ESCAPED in prep("import", tmp_path / f"{CONTROLS}.txt", tmp_path / "h.h5").error
+
+
+def test_messages_stay_on_one_line_whatever_a_file_holds(prep, tmp_path):
+    (tmp_path / "g\nh.csv").write_text("0,\x1b[31m\n1,\x07\n")
+    error = prep("import", tmp_path / "g\nh.csv", tmp_path / "g.h5").error
+    assert error.count("\n") == 1
+    assert error[:-1].isprintable()
+
+
+def test_what_cannot_be_encoded_is_printed_all_the_same():
+    code = "from data_prep.cli import main; main(['info', 'a\\udc80'])"
+    found = run_python("-c", code)
+    assert found.stderr == "leapmpi-prep: error: a\\udc80 does not exist; check the path\n"
 
 
 def test_help_loads_nothing_heavy():

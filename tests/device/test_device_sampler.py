@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.device import lists
 from leapmpi.device.device_frontier import DeviceTopology
 from leapmpi.device.device_sampler import DeviceSampler, form_of, on_device
-from leapmpi.device.draws import lists
 from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.tensors import drawn_there, to_tensors
 from leapmpi.sampling.edge_lookup import with_edge_data

@@ -130,9 +130,12 @@ def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_pat
     if what == "sleep":
         stack = (run / "stuck-rank-1.txt").read_text()
         assert "phase compute, epoch 2, iteration 3: does not wait for others" in stack
+        assert "work ahead: phase " in stack
         assert 'failing_job.py", line' in stack
+        assert "leapmpi-watchdog\n" in stack, "every thread is shown"
     waiting = (run / "stuck-rank-0.txt").read_text()
     assert "iteration 3: waits for others" in waiting
+    assert "waits in channel " in waiting
     # Its training thread waits for messages, or for the thread that sends them.
     assert any(f"leapmpi/{name}.py" in waiting for name in ("comm/flow_control", "comm/progress_thread"))
 
@@ -233,3 +236,30 @@ def test_losses_that_are_not_numbers_end_the_job(data, tmp_path):
     assert job.returncode != 0
     line = error_line(job)
     assert "loss" in line
+
+
+REFUSING = """
+import sys
+from leapmpi.cli.main import main
+from leapmpi.comm.world import job_rank
+from leapmpi.engine.engine import Engine
+from leapmpi.errors import ConfigError
+
+genuine = Engine.sample
+def sample(engine, schedule, key):
+    if key.iteration == {iteration} and job_rank() in (1, 2):
+        raise ConfigError("the sampler refuses")
+    return genuine(engine, schedule, key)
+
+Engine.sample = sample
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("iteration", [0, 2], ids=["before the run folder", "in training"])
+def test_what_several_ranks_refuse_in_sampling_is_said_once(data, tmp_path, iteration):
+    code = REFUSING.format(iteration=iteration)
+    settings = ["--run", tmp_path / "run", "--epochs", "1", "--batch-size", "16", "--device", "cpu"]
+    job = mpirun(3, [sys.executable, "-c", code, "train", data, *settings], timeout=90)
+    assert job.returncode == 2
+    assert error_line(job).startswith("leapmpi: error: the sampler refuses (rank 1/3 on ")

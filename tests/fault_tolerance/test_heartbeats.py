@@ -1,24 +1,31 @@
 """Heartbeats: what a rank writes, others read, also from a file that somebody damaged."""
 
 import os
+import re
+import subprocess
+import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from leapmpi.errors import RunFolderError
 from leapmpi.fault_tolerance.heartbeats import (
     ENDED,
     FAILED,
     GIVING_UP,
     PAGE,
+    REPORTING,
     RUNNING,
     HeartbeatTable,
     create_heartbeats,
+    is_alive,
     map_heartbeats,
     read_heartbeats,
     table_bytes,
 )
-from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.fault_tolerance.report import how_it_ended, wait_for_silence
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run_folder import record_failure
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
@@ -133,3 +140,41 @@ def test_ranks_that_ended_in_order_leave_nothing_to_tell(tmp_path, tables):
         table.state = ENDED
     assert how_it_ended(tmp_path) is None
     assert how_it_ended(tmp_path / "nowhere") is None
+
+
+def test_ranks_that_outlive_their_rank_0_are_waited_for(tmp_path):
+    """A live start is not taken for a dead one, as long as one of its ranks can write to the folder."""
+    code = (
+        "import sys, time; from pathlib import Path; from leapmpi.fault_tolerance.heartbeats import *\n"
+        f"path = Path({str(tmp_path / HEARTBEATS_FILE)!r}); token = create_heartbeats(path, 2)\n"
+        "table = HeartbeatTable(map_heartbeats(path, token), 1); table.write_pulse(0, 0, 0, False)\n"
+        "print('here', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"here\n"
+        sentence = f"rank 1 of the start before still runs, on {os.uname().nodename} as process {process.pid}, though"
+        with pytest.raises(RunFolderError, match=re.escape(sentence)):
+            wait_for_silence(tmp_path, patience=0.0)
+        # Dead, and not reaped yet.
+        process.kill()
+        wait_for_silence(tmp_path)
+    assert "lost without a word: rank 1 on" in how_it_ended(tmp_path)["why"]
+
+
+def test_of_other_hosts_the_heartbeat_is_watched(tables):
+    tables[1].write_pulse(0, 0, 0, False)
+    first = replace(tables[0].read()[1], host="elsewhere")
+    later = replace(first, pulse=first.pulse + 1)
+    assert is_alive(first, first, 0.0)
+    assert not is_alive(first, first, 3.5)
+    assert is_alive(later, first, 3.5)
+    assert not is_alive(replace(later, state=ENDED), first, 3.5)
+    assert not is_alive(replace(first, pulse=first.pulse - 3600), first, 0.0)
+
+
+def test_of_ranks_that_fail_together_the_lowest_reports(tables):
+    tables[1].state = tables[2].state = REPORTING
+    assert not tables[1].any_lower_in(REPORTING)
+    assert tables[2].any_lower_in(REPORTING)
+    assert not tables[0].any_lower_in(REPORTING)
+    assert how_it_ended(tables[0].path.parent)["rank"] == 0, "only the one that says nothing was lost"

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -148,3 +149,22 @@ def test_one_rank_of_four_is_signalled_and_mpirun_ends_resumable(small_data, tmp
     assert main([str(each) for each in settings]) == 0
     assert "resumed in epoch 2, after iteration 3 of 5" in capsys.readouterr().out
     assert [epoch["epoch"] for epoch in load_run(tmp_path / "run").summary["epochs"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_signal_during_the_start_says_a_sentence(rank, small_data, tmp_path):
+    """While libraries are imported, before a session answers signals."""
+    code = (
+        "import os, signal, sys; from leapmpi.cli import main\n"
+        "class Import:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'leapmpi.training.run_training': os.kill(os.getpid(), signal.SIGUSR2)\n"
+        "sys.meta_path.insert(0, Import())\n"
+        f"sys.argv[1:] = ['train', {str(small_data)!r}, '--run', {str(tmp_path / 'run')!r}]\nmain.main()"
+    )
+    environment = {**os.environ, "PMI_RANK": rank}
+    job = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert job.returncode == 75
+    sentence = "SIGUSR2 ended the job while nothing was computed; the same command starts it again"
+    assert (job.stdout, job.stderr) == ("", f"leapmpi: {sentence}\n")
+    assert not (tmp_path / "run").exists()

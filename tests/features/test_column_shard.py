@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset import row_blocks
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.hdf5 import row_blocks
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError, ResourceError

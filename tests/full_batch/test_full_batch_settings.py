@@ -67,17 +67,6 @@ def test_how_rows_are_sent_is_no_setting_of_those_that_send_none_or_choose(name,
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_lossy_rows_are_for_those_that_send_features_again_and_again(name, small_data):
-    config = config_of(small_data, name, strategy__wire_dtype="float16")
-    dataset = open_for_training(config)
-    resolved = with_batch_size(config, dataset)
-    if name == "depcomm":
-        return placement_class(name).check_settings(resolved, dataset)
-    with pytest.raises(ConfigError, match=r"strategy.wire_dtype: .* keeps features as they are; leave it out"):
-        placement_class(name).check_settings(resolved, dataset)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize(("setting", "value"), [("time_steps", "2"), ("tune", True)])
 def test_settings_of_leap_are_refused(name, setting, value, small_data):
     strategy = config_of(small_data, name, **{f"strategy__{setting}": value}).strategy

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW
 from leapmpi.full_batch.layer_account import account_of, sentence
-from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW
 
 
 def test_counts_of_ranks_add_up_and_are_told_by_layer():

@@ -140,9 +140,9 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
     [
         ("nodes = 0", "train DATA", 2, "nodes: 0 is too small"),
         ("nodez = 1", "train DATA", 2, "unknown key 'nodez'; did you mean 'nodes'?"),
-        ("modules = 'a'", "train DATA", 2, "modules: give a list of texts"),
-        ("commands = ['a\\nb', \"c\\nd\"]", "train DATA", 2, "commands: a line break cannot stand here"),
-        ("partition = 'a b'", "train DATA", 2, "partition: 'a b' is no value for sbatch"),
+        ("modules = 'a'", "train DATA", 2, "modules: give a list of strings"),
+        ("commands = ['a\\nb', \"c\\nd\"]", "train DATA", 2, "commands: line breaks are not allowed"),
+        ("partition = 'a b'", "train DATA", 2, "partition: 'a b' is not a value for sbatch"),
         ("launcher = 'ssh'", "train DATA", 2, "launcher: unknown value 'ssh'"),
         ("gpus_per_node = 1\nranks_per_node = 2", "train DATA", 2, "2 ranks on a node of 1 GPUs would share a GPU"),
         ("", "--nodes x train DATA", 2, "--nodes: 'x' is not a whole number"),
@@ -152,11 +152,11 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
         ("", "train DATA --lr -3", 2, "train.lr: -3.0 is too small"),
         ("", "train", 2, "no dataset given"),
         ("", "train nowhere", 3, "nowhere"),
-        ("nodes = 2", "train DATA", 3, "2 ranks were started but the dataset has 1 part"),
+        ("nodes = 2", "train DATA", 3, "2 ranks were started, but the dataset has 1 part"),
         ("", "trian DATA", 2, "a job cannot run 'trian'; did you mean 'train'?"),
         ("", "", 2, "a job cannot run ''"),
         ("", "sweep nowhere.toml", 2, "nowhere.toml: no such config file"),
-        ("", "sweep SWEEP --index 0", 2, "leave out --index"),
+        ("", "sweep SWEEP --index 0", 2, "omit --index"),
         ("", "--yes train DATA", 5, "no sbatch on PATH"),
     ],
 )
@@ -184,7 +184,7 @@ def test_without_a_profile_a_job_takes_the_active_environment(small_data, capsys
     monkeypatch.setattr("sys.prefix", sys.base_prefix)
     assert read_site(None) == Site()
     assert main(["submit", "--account", "a b", "train", str(small_data)]) == 2
-    assert capsys.readouterr().err == "leapmpi: error: --account: 'a b' is no value for sbatch\n"
+    assert capsys.readouterr().err == "leapmpi: error: --account: 'a b' is not a value for sbatch\n"
 
 
 def test_an_empty_profile_is_the_default(tmp_path):

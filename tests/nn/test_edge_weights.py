@@ -123,7 +123,7 @@ def test_numbers_of_repeated_and_disordered_neighbours():
     topology = Topology(np.array([0, 3, 3, 3, 3]), np.array([3, 1, 2], np.int32), np.array([0, 20, 30, 10]))
     numbers = edge_numbers(topology, np.array([0, 4]), np.array([2, 3, 3, 1]), np.array([0]))
     assert numbers.tolist() == [2, 0, 0, 1]
-    with pytest.raises(ConfigError, match=r"joins vertices 0 and 20 \(original ids\), between which there is no edge"):
+    with pytest.raises(ConfigError, match=r"joins vertices 0 and 20 \(original ids\), which have no edge"):
         edge_numbers(topology, np.array([0, 1, 2]), np.array([2, 0]), np.array([0, 1]))
 
 
@@ -193,5 +193,5 @@ def test_draws_by_edge_weight_have_their_chances_and_count_alike(graph):
         np.testing.assert_allclose((drawn.weight * weight[drawn.neighbours - 1]).sum(), weight.sum(), rtol=1e-5)
     np.testing.assert_allclose(counts / draws, 5 * weight / weight.sum(), atol=0.03)
     plain = replace(topology, edge_weight=None)
-    with pytest.raises(ConfigError, match="weights=edge: the dataset's edges have no weights that are used"):
+    with pytest.raises(ConfigError, match="weights=edge: the dataset has no edge weights in use"):
         weighted.build(Setup(plain, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))

@@ -60,6 +60,15 @@ def test_only_what_is_read_is_asked_for(name, model_config):
     assert build_model(model_config(name, input_dropout=0.1), 2, WIDTH, 4, 3).layers[0].reads_sources
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS.names() if name != "gcn"])
+def test_evaluation_drops_nothing_and_so_reads_no_names_for_masks(name, blocks, model_config):
+    rates = {"dropout": 0.3, "input_dropout": 0.3, "attention_dropout": 0.3}
+    whole, unknown = blocks
+    features = torch.linspace(-1, 1, whole[-1].n_src * WIDTH, dtype=torch.float64).reshape(-1, WIDTH)
+    model = build_model(model_config(name, **rates), 2, WIDTH, 4, 3, torch.float64)
+    assert torch.equal(model(unknown, features), model(whole, features))
+
+
 def test_attention_dropout_reads_names_and_so_may_a_class_of_ones_own(model_config):
     assert build_model(model_config("gat", attention_dropout=0.1), 2, WIDTH, 4, 3).layers[0].reads_sources
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from leapmpi.errors import ConfigError
+from leapmpi.nn.task import TASKS
 from tests.support.tasks import task, weighted_loss
 
 
@@ -101,3 +102,10 @@ def test_a_task_refuses_labels_that_it_does_not_read():
         task("regression", 2, task="multi-class")
     with pytest.raises(ConfigError, match="regression has no classes"):
         task("regression", 2, class_weights="balanced")
+
+
+def test_two_tasks_of_one_class_keep_their_names(monkeypatch):
+    genuine = TASKS.load
+    monkeypatch.setattr(TASKS, "load", lambda _: genuine("multi-class"))
+    first, second = task("multi-class"), task("multi-class", task="multi-label")
+    assert (first.name, second.name) == ("multi-class", "multi-label")

@@ -81,7 +81,7 @@ def test_every_vertex_of_a_layer_is_counted_by_one_rank(base, world):
     rows = shared_out(ctx, minibatch.micro_batches)
     shared = 0
     for layer, counted in enumerate(rows.counted[1:], start=1):
-        dst = minibatch.micro_batches[0].block(layer - 1).dst
+        dst = minibatch.micro_batches[0].blocks[-layer].dst
         mine = dst if counted is None else dst[counted.numpy()]
         everyone, once = (np.concatenate(world.comm.allgather(each)) for each in (dst, mine))
         assert np.array_equal(np.sort(once), np.unique(everyone))
@@ -89,7 +89,7 @@ def test_every_vertex_of_a_layer_is_counted_by_one_rank(base, world):
     assert shared > 0 or world.size == 1
 
     # Each normalisation keeps its rows; the largest ones are there twice more in float64, as all are here.
-    outputs = [minibatch.micro_batches[0].block(layer).n_dst for layer in range(3)]
+    outputs = [minibatch.micro_batches[0].blocks[-1 - layer].n_dst for layer in range(3)]
     numbers = [*(8 * rows for rows in outputs), *(16 * rows for rows in outputs)]
     assert statistics_bytes(ctx.model, minibatch.micro_batches[0]) == 8 * (sum(numbers) + 2 * max(numbers))
 

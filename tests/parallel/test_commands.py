@@ -75,24 +75,16 @@ def test_all_strategies_learn_the_same(data, said):
 
 
 @on_two_ranks
-def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(data, said):
-    strategies = "leap,leap:cache=0.3,pull:cache=0.3,leap:wire-dtype=int8"
-    strategies += ",leap:cache=0.3:remote=partial"
+def test_caches_spare_rows_and_say_how_many(data, said):
+    strategies = "leap,leap:cache=0.3,pull:cache=0.3,leap:cache=0.3:remote=partial"
     settings = ["--epochs", 2, "--dtype", "float64", "--hidden", 8, "--batch-size", 32, "--fanout", "5,5"]
-    plain, cached, pulled, coarse, partial = json.loads(
-        said("bench", data, "--strategies", strategies, "--json", *settings)
-    )
+    plain, cached, pulled, partial = json.loads(said("bench", data, "--strategies", strategies, "--json", *settings))
     for row in (cached, pulled, partial):
         assert row["loss"] == pytest.approx(plain["loss"], rel=1e-9)
     assert cached["rows"]["cached"] + cached["rows"]["remote"] == plain["rows"]["remote"]
     for row in (cached, pulled):
         assert row["cache"]["hit_rate"] == row["rows"]["cached"] / (row["rows"]["cached"] + row["rows"]["remote"])
         assert row["cache"]["predicted_hit_rate"] == pytest.approx(row["cache"]["hit_rate"], abs=0.1)
-    assert coarse["bytes"]["features"] * 5 * 4 == plain["bytes"]["features"] * (5 + 4)
-    assert coarse["row_error"]["rows"] == plain["rows"]["remote"]
-    assert 0 < coarse["row_error"]["mean"] <= coarse["row_error"]["max"] < 0.02
-    assert coarse["loss"] != plain["loss"]
-    assert coarse["loss"] == pytest.approx(plain["loss"], rel=0.02)
     # No raw row travels, so nothing is cached.
     assert "cache" not in partial
     assert partial["rows"]["cached"] == 0

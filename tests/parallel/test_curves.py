@@ -31,6 +31,11 @@ CURVES = {
         "strategy.name": "p3", "model.name": "gat", "model.input_dropout": 0.2, "model.options.attention_dropout": 0.2,
         "sampling.fanout": "5,5", "train.weight_decay": 0.01, "train.clip_norm": 0.5,
     },
+    "leap, gin, batch norm, adam": {"strategy.time_steps": "1", "model.name": "gin", "model.norm": "batch"},
+    "pull, deepgcn, batch norm, adam": {
+        "strategy.name": "pull", "model.name": "deepgcn", "model.norm": "batch", "model.mlp_layers": 2,
+        "model.aggregate": "mean", "sampling.fanout": "4,3",
+    },
 }  # fmt: skip
 LABELS = {"leap, sage, sgd": "multi"}
 PARTITION = {
@@ -38,6 +43,8 @@ PARTITION = {
     "leap on a ring, gat, adam": "uneven",
     "leap, sage, sgd": "hash",
     "p3, gat, adam": "uneven",
+    "leap, gin, batch norm, adam": "hash",
+    "pull, deepgcn, batch norm, adam": "uneven",
 }
 
 
@@ -76,6 +83,13 @@ def test_losses_in_double_precision_agree_to_1e_9(runs):
     assert len(alone) == 3 * -(-datasets.TRAINING // BATCH)
     np.testing.assert_allclose(together, alone, rtol=1e-9)
     assert alone[-1] < alone[0]
+
+
+def test_parameters_and_running_statistics_agree(runs):
+    alone, together, _ = (run.weights("final") for run in runs)
+    assert together.keys() == alone.keys()
+    for name, wanted in alone.items():
+        np.testing.assert_allclose(together[name], wanted, rtol=1e-7, atol=1e-8, err_msg=name)
 
 
 def test_the_first_losses_in_single_precision_agree_to_1e_4(runs):

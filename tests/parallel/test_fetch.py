@@ -11,9 +11,7 @@ from data_prep.assembly.stored_dtype import as_stored, decoded
 from data_prep.workspace import Workspace
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import from_entries
-from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import ENCODINGS, RowErrors
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.shards.device_shard import DeviceShard
@@ -115,37 +113,6 @@ def test_cached_rows_are_copies_and_cross_no_more(world, kind, share, monkeypatc
         assert sent["ids"] == 4 * missing
 
 
-@pytest.mark.parametrize("kind", ["host", "device"])
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name):
-    total = int(offsets_of(world.size)[-1])
-    rows = np.random.default_rng(1).standard_normal((total, WIDTH)).astype(np.float32)
-    fetch = fetcher(world, rows, kind, torch.float64)
-    kept = cached_ids(world, 0.3)
-    fetch.fill(RowCache(kept, total))
-    fetch.encoding = encoding = ENCODINGS[name]
-    fetch.warm_up()
-    fetch.communicator.byte_counters.take()
-    lossy = encoding.decode_tensor(encoding.encode_tensor(torch.from_numpy(rows), RowErrors())).numpy()
-    first, end = offsets_of(world.size)[world.rank : world.rank + 2]
-    worst = 0.0
-    for turn in range(5):
-        ids = requested(world, turn)
-        here = ((first <= ids) & (ids < end)) | np.isin(ids, kept)
-        expected = np.where(here[:, None], rows[ids], lossy[ids])
-        np.testing.assert_array_equal(fetch.fetch(ids).numpy(), expected)
-        away = ids[~here]
-        if len(away):
-            lost = np.linalg.norm(lossy[away].astype(float) - rows[away], axis=1) / np.linalg.norm(rows[away], axis=1)
-            worst = max(worst, lost.max())
-        gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
-        assert gone == world.comm.allreduce(len(away)) * fetch.sent_row_bytes
-        np.testing.assert_array_equal(fetch.fetch(ids, exact=True).numpy(), rows[ids].astype(np.float64))
-        fetch.communicator.byte_counters.take()
-    largest = max(world.comm.allgather(fetch.errors.largest))
-    assert largest == pytest.approx(max(world.comm.allgather(worst)), rel=1e-6)
-
-
 def in_fewer_bytes(total, width, dtype):
     """The rows of all vertices as `dtype`, their scale, and what they stand for."""
     rows = np.random.default_rng(1).standard_normal((total, width)).astype(np.float32)
@@ -171,13 +138,12 @@ def test_rows_in_fewer_bytes_are_sent_as_they_are(world, kind, stored):
 
 
 @pytest.mark.parametrize("share", [0, 0.3])
-@pytest.mark.parametrize(("stored", "name"), [("float32", None), ("float32", "float16"), ("int8", None)])
-def test_rows_read_from_their_addresses_are_those_fetched(world, stored, name, share):
+@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16", "int8"])
+def test_rows_read_from_their_addresses_are_those_fetched(world, stored, share):
     total = int(offsets_of(world.size)[-1])
     small, scale, rows = in_fewer_bytes(total, 20, stored)
     fetch = fetcher(world, small, "host", torch.float32, scale)
     fetch.fill(RowCache(cached_ids(world, share), total))
-    fetch.encoding = name and ENCODINGS[name]
     kept = []
     for turn in range(5):
         ids = requested(world, turn)
@@ -220,8 +186,7 @@ def sparse_fetcher(world, rows, dtype):
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])
-@pytest.mark.parametrize("encoding", [None, "float16", "bfloat16"])
-def test_entries_of_sparse_rows_come_from_their_home_ranks(world, stored, encoding, monkeypatch):
+def test_entries_of_sparse_rows_come_from_their_home_ranks(world, stored, monkeypatch):
     monkeypatch.setattr("leapmpi.features.fetcher.CACHE_BATCH_BYTES", 30)
     total, rng = int(offsets_of(world.size)[-1]), np.random.default_rng(1)
     rows = (rng.standard_normal((total, WIDTH)) * (rng.random((total, WIDTH)) < 0.4)).astype(stored)
@@ -232,31 +197,15 @@ def test_entries_of_sparse_rows_come_from_their_home_ranks(world, stored, encodi
     fetch.fill(RowCache(kept, total))
     gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
     assert gone == world.comm.allreduce(int(sizes[kept].sum())) * (4 + each)
-    fetch.encoding = encoding and ENCODINGS[encoding]
-    lossy = rows if encoding is None else torch.from_numpy(rows).to(getattr(torch, encoding)).float().numpy()
     first, end = offsets_of(world.size)[world.rank : world.rank + 2]
     for turn in range(5):
         ids = requested(world, turn)
         here = ((first <= ids) & (ids < end)) | np.isin(ids, kept)
-        expected = np.where(here[:, None], rows[ids], lossy[ids])
         predicted = int(fetch.answer_bytes(fetch.request(ids)).sum())
-        np.testing.assert_array_equal(fetch.fetch(ids).dense().numpy(), expected)
+        np.testing.assert_array_equal(fetch.fetch(ids).dense().numpy(), rows[ids].astype(np.float64))
         away = ids[~here]
         gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
-        assert gone == world.comm.allreduce(int(sizes[away].sum())) * (4 + (2 if encoding else each))
+        assert gone == world.comm.allreduce(int(sizes[away].sum())) * (4 + each)
         assert gone == world.comm.allreduce(predicted)
-        np.testing.assert_array_equal(fetch.fetch(ids, exact=True).dense().numpy(), rows[ids].astype(np.float64))
-        fetch.communicator.byte_counters.take()
     local = np.array([first, end - 1, first])
     np.testing.assert_array_equal(fetch.local(local).dense().numpy(), rows[local])
-    if encoding is not None and stored == "float32" and world.size > 1:
-        assert 0 < max(world.comm.allgather(fetch.errors.largest)) < 0.01
-
-
-def test_scaled_rows_are_refused_where_rows_are_sparse(world):
-    shard = SparseShard([from_entries(np.zeros(1, int), np.zeros(1, int), np.ones(1, np.float32), (1, WIDTH))], 0)
-    with pytest.raises(ConfigError, match=r"--wire-dtype int8 .* use float16, bfloat16 or native"):
-        fetcher_for(
-            Communicator(world.comm), shard, offsets_of(world.size), torch.device("cpu"), torch.float32,
-            encoding=ENCODINGS["int8"],
-        )  # fmt: skip

@@ -6,8 +6,8 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers

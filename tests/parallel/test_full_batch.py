@@ -10,8 +10,8 @@ from mpi4py import MPI
 
 import leapmpi
 from leapmpi.config.schema import Config
+from leapmpi.exchange.layer_graphs import Split
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
-from leapmpi.full_batch.layer_graphs import Split
 from leapmpi.strategies.depcomm import DepComm
 from tests.support import datasets
 from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
@@ -79,7 +79,7 @@ def split(placement, inputs, kind):
 
 
 def holds_all(engine, minibatch):
-    return not minibatch.exchange_plans[0].by_owner
+    return not minibatch.graph.by_owner
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.ahead.thread_prefetcher import ThreadPrefetcher
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.system import channels
 from leapmpi.system.phase_timers import PhaseTimers

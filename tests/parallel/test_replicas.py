@@ -10,7 +10,7 @@ from mpi4py import MPI
 import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
-from leapmpi.engine.exchange.modes.raw import union
+from leapmpi.exchange.modes.raw import union
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer, prepare

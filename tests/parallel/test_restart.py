@@ -154,7 +154,7 @@ def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, 
 
 
 GOES_ON = {
-    "pull, sage, adam, lossy": {"strategy.name": "pull", "strategy.remote": "raw", "strategy.wire_dtype": "float16"},
+    "pull, sage, adam": {"strategy.name": "pull", "strategy.remote": "raw"},
     "p3, gcn, sgd": {"strategy.name": "p3", "model.name": "gcn", "train.optimizer": "sgd", "train.momentum": 0.9},
     "models that differ": {"strategy.vary": ("train.lr=0.003,0.01",)},
 }

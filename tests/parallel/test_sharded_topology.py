@@ -143,6 +143,20 @@ def test_a_run_that_was_stopped_ends_with_the_bits_of_a_copy_per_node(config, fo
     assert run.summary["best"] == whole.summary["best"]
 
 
+@pytest.mark.parametrize("model", ["gat", "gatv2"])
+def test_exact_scores_of_a_model_with_attention_dropout_are_those_of_a_copy_per_node(model, config, folder, world):
+    attention = config.replaced({"model.name": model, "model.heads": 2, "model.attention_dropout": 0.4,
+                                 "evaluate.fanout": "all", "train.epochs": 1, "train.dtype": "float64"})  # fmt: skip
+    shards, copies = (
+        leapmpi.train(
+            attention.replaced({"run.folder": str(folder / f"exact-{model}-{kind}"), "run.topology": kind}), world.comm
+        ).summary
+        for kind in ("sharded", "node")
+    )
+    assert shards["parameters_digest"] == copies["parameters_digest"]
+    assert shards["best"] == copies["best"]
+
+
 def test_models_that_differ_are_trained_alike(config, folder, world):
     if world.size not in (1, 3):
         pytest.skip("1 rank and 3 tell what 2 and 4 would")

@@ -8,7 +8,7 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.progress_thread import ProgressThread
-from leapmpi.engine.exchange.sum_exchange import SumExchange
+from leapmpi.exchange.raw_sums import SumExchange
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.system import channels
 

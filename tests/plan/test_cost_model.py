@@ -39,5 +39,5 @@ def test_rates_survive_a_record_and_links_are_read():
     for wrong in ("fast", "10", "0gbit", "-1gbit", "10 gbit/s"):
         with pytest.raises(ConfigError, match="--link"):
             link_rates(wrong)
-    with pytest.raises(ConfigError, match="no rates"):
+    with pytest.raises(ConfigError, match="not a set of rates"):
         Rates.from_values({"row": 1})

@@ -40,7 +40,7 @@ def test_other_machines_keep_theirs():
 def test_a_damaged_file_is_named_with_its_cure(cache, text):
     cache.mkdir()
     rates_file().write_text(text)
-    with pytest.raises(ConfigError, match=r"rates\.json: .*; remove the file, or measure anew"):
+    with pytest.raises(ConfigError, match=r"rates\.json: .*; remove the file, or measure again"):
         kept_rates(KEY)
     keep_rates(KEY, RATES, {})
     assert kept_rates(KEY) == RATES

@@ -96,13 +96,13 @@ def test_a_ring_of_two_ranks_by_hand():
 
 @pytest.mark.parametrize("time_steps", [0, 5, -1])
 def test_impossible_time_steps_are_refused(time_steps):
-    with pytest.raises(ConfigError, match="--time-steps must lie between 1 and the number of ranks"):
+    with pytest.raises(ConfigError, match="--time-steps must be between 1 and the number of ranks"):
         plan_leap(np.arange(3), np.array([0, 1, 2, 3, 4]), time_steps)
 
 
 @pytest.mark.parametrize("root", [-1, 4])
 def test_roots_outside_the_graph_are_refused(root):
-    with pytest.raises(ValueError, match="roots must lie in"):
+    with pytest.raises(ValueError, match="roots must be in"):
         plan_leap(np.array([0, root]), np.array([0, 2, 4]), 1)
 
 

@@ -20,7 +20,7 @@ def test_every_share_is_prepared_and_trained_once_and_no_rank_has_none(ranks, pr
 
 @pytest.mark.parametrize(("ranks", "preparing"), [(1, 1), (4, 4), (4, 7)])
 def test_a_role_without_ranks_is_refused(ranks, preparing):
-    with pytest.raises(ConfigError, match=f"{preparing} of {ranks} rank.* would prepare, and none would be left"):
+    with pytest.raises(ConfigError, match=f"{preparing} of {ranks} rank.* would prepare, which leaves none"):
         Roles(ranks, preparing)
 
 

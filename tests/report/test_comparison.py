@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from leapmpi.report.comparison import speed_up
+from leapmpi.report.sections.comparison import speed_up
 
 
 def test_an_interval_holds_the_true_ratio_and_is_the_same_again():

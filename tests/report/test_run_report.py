@@ -9,7 +9,7 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.report.run_data import read_runs
-from leapmpi.report.run_report import run_page, run_sections
+from leapmpi.report.sections.run_report import run_page, run_sections
 from tests.support.made_run import make_run
 
 
@@ -49,6 +49,20 @@ def test_folders_of_older_versions_and_running_ones_say_what_they_lack(tmp_path)
     assert "bytes from rank to rank are not recorded" in page
     assert "Scores by class, degree and part are not recorded" in page
     assert "it has not ended" in page
+
+
+def test_numbers_at_the_ends_of_their_range_are_drawn(tmp_path):
+    folder = make_run(tmp_path / "run", epochs=3, iterations=300)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for record in lines:
+        if "losses" in record:
+            record["losses"] = [1.7e308 * (-1) ** (number // 2) for number in range(len(record["losses"]))]
+            record["loss"] = 1e308 * (-1) ** record["epoch"]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(folder)
+    assert not re.search(r"\b(nan|inf)\b", page)
+    for command in (["report", folder, "-o", tmp_path / "page.html"], ["compare", folder]):
+        assert main([str(word) for word in command]) == 0
 
 
 def test_more_ranks_than_a_record_lists_stand_in_groups(tmp_path):
@@ -96,10 +110,10 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert out.read_bytes() == first
     out.write_text("my thesis")
     assert main(["report", str(path), "-o", str(out)]) != 0
-    assert "is no report" in capsys.readouterr().err
+    assert "is not a report" in capsys.readouterr().err
     assert out.read_text() == "my thesis"
     assert main(["report", str(tmp_path / "nothing")]) != 0
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_single_figures_are_written_for_papers(tmp_path, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from leapmpi.report.run_data import RunData
-from leapmpi.report.verdict import BAD, FAIR, verdict
+from leapmpi.report.sections.verdict import BAD, FAIR, verdict
 from leapmpi.runs.run_folder import record_failure
 from tests.support.made_run import make_run
 
@@ -40,7 +40,7 @@ def test_what_was_reached_is_said_first(tmp_path):
 @pytest.mark.parametrize(
     ("shares", "words"),
     [
-        ({"gather": 0.6, "compute": 0.4}, "60.0 % of an epoch goes into rows of others"),
+        ({"gather": 0.6, "compute": 0.4}, "60.0 % of an epoch is spent on remote rows"),
         ({"wait": 0.5, "compute": 0.5}, "Ranks wait for 50.0 % of an epoch"),
         ({"reduce": 0.5, "compute": 0.5}, "larger --batch-size"),
         ({"sample": 0.5, "compute": 0.5}, "draws neighbours"),
@@ -58,7 +58,7 @@ def test_no_better_than_one_answer_is_bad(tmp_path):
     path = make_run(tmp_path / "run", finished=False)
     found = verdict(changed(path, lambda each: each.update(accuracy={"val": 0.1, "test": 0.1})))
     assert found.light == BAD
-    assert "learned nothing that counts" in found.advice[0]
+    assert "learned nothing useful" in found.advice[0]
 
 
 def test_an_uneven_rank_is_named(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from leapmpi.cli.commands.bench import prices
 from leapmpi.errors import ConfigError
-from leapmpi.runs.tables.bench_table import table
+from leapmpi.runs.text_tables import bench_table
 
 
 def row(strategy, **figures):
@@ -19,13 +19,13 @@ def row(strategy, **figures):
 
 def test_roles_and_costs_have_a_table_of_their_own():
     roles = {"computing": 1, "preparing": 3, "ranks_needed": 5}
-    text = table([row("leap", cost=0.12), row("leap:prepare-ranks=3", roles=roles, busy=0.61, cost=0.042)])
+    text = bench_table([row("leap", cost=0.12), row("leap:prepare-ranks=3", roles=roles, busy=0.61, cost=0.042)])
     _, lines = text.split("an epoch")
     heading, *rows = [line.split() for line in lines.splitlines()]
     assert heading == ["compute", "prepare", "core-hours", "busy", "needed", "cost"]
     assert rows[0] == ["leap", "4", "0", "0.04000", "-", "-", "0.120000"]
     assert rows[1] == ["leap:prepare-ranks=3", "1", "3", "0.04000", "61%", "5", "0.042000"]
-    assert "an epoch" not in table([row("leap")])
+    assert "an epoch" not in bench_table([row("leap")])
 
 
 @pytest.mark.parametrize(("text", "found"), [("3", (3.0, 3.0)), ("3,0.4", (3.0, 0.4)), ("0,1e-3", (0.0, 0.001))])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from leapmpi.cli.main import main
+from leapmpi.runs.compare import row
 from leapmpi.runs.run import Run
-from leapmpi.runs.tables.compare_table import row
 
 
 def epoch(seconds, local=0, remote=0, sent=0, loss=1.0, time_steps=1):
@@ -66,7 +66,7 @@ def test_without_a_warm_epoch_there_is_no_ratio(run, capsys):
     _, first, second, note = capsys.readouterr().out.splitlines()
     assert "100.000 cold  -  " in first
     assert "1.000         -  " in second
-    assert note.startswith("cold: no epoch but the first")
+    assert note.startswith("cold: only first epochs")
 
 
 def test_what_is_no_finished_run_is_left_out_with_a_line(run, tmp_path, capsys):

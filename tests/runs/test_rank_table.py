@@ -1,6 +1,6 @@
 """Lists of ranks, and the table that a run starts with, on few ranks and on many."""
 
-from leapmpi.runs.tables.rank_table import rank_table, ranks_text
+from leapmpi.runs.text import rank_table, ranks_text
 
 MIB = 1 << 20
 
@@ -51,5 +51,5 @@ def test_of_many_nodes_the_fullest_is_among_those_shown():
     assert len(lines) == 1 + 16 + 1
     assert [cells(line)[1] for line in lines[1:15]] == [f"node{number}" for number in range(14)]
     assert cells(lines[15])[:2] == ["480-483", "node120"]
-    assert lines[16] == "... and 184 more nodes; metrics.jsonl tells of all ranks"
+    assert lines[16] == "... and 184 more nodes; metrics.jsonl lists all ranks"
     assert cells(lines[17])[1] == "node199"

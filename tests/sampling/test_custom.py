@@ -8,12 +8,12 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sections import SamplingConfig
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.build import build_sampler
-from leapmpi.sampling.custom import compile, samplers
-from leapmpi.sampling.custom.api import NONE, OwnSampler, below
-from leapmpi.sampling.custom.samplers import custom_sampler
+from leapmpi.sampling.construction.build import build_sampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.user_samplers import compile, samplers
+from leapmpi.sampling.user_samplers.api import NONE, OwnSampler, below
+from leapmpi.sampling.user_samplers.samplers import custom_sampler
 from leapmpi.system.counter_rng import fold
 from tests.support import twin
 from tests.support.kinds import KEY, weighted_edges
@@ -176,12 +176,12 @@ class TogetherAnyhow(First):
     ("custom", "sentence"),
     [
         (Stranger, r"mine.py:Stranger: next returned \d+, which is not an in-neighbour of vertex \d+"),
-        (Stubborn, r"keeps returning \d+, which is drawn already, where 4 distinct"),
+        (Stubborn, r"keeps returning \d+, which is drawn already; 4 distinct"),
         (Failing, "mine.py:Failing: it raised ZeroDivisionError"),
-        (Fickle, "asked again, it draws other vertices"),
+        (Fickle, "a second call draws other vertices"),
         (WrongCount, "it has 3 steps, but --fanout names 2 layers; add --fanout 3,2,1"),
         (NoCount, r"sizes is \(3, 0\); give positive whole numbers"),
-        (TogetherAnyhow, "leave unique = True"),
+        (TogetherAnyhow, "keep unique = True"),
     ],
 )
 def test_mistakes_get_a_sentence(custom, sentence, topology):
@@ -207,7 +207,11 @@ def test_what_numba_cannot_compile_gets_a_sentence(topology):
         ("1 +", "A", "cannot be loaded: SyntaxError"),
         ("raise OSError('no')", "A", "cannot be loaded: OSError: no"),
         ("A = 3", "A", "has no class A made from"),
-        ("from leapmpi.sampling.custom.api import OwnSampler", "OwnSampler", "has no class OwnSampler made from"),
+        (
+            "from leapmpi.sampling.user_samplers.api import OwnSampler",
+            "OwnSampler",
+            "has no class OwnSampler made from",
+        ),
     ],
 )
 def test_files_without_a_sampler_get_a_sentence(tmp_path, text, name, sentence):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.edges.candidates import Candidates
-from leapmpi.sampling.edges.negative_sampler import NEGATIVES
-from leapmpi.sampling.edges.training_edges import TrainingEdges
+from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 from tests.support import kinds, twin
 from tests.support.draw_digest import block_edges

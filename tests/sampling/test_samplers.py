@@ -10,7 +10,7 @@ from leapmpi.config.options import SAMPLERS, parse_options
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block, DrawnBlock
-from leapmpi.sampling.build import build_sampler
+from leapmpi.sampling.construction.build import build_sampler
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, ITERATION_GLOBAL, LOCAL
 from tests.support import twin
 from tests.support.kinds import KEY, KINDS, SEED, make, weighted_edges

@@ -12,9 +12,9 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import uses_times
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import temporal
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, VAL, DrawKey
 from tests.support import twin
 from tests.support.draw_digest import block_edges
@@ -182,7 +182,7 @@ def test_times_of_roots_are_read_from_a_file_by_original_id(timed, tmp_path):
 
 def test_a_dataset_without_times_is_refused():
     config = Config.from_values({"data": "d", "sampling.sampler": "temporal"})
-    with pytest.raises(ConfigError, match="--sampler temporal needs the times of edges, and d has none; import"):
+    with pytest.raises(ConfigError, match="--sampler temporal needs edge times, but d has none; import"):
         uses_times(config, SimpleNamespace(has_edge_time=False))
     assert uses_times(config, SimpleNamespace(has_edge_time=True))
     assert not uses_times(config.replaced({"sampling.sampler": "labor-0"}), SimpleNamespace(has_edge_time=True))

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -231,7 +232,7 @@ class Outcome:
     detail: str = ""
 
 
-def trial(number, seed, sound, work, expected):
+def trial(seed, sound, work, expected, number):
     """One reading of one damaged file."""
     chance = random.Random(f"{seed}-{number}")
     name = chance.choice(list(READERS))
@@ -255,8 +256,8 @@ def trial(number, seed, sound, work, expected):
     return outcome
 
 
-def run_batch(numbers, seed, sound, work, expected):
-    """The trials `numbers` in a child of its own; returns their outcomes, the last one a crash if there was one."""
+def run_batch(numbers, trial):
+    """`trial` of each of `numbers` in a child of its own; returns outcomes, the last of a crash if there was one."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -266,7 +267,7 @@ def run_batch(numbers, seed, sound, work, expected):
             for number in numbers:
                 pickle.dump(number, out)
                 out.flush()
-                pickle.dump(trial(number, seed, sound, work, expected), out)
+                pickle.dump(trial(number), out)
                 out.flush()
         os._exit(0)
     os.close(write)
@@ -302,7 +303,7 @@ def soak(trials, seed, base):
     for first in range(0, trials, BATCH):
         numbers = list(range(first, min(trials, first + BATCH)))
         while numbers:
-            outcomes = run_batch(numbers, seed, sound, work, expected)
+            outcomes = run_batch(numbers, partial(trial, seed, sound, work, expected))
             for each in outcomes:
                 counts[each.result] += 1
                 if each.result not in ("read", "refused"):

@@ -250,11 +250,11 @@ def _too_long(*_: object) -> None:
     raise TooLong
 
 
-def outcome(line: list[str]) -> tuple[str, str]:
-    """What came of one command line: `ended` or a fault, and what was said."""
+def outcome(line: list[str], seconds: int = SECONDS) -> tuple[str, str]:
+    """What came of one command line within `seconds`: its exit code or a fault, and what was said."""
     said = io.StringIO()
     before = signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(SECONDS)
+    signal.alarm(seconds)
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")):
             code = leapmpi(line)

@@ -2,10 +2,15 @@
 
     python -m tests.soak.golden /tmp/before --checkout /path/to/an/older/checkout
     python -m tests.soak.golden /tmp/after --against /tmp/before
+    python -m tests.soak.golden /tmp/after --against /tmp/before -k full/,sharded/depcomm
 
-Writes FOLDER/golden.json: by run the digest of the parameters, the loss of every iteration, and bytes by kind and rows
-of every epoch. With --against it compares all of them, to the bit, with those of another folder. Bits depend on the
-processor, the number of threads and the versions of the libraries: compare on one machine only.
+Writes FOLDER/golden.json: by run the losses of all iterations, bytes by kind and rows of every epoch, scores, and
+digests of weights and predictions. With --against it compares them, to the bit, with those of another folder. With
+--tolerance the named runs in float64 may differ by so much: losses, and sums over weights and predictions. Bits depend
+on the processor, the number of threads and the versions of the libraries: compare on one machine only.
+
+Parts: mini and batches (mini-batches), full, predict, sharded, roles, edges (links, classes of edges), carrying (edge
+data), learned, replicas, restart, real. The runs of one number of ranks share one job.
 """
 
 from __future__ import annotations
@@ -13,187 +18,233 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from leapmpi.system.stale_files import user_cache
+from tests.soak.golden_runs import DATA, MADE, REAL, GoldenRun, golden_runs, made
+from tests.support.launch import end_session
+
 PROJECT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("LEAPMPI_TEST_DATA", PROJECT / "../shared/data"))
+RESULT = "golden.json"
 
-SOURCES = {
-    # Sparse rows, classes.
-    "cora": ("import", str(DATA / "planetoid-cora")),
-    # Dense rows, classes.
-    "photo": ("import", str(DATA / "graphdata-amazon_photo"), "--feature-storage", "dense"),
-    "tolokers": ("import", str(DATA / "heterophilous-tolokers")),
-    # Edges held back; edges with labels, of which some are held back.
-    "cora-links": ("import", str(DATA / "planetoid-cora")),
-    "kinds": ("import", "{folder}/kinds.npz"),
-}
-SPLITS = {
-    "photo": ("--splits", "random:0.6,0.2,0.2"),
-    "cora-links": ("--split-edges", "0.85,0.05,0.1", "--normalize-features", "row"),
-    "kinds": ("--split-edge-labels", "0.8,0.1,0.1"),
-}
+PATIENCE = 300
+"""Seconds without a result after which a job counts as hanging."""
 
-_COMMON = (
-    "--strategy",
-    "leap",
-    "--epochs",
-    "2",
-    "--batch-size",
-    "256",
-    "--hidden",
-    "16",
-    "--fanout",
-    "5,5",
-    "--threads",
-    "1",
-)
-
-_OWNER = ("--strategy", "owner")
-_FULL = ("--batch-size", "full", "--fanout", "all,all")
-
-RUNS: dict[str, tuple[int, str, tuple[str, ...]]] = {
-    "leap-1": (1, "photo", ()),
-    "leap-1-gat-labor": (1, "cora", ("--model", "gat", "--sampler", "labor-0")),
-    "leap-1-gcn-sparse": (1, "cora", ("--model", "gcn", "--norm", "layer", "--residual")),
-    "leap-3-raw": (3, "photo", ("--remote", "raw")),
-    "leap-3-raw-drop-ahead": (3, "photo", ("--remote", "raw", "--input-dropout", "0.2", "--prefetch", "2")),
-    "leap-3-partial-sage": (3, "photo", ("--remote", "partial")),
-    "leap-3-partial-gcn-sparse": (3, "cora", ("--remote", "partial", "--model", "gcn")),
-    "leap-3-projected-gat": (3, "photo", ("--remote", "projected", "--model", "gat")),
-    "leap-3-projected-max": (3, "photo", ("--remote", "projected", "--model-option", "aggregate=max")),
-    "leap-3-ring": (3, "photo", ("--remote", "raw", "--time-steps", "N")),
-    "leap-4-ring-merged": (4, "photo", ("--remote", "partial", "--time-steps", "2", "--merge", "balanced")),
-    "leap-4-raw-cache-int8": (
-        4,
-        "photo",
-        ("--remote", "raw", "--cache", "0.1", "--wire-dtype", "int8"),
-    ),
-    "leap-4-raw-sparse": (4, "cora", ("--remote", "raw", "--sampler", "ladies")),
-    "pull-3-raw": (3, "photo", ("--strategy", "pull", "--remote", "raw")),
-    "pull-4-partial": (4, "photo", ("--strategy", "pull", "--remote", "partial", "--sampler", "labor-i")),
-    "p3-3": (3, "photo", ("--strategy", "p3")),
-    "p3-4-gat": (4, "photo", ("--strategy", "p3", "--model", "gat")),
-    "naive-3": (3, "photo", ("--strategy", "naive")),
-    "naive-4-gat-sparse": (4, "cora", ("--strategy", "naive", "--model", "gat")),
-    "leap-3-deepgcn-raw-ahead": (3, "photo", ("--model", "deepgcn", "--remote", "raw", "--prefetch", "1")),
-    "leap-3-deepgcn-partial": (
-        3,
-        "photo",
-        ("--model", "deepgcn", "--model-option", "aggregate=power", "--remote", "partial"),
-    ),
-    "leap-4-film-partial": (4, "photo", ("--model", "film", "--remote", "partial")),
-    "pull-3-gatv2-projected": (3, "photo", ("--strategy", "pull", "--model", "gatv2", "--remote", "projected")),
-    "leap-4-gin-jumping": (4, "photo", ("--model", "gin", "--model-option", "learn-scalars=yes", "--jumping", "cat")),
-    "leap-3-batch-norm": (3, "photo", ("--norm", "batch", "--remote", "partial")),
-    "owner-3-deepgcn": (3, "photo", (*_OWNER, "--model", "deepgcn", "--fanout", "2,2,2,2")),
-    "owner-4-film-projected": (4, "photo", (*_OWNER, "--model", "film", "--remote", "projected")),
-    "owner-4-gcn-sparse": (4, "cora", (*_OWNER, "--model", "gcn", "--remote", "partial")),
-    "full-3-depcomm-gat": (3, "photo", (*_FULL, "--strategy", "depcomm", "--model", "gat")),
-    "full-4-hybrid": (4, "photo", (*_FULL, "--strategy", "hybrid", "--memory-limit", "100M")),
-    "full-3-depcache-sparse": (3, "cora", (*_FULL, "--strategy", "depcache", "--model", "gcn")),
-    "link-3": (3, "cora-links", ("--task", "link", "--negatives-per-edge", "2")),
-    "link-4-pull-mlp": (
-        4,
-        "cora-links",
-        ("--task", "link", "--scorer", "mlp", "--strategy", "pull", "--norm", "batch"),
-    ),
-    "edge-class-3": (3, "kinds", ("--task", "edge-class", "--class-weights", "balanced")),
-    "edge-class-4-naive": (4, "kinds", ("--task", "edge-class", "--strategy", "naive", "--target-edges", "leave-out")),
-    "replicas-3": (3, "photo", ("--vary", "model.hidden=8,16;train.lr=0.01,0.003")),
-    "restart-3": (3, "photo", ("--remote", "raw", "--checkpoint-every", "5", "--epochs", "4")),
-}
+APART = ("seconds", "dtype", "name")
+"""What is recorded and not compared."""
 
 
 class Recorder:
-    """Runs all `RUNS` with the code of `checkout`, in `folder`."""
+    """Runs with the code of `checkout`, in `folder`."""
 
     def __init__(self, folder: Path, checkout: Path) -> None:
         self.folder, self.checkout = folder, checkout
-        self.environment = os.environ | {"PYTHONPATH": str(checkout), "LEAPMPI_ENV": str(Path(sys.prefix))}
+        # Kept rates of this machine, in the user's cache, would have a say in choices; compiled kernels have none.
+        paths = {"PYTHONPATH": str(checkout), "LEAPMPI_ENV": sys.prefix, "XDG_CACHE_HOME": str(folder / "cache")}
+        paths["NUMBA_CACHE_DIR"] = os.environ.get("NUMBA_CACHE_DIR", str(user_cache() / "kernels"))
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        self.environment = {**os.environ, **paths, "PATH": path}
 
-    def call(self, *words: object, ranks: int = 0, stop_after: float | None = None) -> None:
-        """Run a module of the checkout, on `ranks` ranks by mpirun; signalled to stop after so many seconds."""
-        command = [sys.executable, "-m", *map(str, words)]
-        if ranks:
-            command = [str(self.checkout / "jobs/mpirun/local"), str(ranks), *command]
-        settings = {"cwd": self.checkout, "env": self.environment, "text": True}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings)
-        try:
-            printed, _ = process.communicate(timeout=stop_after or 300)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            printed, _ = process.communicate(timeout=120)
-        if process.returncode and not (stop_after and process.returncode == 75):
-            raise SystemExit(f"{' '.join(command)}\nended with {process.returncode}:\n{printed}")
+    def flags(self) -> set[str]:
+        """The flags that `leapmpi train` of the checkout knows, without dashes."""
+        command = [sys.executable, "-m", "leapmpi.cli", "train", "--help-all"]
+        help = subprocess.run(
+            command, cwd=self.folder, env=self.environment, text=True, capture_output=True, check=True
+        )
+        return set(re.findall(r"--([a-z][a-z0-9-]*)", help.stdout))
 
-    def prepare(self) -> None:
-        """Import and partition all graphs."""
-        self._write_kinds()
-        for name, source in SOURCES.items():
-            graph, path = self.folder / f"{name}.h5", source[1].format(folder=self.folder)
-            self.call("data_prep.cli", source[0], path, graph, *source[2:], *SPLITS.get(name, ()))
-            self.call("data_prep.cli", "partition", graph, self.folder / name, "--parts", 4, "--method", "metis")
+    def prepare(self, names: set[str]) -> None:
+        """Import and partition the graphs `names`, in one process. Raises SystemExit where that fails."""
+        lines = [["synth", "small.npz", "--vertices", "1200", "--edges", "9000", "--features", "24", "--classes", "5"]]
+        self._prepare(lines)
+        with np.load(self.folder / "small.npz") as file:
+            arrays = dict(file)
+        lines = []
+        for name in sorted(names):
+            flags, cut = (MADE | REAL)[name]
+            if name in MADE:
+                source = f"{name}-source.npz"
+                np.savez(self.folder / source, **made(name, arrays))
+            else:
+                source, *flags = str(DATA / flags[0]), *flags[1:]
+            lines += [["import", source, f"{name}.h5", *flags], ["partition", f"{name}.h5", name, *cut]]
+        self._prepare(lines)
 
-    def _write_kinds(self) -> None:
-        """A made-up graph whose edges have labels."""
-        archive, size = self.folder / "kinds.npz", ("--vertices", 3000, "--edges", 12000, "--features", 20)
-        self.call("data_prep.cli", "synth", archive, *size, "--classes", 5)
-        with np.load(archive) as found:
-            arrays = dict(found)
-        np.savez(archive, **arrays, edge_labels=arrays["edges"].sum(axis=1) % 3)
+    def _prepare(self, lines: list[list[str]]) -> None:
+        code = "import json, sys; from data_prep.cli import main\nsys.exit(any(map(main, json.loads(sys.argv[1]))))"
+        command = [sys.executable, "-c", code, json.dumps(lines)]
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, text=True, capture_output=True)
+        if done.returncode:
+            raise SystemExit(f"preparing failed:\n{done.stdout[-2000:]}\n{done.stderr}")
 
-    def run(self, name: str) -> dict:
-        """What run `name` gives."""
-        ranks, data, settings = RUNS[name]
-        run = self.folder / "runs" / name
-        words = ("leapmpi.cli", "train", self.folder / data, "--run", run, *_COMMON, *settings)
-        if name.startswith("restart"):
-            # Stopped once it has written a checkpoint, wherever that is, and gone on with.
-            self.call(*words, ranks=ranks, stop_after=9.0)
-        summary = run / "summary.json"
-        if not summary.exists() or json.loads(summary.read_text())["status"] != "finished":
-            self.call(*words, ranks=ranks)
-        summary = json.loads(summary.read_text())
-        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        epochs = [each for each in records if each.get("event") == "epoch" or "losses" in each]
-        kept = ("losses", "models", "bytes", "rows", "accuracy", "time_steps", "remote", "cache")
-        return {
-            "digest": summary.get("parameters_digest"),
-            "epochs": [{key: epoch[key] for key in kept if key in epoch} for epoch in epochs],
-        }
+    def record(self, runs: list[GoldenRun]) -> Iterator[dict[str, Any]]:
+        """What each of `runs`, which have one number of ranks, gives; a run that ends its job is tried once more."""
+        ranks, left, tried = runs[0].ranks if runs else 0, list(runs), ""
+        results = self.folder / f"results-{ranks}.jsonl"
+        results.touch()
+        while left:
+            place = results.stat().st_size
+            job = self._start(left, ranks, results)
+            for line in _lines_until_the_end(job, results, place):
+                found = json.loads(line)
+                left = [run for run in left if run.name != found["name"]]
+                yield found
+            end_session(job)
+            if left and tried == left[0].name:
+                printed = (self.folder / f"job-{ranks}.txt").read_text()
+                yield {"name": left.pop(0).name, "failed": printed[-2000:], "seconds": 0}
+            elif left:
+                tried = left[0].name
+                shutil.rmtree(self.folder / "runs" / tried, ignore_errors=True)
+
+    def _start(self, runs: list[GoldenRun], ranks: int, results: Path) -> subprocess.Popen[bytes]:
+        """The job of `runs`; what it prints goes to a file."""
+        batch = self.folder / f"batch-{ranks}.json"
+        places = [{"data": str(self.folder / run.data), "folder": str(self.folder / "runs" / run.name)} for run in runs]
+        batch.write_text(json.dumps([asdict(run) | place for run, place in zip(runs, places, strict=True)]))
+        command = [sys.executable, str(Path(__file__).with_name("golden_rank.py")), str(batch), str(results)]
+        if ranks > 1:
+            command = [str(PROJECT / "jobs/mpirun/local"), str(ranks), *command]
+        with (self.folder / f"job-{ranks}.txt").open("wb") as printed:
+            settings = {"stdin": subprocess.DEVNULL, "stdout": printed, "stderr": subprocess.STDOUT}
+            return subprocess.Popen(
+                command, **settings, cwd=self.checkout, env=self.environment, start_new_session=True
+            )
+
+
+def _lines_until_the_end(job: subprocess.Popen[bytes], results: Path, place: int) -> Iterator[str]:
+    """Lines that `job` adds to `results` after `place`, until it ends or is quiet for PATIENCE seconds."""
+    last = time.monotonic()
+    while True:
+        ended = job.poll() is not None
+        with results.open("rb") as file:
+            file.seek(place)
+            lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        for line in lines:
+            place, last = place + len(line), time.monotonic()
+            yield line.decode()
+        if ended or time.monotonic() > last + PATIENCE:
+            return
+        time.sleep(0.2)
+
+
+# -- comparison -----------------------------------------------------------------------------------------------------
+
+
+def differences(found: dict, before: dict, tolerance: float, left_out: Iterable[str]) -> list[str]:
+    """What differs between two records of a run, by field; to the bit where `tolerance` is 0."""
+    if "refused" in found and "refused" in before:
+        return []
+    ours, theirs = (_flat({key: each[key] for key in each if key not in APART}) for each in (found, before))
+    odd = []
+    for key in sorted(ours.keys() | theirs.keys()):
+        words = key.split("/")
+        # A kind of bytes that one side does not know has sent nothing.
+        default = 0 if "bytes" in words or "rows" in words else None
+        pair = ours.get(key, default), theirs.get(key, default)
+        if any(fnmatch(word, pattern) for word in words for pattern in left_out) or pair[0] == pair[1]:
+            continue
+        if tolerance and ("digest" in words or _close(*pair, tolerance)):
+            continue
+        odd.append(f"{key}: {pair[1]} -> {pair[0]}")
+    return odd
+
+
+def _flat(value: Any, at: str = "") -> dict[str, Any]:
+    """Nested values by their way, with / between its steps."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if inner is None:
+        return {at: value}
+    return {way: each for key, part in inner for way, each in _flat(part, f"{at}/{key}".strip("/")).items()}
+
+
+def _close(ours: Any, theirs: Any, tolerance: float) -> bool:
+    """Whether two numbers with a fraction differ by at most `tolerance`, relative to the larger one or 1."""
+    if not (isinstance(ours, float) and isinstance(theirs, float)):
+        return False
+    return abs(ours - theirs) <= tolerance * max(1.0, abs(ours), abs(theirs))
+
+
+def compare(found: dict[str, dict], before: dict[str, dict], tolerance: float, where: list[str], out: list[str]) -> int:
+    """Print what differs; returns how many runs do. Runs of one side alone are counted, and are no difference."""
+    unknown = {name for side in (found, before) for name, each in side.items() if "unknown" in each}
+    shared = [name for name in found if name in before and name not in unknown]
+    counts = {"equal to the bit": 0, f"equal within {tolerance:g}": 0, "different": 0}
+    for name in shared:
+        double = found[name].get("dtype") == "float64" and any(fnmatch(name, each) for each in where)
+        exact, close = (differences(found[name], before[name], each, out) for each in (0.0, tolerance * double))
+        kind = list(counts)[0 if not exact else 1 if not close else 2]
+        counts[kind] += 1
+        if close:
+            print(f"{name}: {len(close)} differences", *close[:4], sep="\n    ")
+    refused = sum("refused" in found[name] and "refused" in before[name] for name in shared)
+    print(f"of {len(shared)} runs " + ", ".join(f"{count} {kind}" for kind, count in counts.items() if count))
+    print(f"refused on both sides: {refused}; only in one folder: {len(found.keys() ^ before.keys())}")
+    if unknown:
+        print(f"not compared, for settings that one side does not know: {', '.join(sorted(unknown))}")
+    return counts["different"]
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
 
 
 def main() -> int:
-    """Record, and compare where that is asked for; 1 where anything differs."""
+    """Record, and compare where --against is given; 1 where a run differs or fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="folder for the runs, made anew")
+    parser.add_argument("folder", type=Path, help="folder for the runs; its content is replaced")
     parser.add_argument("--checkout", type=Path, default=PROJECT, help="the checkout whose code runs (default: this)")
     parser.add_argument("--against", type=Path, help="the folder of an earlier call to compare with")
-    parser.add_argument("--only", default="", help="only runs whose name contains this")
-    arguments = parser.parse_args()
-    shutil.rmtree(arguments.folder, ignore_errors=True)
-    arguments.folder.mkdir(parents=True)
-    recorder = Recorder(arguments.folder.resolve(), arguments.checkout.resolve())
-    recorder.prepare()
-    found = {}
-    for name in RUNS:
-        if arguments.only in name:
-            found[name] = recorder.run(name)
-            print(f"{name:<28}{found[name]['digest']}", flush=True)
-    (arguments.folder / "golden.json").write_text(json.dumps(found, indent=1))
-    if not arguments.against:
-        return 0
-    before = json.loads((arguments.against / "golden.json").read_text())
-    shared = [name for name in found if name in before]
-    odd = [name for name in shared if found[name] != before[name]]
-    print(f"{len(shared) - len(odd)} of {len(shared)} runs are equal to the bit" + (f"; not {odd}" if odd else ""))
-    return bool(odd)
+    parser.add_argument("-k", default="", metavar="TEXT,TEXT", help="only runs whose name contains one of these")
+    parser.add_argument("--tolerance", type=float, default=0.0, help="largest difference, relative, of float64 runs")
+    parser.add_argument("--where", default="*", metavar="PATTERN,PATTERN", help="runs for which --tolerance holds")
+    parser.add_argument("--leave-out", default="", metavar="FIELD,FIELD", help="fields that may differ, such as bytes")
+    parser.add_argument("--compare-only", action="store_true", help="record nothing: FOLDER was recorded before")
+    given = parser.parse_args()
+    if not given.compare_only:
+        record(given.folder, given.checkout, [each for each in given.k.split(",") if each])
+    found = json.loads((given.folder / RESULT).read_text())
+    failed = [name for name, each in found.items() if "failed" in each]
+    for name in failed:
+        print(f"{name} failed: {found[name]['failed'][-600:]}")
+    if given.against:
+        before = json.loads((given.against / RESULT).read_text())
+        where, out = given.where.split(","), [each for each in given.leave_out.split(",") if each]
+        return bool(compare(found, before, given.tolerance, where, out) or failed)
+    return bool(failed)
+
+
+def record(folder: Path, checkout: Path, words: list[str]) -> None:
+    """Record the runs whose name contains one of `words`, or all, into FOLDER/golden.json."""
+    runs = {name: run for name, run in golden_runs().items() if not words or any(word in name for word in words)}
+    if not runs:
+        raise SystemExit(f"no run's name contains {' or '.join(words)}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begin, recorder = time.monotonic(), Recorder(folder.resolve(), checkout.resolve())
+    recorder.prepare({run.data for run in runs.values()})
+    flags = recorder.flags()
+    missing = {name: sorted({key.replace("_", "-") for key in run.settings} - flags) for name, run in runs.items()}
+    found: dict[str, dict] = {name: {"unknown": each} for name, each in missing.items() if each}
+    for ranks in sorted({run.ranks for run in runs.values()}):
+        for each in recorder.record([run for run in runs.values() if run.ranks == ranks and not missing[run.name]]):
+            name = each["name"]
+            found[name] = each
+            said = each["weights"]["digest"][:16] if "weights" in each else each.get("refused", "FAILED")
+            print(f"{len(found):4}/{len(runs)} {name:<44}{each['seconds']:6.2f} s  {said}", flush=True)
+            shutil.rmtree(folder / "runs" / name, ignore_errors=True)
+    (folder / RESULT).write_text(json.dumps({name: found[name] for name in runs}, indent=1))
+    print(f"{len(found)} runs in {time.monotonic() - begin:.0f} s; {folder / RESULT}")
 
 
 if __name__ == "__main__":

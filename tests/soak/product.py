@@ -45,11 +45,6 @@ UNMERGED = {
 }
 # Rows that do not travel raw are not cached.
 UNCACHED = {pair("remote", mode, "cache", "kept") for mode in ("projected", "partial")}
-# Roots move on two strategies, on the others they stay.
-MOVING = ("leap, ring", "leap, two steps")
-UNMOVED = {
-    pair("strategy", strategy, "balance", "off" if strategy in MOVING else "on") for strategy in OPTIONS["strategy"]
-}
 
 # A second product: what owners compute layer by layer, statistics of the batch, other samplers, what edges carry, and a
 # topology in shards.
@@ -88,7 +83,7 @@ def cases() -> list[Case]:
     """All combinations, those of the first product on 4 and 7 parts in turn."""
     first = [
         Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
-        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED | UNMOVED))
+        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED))
     ]
     return first + [Case(**values, **SECOND_FIXED) for values in full_product(SECOND, SECOND_EXCLUDED)]
 

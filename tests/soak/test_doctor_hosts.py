@@ -39,4 +39,4 @@ def test_hosts_with_a_shared_address_a_wrong_name_and_a_slow_link(tmp_path):
     said = found(subprocess.CompletedProcess("", 1, (tmp_path / "out").read_text()))
     assert "node0, node1 have the same address 172.17.0.1 (docker0)" in said
     assert "node1 resolves its own name to 127.0.1.1" in said
-    assert re.search(r"rank 2 sends to rank [01] at \d+ MB/s, where [\d,]+ MB/s are usual between nodes", said)
+    assert re.search(r"rank 2 sends to rank [01] at \d+ MB/s; [\d,]+ MB/s are usual between nodes", said)

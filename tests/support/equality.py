@@ -21,10 +21,10 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.engine import Engine, make_engine
-from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.system.phase_timers import PhaseTimers
@@ -63,6 +63,7 @@ OWN_MODE = ("naive", "p3")
 """Strategies with a way of their own to compute the first layer."""
 OWN = "own"
 """Their `remote`: the setting is left alone."""
+MODES = ("raw", "sums", "projected", "partial", "mixed")
 # Roots per batch and the (epoch, iteration) that are trained; -1 is the last iteration of an epoch.
 BATCHES = {
     "even": (48, ((0, 0), (0, 1), (0, 2))),
@@ -116,7 +117,7 @@ OPTIONS = {
     "shape": tuple(SHAPE)[:4],
     "labels": datasets.LABELS,
     "threads": (1, 2),
-    "remote": ("raw", "sums", "projected", "partial", OWN),
+    "remote": (*MODES, OWN),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
     "cache": ("none", "kept"),
@@ -125,9 +126,14 @@ OPTIONS = {
 # What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
-    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "sums", "projected", "partial")),
+    *(
+        pair("strategy", name, "remote", mode)
+        for name in OWN_MODE
+        for mode in ("raw", "sums", "projected", "partial", "mixed")
+    ),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
     *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2")),
+    *(pair("remote", "mixed", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
     *(pair("remote", "sums", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
     pair("remote", "sums", "labels", "single, sparse features"),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
@@ -136,7 +142,7 @@ EXCLUDED = {
     *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
     *(
         pair("remote", mode, "shape", shape)
-        for mode in ("sums", "projected", "partial", OWN)
+        for mode in ("sums", "projected", "partial", "mixed", OWN)
         for shape in ("residual", "both")
     ),
 }
@@ -232,6 +238,8 @@ class Outcome:
     edges: np.ndarray
     counted: dict[str, int] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
+    model: dict[str, np.ndarray] = field(default_factory=dict)
+    """Of the last iteration: all parameters and running statistics after the optimizer's step."""
 
 
 @dataclass
@@ -241,6 +249,7 @@ class Reference:
     loss: float
     gradients: dict[str, np.ndarray]
     digest: str
+    model: dict[str, np.ndarray]
 
 
 def steps(case: Case, loaded: Loaded) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -300,6 +309,7 @@ class Runner:
             "replicas have drifted apart"
         )
         outcomes = [_outcome(*each, counted, loaded, engine) for each, counted in zip(trained, counts, strict=True)]
+        outcomes[-1].model = ctx.parameters.by_name()
         assert outcomes[0].expected == _forecast(trained[0][-1], config, loaded), "the forecast is wrong"
         return outcomes
 
@@ -372,7 +382,7 @@ def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, 
 
 
 def _reference(outcome: Outcome) -> Reference:
-    return Reference(outcome.loss, outcome.gradients, digest_edges(outcome.edges))
+    return Reference(outcome.loss, outcome.gradients, digest_edges(outcome.edges), outcome.model)
 
 
 def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MPI.Comm) -> float:
@@ -394,4 +404,15 @@ def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MP
         assert abs(loss - alone.loss) <= TOLERANCE * abs(alone.loss), f"{where}: loss {loss}, alone {alone.loss}"
         union = np.concatenate(comm.allgather(got.edges))
         assert digest_edges(union) == alone.digest, f"{where}: sampled edges differ"
+    _check_model(case, outcomes[-1].model, wanted[-1].model)
     return worst
+
+
+def _check_model(case: Case, model: dict[str, np.ndarray], alone: dict[str, np.ndarray]) -> None:
+    """Assert that all parameters and running statistics after training are those of the single process."""
+    assert model.keys() == alone.keys()
+    for name, wanted in alone.items():
+        # A parameter without a true gradient, which stays at 0, has rounding errors of the gradients of the others.
+        allowed = TOLERANCE * max(np.linalg.norm(wanted), 1e-4)
+        difference = np.linalg.norm(model[name] - wanted)
+        assert difference <= allowed, f"{case}: {name} is apart by {difference} after training"

@@ -1,6 +1,6 @@
 """The GraphSAGE sampler of Hamilton et al. (2017), as a user would write it: see leapmpi/sampling/README.md."""
 
-from leapmpi.sampling.custom.api import OwnSampler, below, holds
+from leapmpi.sampling.user_samplers.api import OwnSampler, below, holds
 
 
 class GraphSage(OwnSampler):

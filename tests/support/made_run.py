@@ -65,7 +65,7 @@ def _banner(ranks: int, strategy: str, seconds: float) -> dict[str, Any]:
     choice = {"strategy": strategy, "why": "", "forecasts": forecasts, "left_out": {}, "iterations": 3, "rates": "kept"}
     rates = {"multiply_add": 2.5e-11, "step": 2e-3, "collective": 5e-5, "byte": 1e-9, "measured": False}
     remote = {"chosen": "raw", "predicted_bytes": {"raw": 1000}}
-    economy = {"wire_dtype": "native", "cache": None}
+    economy = {"cache": None}
     return {
         "uuid": "u" * 32,
         "ranks": facts,
@@ -155,6 +155,5 @@ def _summary(ranks: int, strategy: str, records: list[dict[str, Any]]) -> dict[s
         "parameters_digest": "d" * 32,
         "best": {"epoch": len(records) - 1, **records[-1]["accuracy"]},
         "verify": "auto",
-        "row_error": None,
         "epochs": without_losses(records),
     }

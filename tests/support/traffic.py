@@ -9,6 +9,7 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
+from leapmpi.exchange.selection import exchange_mode
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.owner_engine import OwnerEngine
 from leapmpi.sampling.layer_tables import FrontierSampler
@@ -30,7 +31,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     if isinstance(engine, OwnerEngine):
         parts = *parts, _named_to_owners(minibatch, communicator)
     if ctx.sampler.sharded and isinstance(engine, OwnerEngine):
-        plans = minibatch.exchange_plans[0].graph.plans
+        plans = minibatch.graph.plans
         named = [_edges_named(plan, loaded, home) for plan in plans if plan.kind == "partial"]
         samples = [[plan.block] for plan in plans]
         parts = *parts, _lists(samples, loaded, home), *_of_draws(samples, minibatch, loaded, home), *named
@@ -376,7 +377,7 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
 def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Features for the first layer; above, rows that this rank has not computed, or sums; gradients go back alike."""
     communicator, activations = loaded.ctx.communicator, 0
-    size, graph = loaded.ctx.parameters.values.element_size(), minibatch.exchange_plans[0].graph
+    size, graph = loaded.ctx.parameters.values.element_size(), minibatch.graph
     for number, (layer, plan) in enumerate(zip(loaded.ctx.model.layers, graph.plans, strict=True)):
         src = plan.block.src.tolist()
         # What is read here as rows, of whatever is not computed here; sources of others come as the kind.
@@ -391,13 +392,18 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             edges = zip(np.repeat(np.arange(len(degrees)), degrees), plan.block.indices, strict=True)
             reads = {(src[source], int(i)) for i, source in edges} | {(src[i], i) for i in range(plan.block.n_dst)}
             asked = [owner for owner, _ in {(int(home[vertex]), i) for vertex, i in reads if vertex not in rows}]
+            if plan.by_kind and plan.by_kind.mixed:
+                # Or fewer items, where a projected row serves several destinations.
+                items = np.repeat(np.arange(communicator.size), plan.by_kind.received_counts).tolist()
+                assert len(items) <= len(asked), "rows are taken where they spare sums"
+                asked = items
         activations += _there_and_back(asked, communicator) * width * size
         if number:
             here = {int(vertex) for vertex in graph.plans[number - 1].block.dst}
             asked = [int(home[vertex]) for vertex in rows - here]
             activations += _there_and_back(asked, communicator) * layer.in_dim * size
             # Held one owner at a time, rows that were normalised or attended to come again for the gradients.
-            if minibatch.exchange_plans[0].by_owner and (layer.norm or type(layer).__name__ == "GATLayer"):
+            if minibatch.graph.by_owner and (layer.norm or type(layer).__name__ == "GATLayer"):
                 activations += _there(asked, communicator) * layer.in_dim * size
     return {**_raw(set(graph.fed.tolist()), loaded, home), "activations": activations}
 
@@ -405,10 +411,11 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
 def _named_to_owners(minibatch, communicator) -> dict[str, int]:
     """For each layer what three ways to feed it would cost, then ids of rows, and of what comes in another way."""
     ids = control = 0
-    for plan in minibatch.exchange_plans[0].graph.plans:
+    for plan in minibatch.graph.plans:
         asked = [each for each in (plan.rows, plan.by_kind) if each is not None]
         ids += ID * sum(int(each.received_counts.sum()) for each in asked)
-        control += 3 * _header(communicator) + _header(communicator) * (1 + (plan.by_kind is not None))
+        lists = 1 + (plan.by_kind is not None) + (plan.kind == "partial")
+        control += (3 + lists) * _header(communicator)
     return {"ids": ids, "control": control}
 
 
@@ -435,8 +442,25 @@ def shared_numbers(loaded, engine) -> int:
     return loaded.ctx.parameters.count - split
 
 
+def _mixed(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Each item is named once, a row of the layer's width comes, and its gradient returns; shares where lists are."""
+    communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
+    if loaded.ctx.sampler.sharded:
+        return _partial(minibatch, loaded, home)
+    counts: dict[str, int] = defaultdict(int)
+    for micro_batch in minibatch.micro_batches:
+        asked = exchange_mode("mixed", loaded.ctx).items(micro_batch.blocks[-1]).counts
+        answered = sum(int(counts[communicator.rank]) for counts in communicator.comm.allgather(asked))
+        counts["ids"] += ID * int(asked.sum())
+        counts["activations"] += (answered + int(asked.sum())) * layer.partial_width * layer.bias.element_size()
+        counts["control"] += _header(communicator)
+        counts["remote"] += int(asked.sum())
+    local = _partial(minibatch, loaded, home)
+    return {**counts, "local": local["local"]}
+
+
 INPUT = {"ring": _ring, "columns": _columns, "raw": _raw_of_blocks, "projected": _projected, "partial": _partial}
-INPUT["sums"] = _sums
+INPUT["sums"], INPUT["mixed"] = _sums, _mixed
 INPUT["layer by layer"] = _layer_by_layer
 
 

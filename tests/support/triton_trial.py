@@ -11,7 +11,7 @@ from collections import Counter
 os.environ["TRITON_INTERPRET"] = "1"
 
 from leapmpi.cli.main import main
-from leapmpi.device.draws import draws_triton
+from leapmpi.device import draws_triton
 from leapmpi.nn.kernels import csr_triton
 
 served: Counter[str] = Counter()

@@ -193,3 +193,29 @@ def test_a_process_that_never_ends_compiling_is_not_waited_for(tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         with locked(tmp_path / "lock", patience=0.05):
             pass
+        # It still keeps others waiting.
+        before = lock_waits.looked
+        with locked(tmp_path / "lock", patience=0.05):
+            assert lock_waits.looked > before
+
+
+def test_a_newcomer_waits_for_whoever_waited_before_it(tmp_path):
+    path, inside, done = tmp_path / "lock", threading.Event(), threading.Event()
+
+    def wait():
+        with locked(path):
+            inside.set()
+            done.wait()
+
+    waiter, before = threading.Thread(target=wait), lock_waits.looked
+    with locked(path):
+        waiter.start()
+        while lock_waits.looked < before + 3:
+            time.sleep(0.01)
+    inside.wait()
+    before = lock_waits.looked
+    with locked(path, patience=0.05):
+        assert lock_waits.looked > before
+    done.set()
+    waiter.join()
+    assert not path.exists()

@@ -134,7 +134,7 @@ def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
     step, parts = outcome["left_out"]
     assert step.startswith("leap:time-steps=3 on 2 ranks: ")
     assert parts.startswith("5 ranks need a dataset of at least 5 parts and this one has 4")
-    with pytest.raises(ConfigError, match="'two' is no number of ranks"):
+    with pytest.raises(ConfigError, match="'two' is not a number of ranks"):
         parse_ranks("2,two")
 
 

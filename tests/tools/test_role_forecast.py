@@ -26,8 +26,8 @@ def test_roles_are_forecast_beside_ranks_that_do_both(small_data):
         assert 0 < each["busy"] <= 1
     assert found["roles"][2]["sent"]["features"] > found["roles"][0]["sent"]["features"], "more ranks, more remote rows"
     left_out = "\n".join(found["left_out"])
-    assert "4 of 3 ranks would prepare, and none would be left to compute" in left_out
-    assert "leap:remote=raw on 5 ranks: 5 ranks were started but the dataset has 4 parts" in left_out
+    assert "4 of 3 ranks would prepare, which leaves none to compute" in left_out
+    assert "leap:remote=raw on 5 ranks: 5 ranks were started, but the dataset has 4 parts" in left_out
 
 
 def test_sums_are_fewer_bytes_than_rows_and_a_slow_link_is_told(small_data):
@@ -52,7 +52,7 @@ def test_a_run_with_roles_is_not_compared(finished_run, tmp_path):
     shutil.copytree(finished_run.path, folder)
     (folder / "config.toml").write_text(to_toml(finished_run.config.replaced({"strategy.prepare_ranks": 1})))
     config = Config.from_values({"data": finished_run.config.data})
-    with pytest.raises(RunFolderError, match="which is not compared"):
+    with pytest.raises(RunFolderError, match="cannot be compared"):
         compare(config, str(folder))
 
 

@@ -31,7 +31,7 @@ def messages(text: str) -> list[str]:
     ("arguments", "code", "message"),
     [
         (["train", "DATA", "--fanout", "0"], 2, "--fanout: sampling.fanout: '0' is no fan-out"),
-        (["train", "DATA", "--run", "RUN"], 3, "2 ranks were started but the dataset has 1 part"),
+        (["train", "DATA", "--run", "RUN"], 3, "2 ranks were started, but the dataset has 1 part"),
         (["train", "SPOILT", "--run", "RUN"], 3, "part-00002.h5: features, row 1, column 0 is nan"),
     ],
 )

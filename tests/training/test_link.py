@@ -99,7 +99,8 @@ def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
     ranks = np.array(ranks)
     found = scorer.details["test"]
     assert abs(found["mrr"] - (1 / ranks).mean()) < 1e-9
-    assert found["hits-10"] == (ranks <= 10).mean()
+    for most in (1, 10, 20, 50, 100):
+        assert found[f"hits-{most}"] == (ranks <= most).mean()
     assert 0 <= found["auc"] <= 1
 
 

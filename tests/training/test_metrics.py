@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from leapmpi.errors import ConfigError
-from leapmpi.runs.tables.class_table import class_table
+from leapmpi.runs.text_tables import class_table
 from leapmpi.training.scoring.class_report import counts_of, report
 from leapmpi.training.scoring.metric import METRICS, CountedMetric, metric_named
 from tests.support.tasks import task

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,8 +20,10 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
-from leapmpi.runs.tables.compare_table import row
-from leapmpi.training import setup
+from leapmpi.runs.compare import row
+from leapmpi.runs.file_names import LOCK
+from leapmpi.runs.run_lock import RunLock
+from leapmpi.training import run_training, setup
 from leapmpi.training.evaluation import Evaluator
 from tests.support.file_size import largest_file
 from tests.support.graphs import random_graph
@@ -119,6 +123,22 @@ def test_a_signal_in_mid_epoch_is_made_good_by_the_next_start(name, small_data, 
     (resumed,) = (record for record in run.metrics() if record["event"] == "resumed")
     assert (resumed["epoch"], resumed["iteration"], resumed["after"]["status"]) == (2, 2, "interrupted")
     assert load_run(run.path).summary["restarts"] == 1
+
+
+def test_core_seconds_of_a_resumed_epoch_are_those_of_all_its_starts(small_data, at_step, tmp_path):
+    spent = 1.5
+
+    def work_and_stop():
+        until = time.process_time() + spent
+        while time.process_time() < until:
+            pass
+        send()
+
+    chosen = config(small_data, tmp_path / "run")
+    at_step(1, 0, work_and_stop)
+    with pytest.raises(Interrupted):
+        train(chosen)
+    assert epochs(train(chosen))[1]["core_seconds"] >= spent
 
 
 def test_a_signal_in_the_evaluation_and_another_later(small_data, whole, at_step, monkeypatch, tmp_path):
@@ -285,7 +305,7 @@ def test_a_checkpoint_folder_that_became_a_file_costs_checkpoints_but_not_the_ru
     assert (tmp_path / "run/checkpoint").read_text() == "mine"
     first, count, end = capsys.readouterr().out.splitlines()
     assert "no checkpoint of the end could be written" in end
-    assert f"{tmp_path}/run/checkpoint is a file now, not the folder of the checkpoints; remove it" in first
+    assert f"{tmp_path}/run/checkpoint is a file where the checkpoint folder should be; remove it" in first
     assert count == "warning: 8 checkpoints in a row could not be written, the last one among them"
 
 
@@ -483,3 +503,72 @@ def test_first_weights_that_do_not_fit_are_refused_before_a_folder_is_made(small
         with pytest.raises((DataError, RunFolderError), match=why):
             train(chosen.replaced(values))
     assert not (tmp_path / "run").exists()
+
+
+def contents(folder):
+    """Every file of `folder` with its bytes, but those that tell the time."""
+    return {file.name: file.read_bytes() for file in folder.rglob("*.*") if file.is_file() and file.suffix != ".stamps"}
+
+
+@pytest.mark.parametrize("flag", [(), ("--overwrite",)])
+def test_a_second_start_in_a_run_folder_is_refused_and_changes_nothing(small_data, tmp_path, whole, at_step, flag):
+    chosen, seen = config(small_data, tmp_path / "run"), []
+
+    def start():
+        before = contents(tmp_path / "run")
+        words = [str(small_data), "--run", str(tmp_path / "run"), "--epochs", "3", "--device", "cpu", *flag]
+        command = [sys.executable, "-m", "leapmpi", "train", *words]
+        seen.append(subprocess.run(command, capture_output=True, text=True, timeout=120))
+        assert contents(tmp_path / "run") == before
+
+    at_step(1, 1, start)
+    run = train(chosen)
+    (second,) = seen
+    assert second.returncode == 4
+    (line,) = second.stderr.splitlines()
+    start = f"leapmpi: error: {tmp_path / 'run'}: another start trains in this run folder: rank 0 of 1 on "
+    assert line.startswith(f"{start}{os.uname().nodename}, process {os.getpid()}, since ")
+    assert_same(run, whole)
+    assert [each["epoch"] for each in run.metrics() if each["event"] == "epoch"] == [1, 2, 3]
+    assert not (run.path / LOCK).exists()
+
+
+def test_of_two_starts_in_a_folder_that_is_not_there_one_is_refused(small_data, tmp_path, at_step, monkeypatch):
+    """Both pass the first check; the other one is faster to load."""
+    chosen, real, other = config(small_data, tmp_path / "run"), run_training.build_trainer, RunLock(3)
+
+    def while_loading(*arguments):
+        trainer = real(*arguments)
+        (tmp_path / "run").mkdir()
+        other.take(tmp_path / "run")
+        return trainer
+
+    monkeypatch.setattr(run_training, "build_trainer", while_loading)
+    with pytest.raises(RunFolderError, match="another start trains in this run folder: rank 0 of 3 on"):
+        train(chosen)
+    assert os.listdir(tmp_path / "run") == [LOCK]
+    other.release()
+
+
+def test_a_start_whose_folder_was_trained_in_meanwhile_does_not_begin_again(small_data, tmp_path, at_step, monkeypatch):
+    chosen, real = config(small_data, tmp_path / "run"), run_training.build_trainer
+
+    def while_loading(*arguments):
+        monkeypatch.undo()
+        shutil.copytree(tmp_path / "other", tmp_path / "run")
+        return real(*arguments)
+
+    stopped(config(small_data, tmp_path / "other"), at_step)
+    before = contents(tmp_path / "other")
+    monkeypatch.setattr(run_training, "build_trainer", while_loading)
+    with pytest.raises(RunFolderError, match="another start trained in this run folder while this one loaded; start"):
+        train(chosen)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_failed_start_gives_the_lock_back(small_data, tmp_path, at_step):
+    stopped(config(small_data, tmp_path / "run"), at_step)
+    with pytest.raises(RunFolderError, match="was started otherwise"):
+        train(config(small_data, tmp_path / "run", **{"train.lr": 0.5}))
+    assert not (tmp_path / "run" / LOCK).exists()
+    train(config(small_data, tmp_path / "run"))

@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.errors import DataError
 
 CLASSES, DISTINCT = "classes", "distinct"
@@ -33,7 +33,7 @@ def with_classes(data: EdgeData, values: str, where: str, workspace: Workspace) 
     classes = _counted(labels, where) if known is None else len(known)
 
     path = workspace.path("edge-classes")
-    with path.open("wb") as file:
+    with workspace.written(path) as file:
         for block in row_blocks(labels):
             numbers = block if known is None else np.searchsorted(known, block)
             file.write(np.ascontiguousarray(numbers, "<i4").data)

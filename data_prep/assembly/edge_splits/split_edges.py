@@ -21,7 +21,7 @@ from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import row_groups
+from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled

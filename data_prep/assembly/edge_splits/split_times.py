@@ -14,7 +14,7 @@ import numpy as np
 from data_prep.mapped_arrays import mapped, temporary_file
 from leapmpi.dataset.edge_splits import edge_place
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.row_blocks import row_groups
+from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 

@@ -53,7 +53,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is read by PyYAML, which is not installed; pip install 'leapmpi[yaml]'") from None
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{path} is no YAML ({' '.join(str(error).split())})") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} must hold names with values")

@@ -46,13 +46,24 @@ def read_sampling_graph(path: Path, workspace: Workspace | None = None) -> Sampl
     tensors = state.get("independent_tensors") if isinstance(state, dict) else None
     if not isinstance(tensors, dict) or not {"indptr", "indices"} <= tensors.keys():
         raise DataError(f"{path} holds no FusedCSCSamplingGraph of GraphBolt")
+    attributes = [_tensors(state.get(name), path) for name in ("node_attributes", "edge_attributes")]
+    tensors = _tensors(tensors, path)
     if len(tensors.get("node_type_offset", ())) > 2 or np.any(tensors.get("type_per_edge", 0)):
         raise DataError(f"{path} has several types of vertices or edges; graphs of one type are read")
     indptr, indices = (whole_numbers(tensors[name], f"{path}: {name}") for name in ("indptr", "indices"))
     check_compressed(indptr, len(indices), len(indptr) - 1, str(path))
-    attributes = [state.get(name) or {} for name in ("node_attributes", "edge_attributes")]
     for found, rows, what in zip(attributes, (len(indptr) - 1, len(indices)), ("vertices", "edges"), strict=True):
         for name, array in found.items():
             if len(array) != rows:
                 raise DataError(f"{path}: {name} has {len(array):,} rows, for {rows:,} {what}")
     return SamplingGraph(indptr, indices, *attributes)
+
+
+def _tensors(held: object, path: Path) -> dict[str, np.ndarray]:
+    """`held`, tensors with rows by name, empty for None. Raises DataError where it is something else."""
+    if held is None:
+        return {}
+    rows = isinstance(held, dict) and all(isinstance(each, np.ndarray) and each.ndim for each in held.values())
+    if not isinstance(held, dict) or not rows or any(each.dtype.hasobject for each in held.values()):
+        raise DataError(f"{path} is damaged: what vertices and edges carry must be tensors with rows")
+    return held

@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.system.counter_rng import fold_all, mix
 
 

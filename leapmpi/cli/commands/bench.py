@@ -51,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         config = config.replaced({"run.log_level": "warning"})
     from leapmpi.comm.world import job_rank
-    from leapmpi.runs.tables.bench_table import table
+    from leapmpi.runs.text_tables import bench_table
 
     with program_imports():
         from leapmpi.tools.bench_job import bench
 
     rows = bench(config, arguments.strategies, prices=prices(arguments.prices) if arguments.prices else None)
     if job_rank() == 0:
-        sys.stdout.write((json.dumps(rows, indent=1) if arguments.json else table(rows)) + "\n")
+        sys.stdout.write((json.dumps(rows, indent=1) if arguments.json else bench_table(rows)) + "\n")
         sys.stdout.flush()
     return 0

@@ -16,6 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table, on one rank where there are several."""
     from leapmpi.comm.launcher import launched_rank
-    from leapmpi.runs.tables.compare_table import compare
+    from leapmpi.runs.compare import compare
 
     return compare(arguments.runs, arguments.json) if launched_rank() == 0 else 0

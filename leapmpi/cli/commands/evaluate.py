@@ -14,8 +14,8 @@ from leapmpi.config.sections import fields
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import Run, load_run
-from leapmpi.runs.tables.class_table import class_table
-from leapmpi.runs.tables.text import scores_text
+from leapmpi.runs.text import scores_text
+from leapmpi.runs.text_tables import class_table
 
 HELP = "score the weights of a run again"
 

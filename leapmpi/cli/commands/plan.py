@@ -50,18 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
     # Beside a finished run, or for numbers of ranks.
-    from leapmpi.runs.tables import forecast_table
+    from leapmpi.runs.text_tables import forecast_comparison, forecast_table
 
     with program_imports():
         from leapmpi.tools import forecast
 
     if arguments.compare:
         outcome = forecast.compare(config, arguments.compare, arguments.iterations)
-        text = forecast_table.comparison(outcome)
+        text = forecast_comparison(outcome)
     else:
         usual = _STRATEGIES if not config.strategy.vary else _STRATEGIES_OF_SEVERAL_MODELS
         strategies = usual if arguments.strategies is None else arguments.strategies
         outcome = forecast.plan(config, arguments.ranks, strategies, arguments.link, arguments.iterations)
-        text = forecast_table.table(outcome)
+        text = forecast_table(outcome)
     sys.stdout.write((json.dumps(outcome, indent=1) if arguments.json else text) + "\n")
     return 0

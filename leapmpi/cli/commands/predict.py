@@ -14,7 +14,7 @@ from leapmpi.config.program_imports import program_imports
 from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 
 HELP = "write what a run answers for vertices, exactly, to a file"
 

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.report.page import figures_of, write_page
     from leapmpi.report.paper_figures import write_figures
     from leapmpi.report.run_data import read_runs
-    from leapmpi.report.run_report import run_page, run_sections
+    from leapmpi.report.sections.run_report import run_page, run_sections
 
     runs, out = read_runs(arguments.runs), Path(arguments.out)
     known = _of_dataset(arguments.data, runs) if arguments.data else (None, {}, ())

@@ -97,7 +97,7 @@ def _train(index: int, config: Config) -> int:
 def _compare(configs: dict[int, Config]) -> None:
     """Print the finished runs side by side, on rank 0."""
     from leapmpi.comm.world import job_rank
-    from leapmpi.runs.tables.compare_table import compare
+    from leapmpi.runs.compare import compare
 
     finished = [config.run.folder for config in configs.values() if Run(Path(config.run.folder)).finished]
     if job_rank() == 0 and finished:

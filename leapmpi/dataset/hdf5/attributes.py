@@ -15,11 +15,11 @@ Attributes = dict[str, str | int | float | bool]
 _LARGEST_ATTRIBUTE = 1 << 16
 
 LONGEST_TEXT = 4000
-"""Bytes at which texts are cut: object headers, which have a checksum, hold 64 KiB; a command line may be longer."""
+"""Length of texts in bytes, above which they are cut. Object headers, which have a checksum, hold 64 KiB."""
 
 
 def attributes_digest(attributes: Attributes) -> str:
-    """The digest of root attributes: BLAKE2b of the lines `name type value`, in the order of the names."""
+    """Return the digest of root attributes: BLAKE2b of the lines `name type value`, in the order of the names."""
     state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
     for name in sorted(attributes):
         value = attributes[name]
@@ -37,7 +37,7 @@ def attributes_digest(attributes: Attributes) -> str:
 
 
 def plain_value(value: object) -> str | int | float | bool:
-    """An attribute as Python str, bool, int or float; long text is cut. Raises TypeError for any other type."""
+    """Return an attribute as Python str, bool, int or float; long text is cut. Raises TypeError for other types."""
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
@@ -53,7 +53,7 @@ def plain_value(value: object) -> str | int | float | bool:
 
 
 def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
-    """All attributes of `group` as plain Python values. Raises ValueError for one above 64 KiB."""
+    """Read all attributes of `group` as plain Python values. Raises ValueError for one above 64 KiB."""
     held, found = group.attrs, {}
     for name in held:
         size = held.get_id(name).get_storage_size()

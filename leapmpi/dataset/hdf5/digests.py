@@ -1,4 +1,4 @@
-"""Comparing the arrays of a file with the digests that are stored with them."""
+"""Comparison of the arrays of a file with their stored digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.reader import opened
-from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.errors import DataError
 
 
@@ -21,7 +21,7 @@ class Digests:
         self._states: dict[str, hashlib.blake2b] = {}
 
     def sink(self, name: str) -> Callable[[np.ndarray], None]:
-        """A function that takes the blocks of array `name`, in order."""
+        """Return a function that takes the blocks of array `name`, in order."""
         state = self._states[name] = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
         return lambda block: state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
 

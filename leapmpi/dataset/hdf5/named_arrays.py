@@ -27,7 +27,7 @@ def write_named_arrays(
     about: Mapping[str, Any],
     attributes: Attributes | None = None,
 ) -> None:
-    """Write `arrays` as group/NAME, and `about` (plain values) as JSON. Raises OSError when the disk is full."""
+    """Write `arrays` as group/NAME, and `about` (plain values) as JSON. Raises OSError if the disk is full."""
     content = json.dumps({"about": about, "order": list(arrays)}).encode()
     with new_file(path) as file:
         write_array(file, _ABOUT, (len(content),), "u1", [np.frombuffer(content, np.uint8)])
@@ -39,9 +39,9 @@ def write_named_arrays(
 def read_named_arrays(
     path: Path, kind: str, group: str, dtypes: Sequence[str], schema: Schema = an_object
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays by name, each of one of `dtypes`, and the plain values `about` them, which fit `schema`.
+    """Read the arrays by name, each of one of `dtypes`, and the plain values `about` them, which fit `schema`.
 
-    Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
+    Raises DataError if the file is missing, foreign or damaged; allocates no more than the file's size.
     """
     with opened(path, kind) as (file, _):
         content = map_array(file, _ABOUT, ("u1",), file.array(_ABOUT).shape)
@@ -60,7 +60,7 @@ def read_named_arrays(
         if alone := next((key for key, array in mapped.items() if not array.ndim), None):
             raise DataError(f"{path}: {alone} is a single number, not an array: the file is foreign; make it again")
 
-        # Names may share bytes in a crafted file; copies of all of them would not fit into memory.
+        # In a crafted file arrays may share bytes, so that copies of all would not fit into memory.
         if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
             raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
     check_digest(path, kind, mapped)

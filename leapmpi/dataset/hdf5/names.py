@@ -1,4 +1,4 @@
-"""The names, versions and codes of all HDF5 formats. `data_prep/FORMAT.md` describes graph files and datasets."""
+"""Names, versions and codes of all HDF5 formats. `data_prep/FORMAT.md` describes graph files and datasets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
 FORMAT_VERSION = 6
-"""The newest version that can be read. A file is written as the oldest version that can hold it."""
+"""Newest version that can be read. A file is written as the oldest version that can hold it."""
 OLDEST_VERSION = 1
 
 DATASET_FILE = "dataset.h5"
@@ -78,7 +78,7 @@ UNLABELLED = -1
 
 MULTI_CLASS, MULTI_LABEL, REGRESSION = "multi-class", "multi-label", "regression"
 LABEL_KINDS = MULTI_CLASS, MULTI_LABEL, REGRESSION
-"""What labels are, by the names of the tasks that read them. A file says so where they are those of a regression."""
+"""Kinds of labels, by the names of the tasks that read them. Files mark those of a regression."""
 
 HELD_EDGES, HELD_LABELS = "edges", "labels"
 """Values of `held_back`, what validation and test edges lack in the topology; a file without it holds edges back."""
@@ -92,10 +92,10 @@ FEATURE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8":
 
 
 def part_file_name(part: int) -> str:
-    """The name of the file that holds part `part` (counted from 0)."""
+    """Return the name of the file of part `part` (counted from 0)."""
     return f"part-{part:05d}.h5"
 
 
 def index_dtype(vertices: int) -> str:
-    """The little-endian dtype of vertex ids in `topology/indices` of a graph of `vertices` vertices."""
+    """Return the little-endian dtype of vertex ids in `topology/indices` of a graph of `vertices` vertices."""
     return "<i4" if vertices < 2**31 else "<i8"

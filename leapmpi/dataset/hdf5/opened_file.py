@@ -1,7 +1,7 @@
-"""What an HDF5 file says of its arrays. It is read once in a process, as long as the file stays as it is.
+"""Cache of facts about the arrays of HDF5 files, read once in a process while the file is unchanged.
 
-A job opens its files again and again: at the start, to verify them, for each of several models or runs. HDF5 takes a
-millisecond or more each time; a look at the times of a file takes microseconds.
+A job opens its files repeatedly: at the start, to verify them, for each of several models or runs. HDF5 takes a
+millisecond or more each time; reading the times of a file takes microseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Stamp = tuple[int, ...]
 Found = TypeVar("Found")
 
 _MOST_FILES = 4096
-"""Files of which facts are kept, the last ones."""
+"""Most files with kept facts; the last ones are kept."""
 
 _SETTLED_SECONDS = 0.1
 """A file that was written later than so long ago may be written again without a change of its times, which tick."""
@@ -33,17 +33,17 @@ _SETTLED_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class ArrayPlace:
-    """Where an array lies, and what its file says of it."""
+    """Place of an array in its file, with its type and shape."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
     offset: int | None
-    """In bytes from the beginning of the file; None where the array is not one run of bytes."""
+    """Bytes from the beginning of the file; None if the array is not one run of bytes."""
 
 
 @dataclass
 class FileFacts:
-    """What is known of a file: its root attributes but for their digest, and of arrays what was asked for."""
+    """Known facts of a file: root attributes without their digest, and the arrays read so far."""
 
     attributes: Attributes
     places: dict[str, ArrayPlace] = field(default_factory=dict)
@@ -54,19 +54,19 @@ _known: dict[tuple[Path, str], tuple[Stamp, FileFacts]] = {}
 
 
 def file_stamp(path: Path) -> Stamp:
-    """What changes when the file at `path` is written or replaced. Raises OSError."""
+    """Return a stamp that changes when the file at `path` is written or replaced. Raises OSError."""
     found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def known_facts(path: Path, kind: str, stamp: Stamp) -> FileFacts | None:
-    """What is known of the file of format `kind` at `path` if it still has `stamp`."""
+    """Return the known facts of the file of format `kind` at `path` if it still has `stamp`."""
     before, facts = _known.get((path, kind), (None, None))
     return facts if before == stamp else None
 
 
 def keep_facts(path: Path, kind: str, stamp: Stamp, facts: FileFacts) -> None:
-    """Keep what is known of a file that had `stamp` before it was read, unless it was written just now."""
+    """Keep the facts of a file that had `stamp` before it was read, unless it was written just now."""
     _known.pop((path, kind), None)
     if max(stamp[-2:]) < (time.time() - _SETTLED_SECONDS) * 1e9:
         _known[path, kind] = stamp, facts
@@ -76,7 +76,7 @@ def keep_facts(path: Path, kind: str, stamp: Stamp, facts: FileFacts) -> None:
 
 @contextmanager
 def h5_file(path: Path) -> Iterator[h5py.File]:
-    """The HDF5 file at `path`, open for reading. Raises DataError where it cannot be opened."""
+    """Open the HDF5 file at `path` for reading. Raises DataError if it cannot be opened."""
     try:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
@@ -87,7 +87,7 @@ def h5_file(path: Path) -> Iterator[h5py.File]:
 
 
 class OpenedFile(ExitStack):
-    """A file, of which `facts` are known; it is opened by HDF5 only for what is not, and closed with this context."""
+    """File with known `facts`. HDF5 opens it only for missing facts, and this context closes it."""
 
     def __init__(self, path: Path, facts: FileFacts, h5: h5py.File | None = None) -> None:
         super().__init__()
@@ -99,11 +99,11 @@ class OpenedFile(ExitStack):
         return np.memmap(self.path, np.uint8, "r")
 
     def array(self, name: str) -> ArrayPlace:
-        """Where array `name` lies. Raises DataError as `array_in`."""
+        """Return the place of array `name`. Raises DataError as `array_in`."""
         return self._found(self._facts.places, name, _place)
 
     def digest(self, name: str) -> object:
-        """The digest that is stored with array `name`; None without. Raises DataError as `array_in`."""
+        """Return the stored digest of array `name`; None without. Raises DataError as `array_in`."""
         return self._found(self._facts.digests, name, lambda array: read_attributes(array).get(names.DIGEST))
 
     def _found(self, known: dict[str, Found], name: str, read: Callable[[h5py.Dataset], Found]) -> Found:
@@ -119,9 +119,9 @@ def _place(array: h5py.Dataset) -> ArrayPlace:
 
 
 def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
-    """Array `name` (a path such as group/array) of `file` itself: no link is followed to another name or file.
+    """Return array `name` (a path such as group/array) of `file` itself: links are not followed.
 
-    Raises DataError when it is missing, damaged, a link, or keeps its numbers outside the file.
+    Raises DataError if it is missing, damaged, a link, or keeps its numbers outside the file.
     """
     # Group by group, so that a link is seen before it is followed.
     place = file

@@ -1,9 +1,9 @@
-"""Reading HDF5 files: attributes and arrays are checked, then arrays are mapped.
+"""Reader of HDF5 files: attributes and arrays are checked, then arrays are mapped.
 
 A row gather from a memory map is a hundred times faster than one by h5py, so every array is one contiguous run of
 bytes. On damaged metadata h5py raises almost any error; here each becomes a DataError. Sizes are checked against the
-file before anything is mapped or allocated. No HDF5 handle stays open after a call, and what is known of a file is not
-read from it again (opened_file.py).
+file before anything is mapped or allocated. No HDF5 handle stays open after a call, and known facts of a file are not
+read again (opened_file.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Value = TypeVar("Value", str, int, float, bool)
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn any error while reading `path` into a DataError."""
+    """Convert any error while reading `path` into a DataError."""
     # Sentences of this program pass; other errors get one, the commonest their own.
     try:
         yield
@@ -54,9 +54,9 @@ def _damaged(path: Path, error: Exception) -> DataError:
 
 @contextmanager
 def opened(path: Path, kind: str) -> Iterator[tuple[OpenedFile, Attributes]]:
-    """The HDF5 file at `path`, checked to be of format `kind` and of a version known here, and its attributes.
+    """Open the HDF5 file at `path`, checked to be of format `kind` and a known version; yield it and its attributes.
 
-    Raises DataError when it is missing, not HDF5, truncated, damaged, of another format or version.
+    Raises DataError if it is missing, not HDF5, truncated, damaged, of another format or version.
     """
     with reading(path):
         if path.is_dir():
@@ -78,7 +78,7 @@ def opened(path: Path, kind: str) -> Iterator[tuple[OpenedFile, Attributes]]:
 
 
 def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
-    """The root attributes but for their digest, after checks of format, version and digest."""
+    """Return the root attributes without their digest, after checks of format, version and digest."""
     found = read_attributes(file)
     if found.get(names.FORMAT) != kind:
         what = found.get(names.FORMAT, "a foreign HDF5 file")
@@ -113,7 +113,7 @@ _MEND = {
 
 
 def required(attributes: Attributes, name: str, kind: type[Value], path: Path) -> Value:
-    """Attribute `name` of type `kind`; DataError when it is missing, of another type, or a negative number."""
+    """Return attribute `name` of type `kind`; DataError if it is missing, of another type, or a negative number."""
     value = attributes.get(name)
     if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
         raise DataError(f"{path}: attribute {name} is {value!r}, expected {kind.__name__}; make the file again")
@@ -121,9 +121,9 @@ def required(attributes: Attributes, name: str, kind: type[Value], path: Path) -
 
 
 def map_array(file: OpenedFile, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Array `name` of the read-only map of `file`, checked to have one of `dtypes` and `shape` and to lie in it.
+    """Return array `name` from the read-only map of `file`, after checks of dtype, shape and place.
 
-    Raises DataError naming the file and the array.
+    Its dtype is one of `dtypes`. Raises DataError naming the file and the array.
     """
     path, array = file.path, file.array(name)
     if array.dtype.str not in [np.dtype(d).str for d in dtypes]:
@@ -131,7 +131,7 @@ def map_array(file: OpenedFile, name: str, dtypes: tuple[str, ...], shape: tuple
     if array.shape != shape:
         raise DataError(f"{path}: array {name} has shape {array.shape}, expected {shape}; make the file again")
 
-    # Not array.size, which overflows.
+    # array.size would overflow.
     size = math.prod(shape) * array.dtype.itemsize
     if size == 0:
         return np.empty(shape, array.dtype)

@@ -1,4 +1,4 @@
-"""Writing HDF5 files: contiguous, unfiltered arrays with digests, attributes with a checksum, errors of a full disk."""
+"""Writer of HDF5 files: contiguous, unfiltered arrays with digests, attributes with a checksum, full-disk errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class NewFile:
     disk: _Disk
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | str) -> ArrayWriter:
-        """A new contiguous little-endian array with space reserved, to be written by blocks and finished."""
+        """Create a contiguous little-endian array with reserved space, to be written by blocks and finished."""
         # Contiguous, allocated at once and never filled: its bytes are written directly.
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_layout(h5py.h5d.CONTIGUOUS)
@@ -111,16 +111,16 @@ class ArrayWriter:
         self._written += data.nbytes
 
     def finish(self) -> None:
-        """Store the digest, now that all rows are written. No other thread may be using the file."""
+        """Write the digest, after all rows. No other thread may be using the file."""
         assert self._written == self._size, (self._array.name, self._written, self._size)
         _write_text(self._array, names.DIGEST, self._state.hexdigest())
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[NewFile]:
-    """A new HDF5 file whose metadata carry checksums, readable by HDF5 1.8 and later.
+    """Create an HDF5 file whose metadata carry checksums, readable by HDF5 1.8 and later.
 
-    Raises OSError when the disk is full, also when that shows only as the file is closed.
+    Raises OSError if the disk is full, even if that shows only when the file is closed.
     """
     with _Disk(path, "x+") as disk:
         try:
@@ -141,7 +141,7 @@ def write_array(
 
 
 def _oldest_version(attributes: Attributes) -> int:
-    """The oldest version whose readers understand a file with these root attributes."""
+    """Return the oldest version whose readers understand a file with these root attributes."""
     if names.VERTEX_ORDER in attributes:
         return 6
     if names.FEATURE_DTYPE in attributes:

@@ -16,7 +16,7 @@ from leapmpi.comm.interleaving import InterleavedWork
 from leapmpi.comm.polling import waits
 from leapmpi.engine.ahead.prefetch_task import Counts, PrefetchTask, requested
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 
 
 class _Preparation:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.system.phase_timers import PhaseTimers
 
 Counts = tuple[dict[str, int], dict[str, int]]

@@ -11,7 +11,7 @@ the same d further ones when the work is stopped, so nobody waits for a rank tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -19,11 +19,11 @@ from queue import SimpleQueue
 import torch
 
 from leapmpi.comm.polling import waits
-from leapmpi.comm.progress_thread import ProgressThread
+from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.comm.world import load_mpi, threads_may_call
 from leapmpi.engine.ahead.prefetch_task import Counts, PrefetchTask, requested
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.system import channels
 
 _JOIN_SECONDS = 5.0
@@ -129,6 +129,9 @@ class ThreadPrefetcher:
         if self.depth:
             self._thread.join(_JOIN_SECONDS)
         self.ctx.communicator.progress_thread = None
+        # Training's messages were given up because of an error ahead: that is what went wrong.
+        if kind is ProgressThreadStopped:
+            self._raise_error()
 
     def _start_progress_thread(self) -> None:
         self._progress_thread.start()
@@ -156,6 +159,8 @@ class ThreadPrefetcher:
                 self._error = error
                 self._condition.notify_all()
             self._ready.put(None)
+            # Ranks that wait for this one's preparation may not come to the step for which training waits here.
+            self._progress_thread.stop()
 
     def _run_ahead(self) -> None:
         # On a GPU this thread's work is queued apart from training's. What it fills is ready when handed over, and may
@@ -164,12 +169,14 @@ class ThreadPrefetcher:
         with torch.cuda.stream(stream) if stream else nullcontext():
             under_way: _Prepared | None = None
             for number, task in enumerate(self.tasks):
-                if under_way and not self._may_prepare(number, holding=True):
+                if under_way and not self._may_prepare(number, lambda: self._pauses or self._hands_over_at_once):
                     self._hand_over(under_way, stream)
                     under_way = None
-                if number >= self._allowed:
+                # Only a pause waits for the end of sends. A rank that may prepare this one already needs the others
+                # for it, and sends its share of the one before only then: whoever waited for that would wait for ever.
+                if self._unsettled and not self._may_prepare(number, lambda: self._pauses):
                     self._settle()
-                if not self._may_prepare(number, holding=False):
+                if not self._may_prepare(number):
                     return
                 try:
                     minibatch = requested(self.engine, task)
@@ -237,17 +244,18 @@ class ThreadPrefetcher:
             self._done += 1
             self._condition.notify_all()
 
-    def _may_prepare(self, number: int, holding: bool) -> bool:
-        """Wait until mini-batch `number` may be prepared; False when it may not for now, or, at the end, ever.
+    @property
+    def _hands_over_at_once(self) -> bool:
+        """Whether a mini-batch is handed over though the next one may not be prepared yet.
 
-        `holding` says that the one before is not handed over yet: at depth 1 training needs to take it first, and what
-        goes to other ranks is not held back.
+        At depth 1 training needs to take it first, and what goes to other ranks is not held back.
         """
-        at_once = self.depth == 1 or self.engine.ships
+        return self.depth == 1 or self.engine.ships
+
+    def _may_prepare(self, number: int, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until mini-batch `number` may be prepared; False when training has ended, or `unless` holds, before."""
         with self._condition:
-            self._condition.wait_for(
-                lambda: number < self._allowed or self._closed or (holding and (self._pauses or at_once))
-            )
+            self._condition.wait_for(lambda: number < self._allowed or self._closed or unless())
             return number < self._allowed
 
     def _select_device(self) -> None:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.disaggregated.ordered_sum import sum_in_order
 from leapmpi.engine.disaggregated.prepared_share import ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix
 from leapmpi.nn.tensors import Edges, to_tensors

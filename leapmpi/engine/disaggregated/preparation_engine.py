@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
@@ -176,7 +176,7 @@ class PreparationEngine(Engine):
                 return (ROWS_IN_PLACE if isinstance(rows, ScatteredRows) else ROWS), dense(rows)
             # A rank that computes the layer as a whole would take the same steps up to here.
             rows = rows.to(layer.bias.dtype)
-            rows = layer.prefix(rows, block.original_if(layer.dropout > 0), minibatch.dropout)
+            rows = layer.prefix(rows, block.mask_names(minibatch.dropout, layer.dropout), minibatch.dropout)
             return SUMS, self._with_own(layer.raw_sums(block, rows), rows[: block.n_dst])
 
     def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.list_traffic import predict_own_counts
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.candidates import Candidates
 from leapmpi.sampling.edge_lookup import numbers_of_edges
-from leapmpi.sampling.edges.candidates import Candidates
-from leapmpi.sampling.edges.training_edges import BatchEdges
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
 from leapmpi.sampling.sharded.shared_edges import edge_bytes, gathered
+from leapmpi.sampling.training_edges import BatchEdges
 
 _FACTS = 16
 """Bytes by which a rank says how many edges it names, and in how many time steps."""

@@ -14,21 +14,21 @@ import numpy as np
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.batch_rows import shared_out
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_batches import edges_of
 from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.traffic import embedding_bytes
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.edge_loss import EdgeLoss
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.edges.negative_sampler import NEGATIVES, NegativeSampler
-from leapmpi.sampling.edges.training_edges import BatchEdges
+from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates
+from leapmpi.sampling.training_edges import BatchEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 

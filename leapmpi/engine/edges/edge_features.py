@@ -14,8 +14,8 @@ import torch
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.row_exchange import RowRequest

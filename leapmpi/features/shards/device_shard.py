@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.kernels.row_types import decoded, to_tensor
@@ -78,38 +77,27 @@ class DeviceRows:
         with self.phases("gather"):
             return decoded(self.shard.rows(ids), self.shard.scale, self.dtype)
 
-    def pack(
-        self, ids: np.ndarray, count: int, encoding: RowEncoding | None, errors: RowErrors
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows of `ids` as they are sent, and memory for `count` rows of that form.
+    def pack(self, ids: np.ndarray, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows of `ids` as they are sent, in the stored type, and memory for `count` rows that arrive."""
+        return self.shard.rows(ids), self.shard.new_rows(count)
 
-        Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
-        """
-        packed = self.shard.rows(ids)
-        if encoding:
-            packed = encoding.encode_tensor(decoded(packed, self.shard.scale, torch.float32), errors)
-        return packed, packed.new_empty((count, packed.shape[1]))
-
-    def collect(
-        self, request: RowRequest, arrived: torch.Tensor, encoding: RowEncoding | None, cache: RowCache | None
-    ) -> torch.Tensor:
+    def collect(self, request: RowRequest, arrived: torch.Tensor, cache: RowCache | None) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
         scale, dtype = self.shard.scale, self.dtype
         if len(request.local_ids) == len(request.ids):
             return self.local(request.local_ids)
-        arrived = encoding.decode_tensor(arrived).to(dtype) if encoding else decoded(arrived, scale, dtype)
         rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
 
         # Local, remote and cached rows, each at their positions in the request.
         rows[self._index(request.local_positions)] = decoded(self.shard.rows(request.local_ids), scale, dtype)
-        rows[self._index(request.remote_positions)] = arrived
+        rows[self._index(request.remote_positions)] = decoded(arrived, scale, dtype)
         if cache:
             assert isinstance(cache.rows, torch.Tensor), "cached rows are where the shard is"
             slots = self._index(request.cached_slots).long()
             rows[self._index(request.cached_positions)] = decoded(cache.rows[slots], scale, dtype)
         return rows
 
-    def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
+    def warm_up(self) -> None:
         """Nothing: the device needs no kernel of ours."""
 
     def _index(self, positions: np.ndarray) -> torch.Tensor:

@@ -16,11 +16,11 @@ from numba import types
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.errors import ConfigError
 from leapmpi.features.host_shard import HostShard
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.system.jit import compiled
 
 _SLOT_BYTES = 4

@@ -18,7 +18,7 @@ from leapmpi.errors import ResourceError
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.shards.device_shard import DeviceShard, copy_rows
 from leapmpi.nn.kernels.row_types import to_tensor
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 
 
 @dataclass(frozen=True, eq=False)

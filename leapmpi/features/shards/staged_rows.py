@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import RowEncoding
 from leapmpi.features.host_shard import HostRows, place_rows
 from leapmpi.features.row_exchange import RowRequest
 
@@ -60,9 +59,7 @@ class StagedRows(HostRows):
             self._stage(len(ids), lambda part, out: self.shard.place(ids[part], out, np.arange(len(out))), rows)
             return rows
 
-    def collect(
-        self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
-    ) -> Tensor:
+    def collect(self, request: RowRequest, arrived: np.ndarray, cache: RowCache | None) -> Tensor:
         with self.phases("gather"):
             rows, scale = self._new_rows(len(request.ids)), self.shard.scale
 
@@ -70,10 +67,7 @@ class StagedRows(HostRows):
                 self.shard.place(request.local_ids[part], out, np.arange(len(out)))
 
             def remote(part: slice, out: np.ndarray) -> None:
-                if encoding:
-                    encoding.decode(arrived[part], out, np.arange(len(out)))
-                else:
-                    place_rows(arrived, np.arange(part.start, part.stop), 0, out, np.arange(len(out)), scale)
+                place_rows(arrived, np.arange(part.start, part.stop), 0, out, np.arange(len(out)), scale)
 
             # Where all rows are local they are in order.
             whole = len(request.local_ids) == len(request.ids)

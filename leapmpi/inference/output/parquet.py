@@ -40,9 +40,7 @@ class ParquetFolder(RawFile):
 
     def open(self, path: Path, places: Places) -> None:
         if not path.is_dir():
-            raise DataError(
-                f"{path.parent} is not the same folder on all nodes; let --out name one in a file system that all share"
-            )
+            raise DataError(f"{path} cannot be seen on all nodes; let --out name one in a file system that all share")
         arrow = self._arrow = importlib.import_module("pyarrow")
         shape, dtype = self.rows
         number = arrow.from_numpy_dtype(dtype)

@@ -61,8 +61,7 @@ class RawFile:
             self._descriptor = os.open(path, os.O_WRONLY)
         except FileNotFoundError:
             raise DataError(
-                f"{path.parent} is not the same folder on all nodes; let --out name a file in a file system that "
-                "all share"
+                f"{path} cannot be seen on all nodes; let --out name a file in a file system that all share"
             ) from None
         except OSError as error:
             raise explain(error, path) from error

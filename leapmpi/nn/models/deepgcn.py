@@ -26,7 +26,7 @@ from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, hidden_layers
-from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.norms.choice import BATCH, norm_of
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.shares.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -88,6 +88,10 @@ class GENLayer(Layer):
         self.kind = self.options.aggregate
         self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
         self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
+        # All that reads the output is normalised; a maximum over layers keeps what some of them have more than others.
+        if config.norm == BATCH and (first or config.jumping != "max"):
+            del self.bias
+            self.register_buffer("bias", torch.zeros(out_dim), persistent=False)
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
         self.norm = None if first else norm(out_dim, number - 1)
@@ -200,7 +204,8 @@ class GENLayer(Layer):
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """The MLP, and from the second layer on the input itself."""
-        h = self.mlp(neighbours if own is None else own + neighbours) + self.bias
+        h = self.mlp(neighbours if own is None else own + neighbours)
+        h = h + self.bias if isinstance(self.bias, nn.Parameter) else h
         return h if self.encoder is not None or x_dst is None else h + dense(x_dst)
 
     def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:

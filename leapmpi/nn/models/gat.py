@@ -93,7 +93,7 @@ class GATLayer(Layer):
         if block.weight is not None:
             share = reweighted(share, block)
         rate = self.attention_dropout
-        share = drop_attention(share, edges, block.original_if(rate > 0), self.mask_key(key), self.number, rate)
+        share = drop_attention(share, edges, block.mask_names(key, rate), self.mask_key(key), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def attention_share(

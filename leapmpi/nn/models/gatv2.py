@@ -88,10 +88,8 @@ class GATv2Layer(GATLayer):
         share = softmax_of(edges, score)
         if block.weight is not None:
             share = reweighted(share, block)
-        key = self.mask_key(key)
-        share = drop_attention(
-            share, edges, block.original_if(self.attention_dropout > 0), key, self.number, self.attention_dropout
-        )
+        names, rate = block.mask_names(key, self.attention_dropout), self.attention_dropout
+        share = drop_attention(share, edges, names, self.mask_key(key), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def _with_features(self, block: BlockTensors, z: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Merging rules: which time steps of a ring are dropped, and where their roots go. One file per rule.
+"""Merge rules: the choice of dropped time steps of a ring, and of new steps for their roots. One file per rule.
 
 A rule is a pure function merge(roots: RootAssignment, time_steps, key: DrawKey). It returns the kept steps
 (int64[time_steps], ascending) and the step of each root (int64[roots], one of the kept steps). A root stays on its

@@ -1,8 +1,9 @@
-"""`balanced`: make the costliest micro-batch, which all ranks wait for, as cheap as possible.
+"""Merge rule `balanced`: minimize the costliest micro-batch, which all ranks wait for.
 
 Steps with the costliest micro-batches are dropped: a kept micro-batch cannot get smaller, while the roots of a dropped
-one can be spread. They go, costliest first, to the kept step of their rank that has the least cost so far (longest
-processing time rule; Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969).
+one can be spread. These roots go, costliest first, to the kept step of their rank with the least cost so far. This is
+the longest-processing-time rule (Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2),
+1969).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _spread(order, rank, cost, costs, kept, step):
 
 
 def merge(roots: RootAssignment, time_steps: int, key: DrawKey) -> tuple[np.ndarray, np.ndarray]:
-    """Keep the steps whose costliest micro-batch is cheapest; of equal ones the earlier."""
+    """Keep the steps with the cheapest costliest micro-batches; of equal ones the earlier."""
     costs = roots.costs()
     kept = np.sort(np.argsort(costs.max(axis=0), kind="stable")[:time_steps])
     moved = np.flatnonzero(~np.isin(roots.step, kept))

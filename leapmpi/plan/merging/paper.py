@@ -1,4 +1,4 @@
-"""`paper`: drop the steps with the smallest load (LeapGNN, arXiv 2409.00657, micrograph merging).
+"""Merge rule `paper`: drop the steps with the smallest load (LeapGNN, arXiv 2409.00657, micrograph merging).
 
 The load of a step is the number of roots of its smallest micro-batch.
 """

@@ -1,4 +1,4 @@
-"""`random`: drop random steps, the baseline that the LeapGNN paper compares its rule with."""
+"""Merge rule `random`: drop random steps, the baseline of the LeapGNN paper."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The sections of a page, one module each: from the records of runs to text, tables and figures.
+"""Sections of a page, from records of runs to text, tables and figures, and the pages made of them.
 
-In: `RunData` (run_data.py), health of a dataset, a forecast. Out: `Section`s; one that has nothing to show says what is
-not recorded.
+In: `RunData` (run_data.py), health of a dataset, a forecast. Out: `Section`s and pages. A section with nothing to show
+says what is not recorded.
 """

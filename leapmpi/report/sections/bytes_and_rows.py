@@ -1,4 +1,4 @@
-"""What crossed ranks: bytes by kind, from rank to rank, against what the link can carry; rows by place."""
+"""Section about traffic: bytes by kind and between ranks, the load of the link, rows by place."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _MOST_KINDS = 7
 
 
 def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]]) -> Section:
-    """Bytes by kind, rows by place, and for each run the bytes from rank to rank."""
+    """Return bytes by kind, rows by place, and the bytes between ranks of each run."""
     figures: list[Figure] = []
     if any(run.median("bytes") for run in runs):
         figures.append(_by_kind(runs))
     if any(run.median("rows") for run in runs):
         figures.append(_rows(runs))
-    told: list[str] = []
+    sentences: list[str] = []
     for number, run in enumerate(runs):
         suffix, of = (f"-{number}", f": {run.label}") if len(runs) > 1 else ("", "")
         if (pairs := pairs_of(run)) is not None and run.size > 1:
             labels, title = rank_labels(run), f"Bytes of the last warm epoch from rank to rank{of}"
             figures.append(HeatFigure(f"pairs{suffix}", title, pairs, labels, labels, "from rank", "to rank", BYTES))
-            told.append(f"{run.label}: {_against_the_link(run, pairs)}")
+            sentences.append(f"{run.label}: {_against_the_link(run, pairs)}")
         elif run.epochs and run.size > 1:
-            told.append(f"{run.label}: bytes from rank to rank are not recorded")
+            sentences.append(f"{run.label}: bytes from rank to rank are not recorded")
         if (predicted := forecasts.get(run.label, {}).get("pairs")) is not None and run.size > 1:
             values = np.array(predicted, np.float64)
             labels = [str(rank) for rank in range(len(values))]
@@ -40,13 +40,13 @@ def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]]) ->
             figures.append(
                 HeatFigure(f"pairs-predicted{suffix}", title, values, labels, labels, "from rank", "to rank", BYTES)
             )
-    notes = [bullets(told)] if told else []
-    notes += [element("p", f"{run.label} is one rank: nothing crossed ranks.") for run in runs if run.size == 1]
+    notes = [bullets(sentences)] if sentences else []
+    notes += [element("p", f"{run.label} is one rank: no traffic between ranks.") for run in runs if run.size == 1]
     return Section("Traffic", notes, figures)
 
 
 def pairs_of(run: RunData) -> np.ndarray | None:
-    """float64[groups, groups]: bytes of an epoch from the ranks of one group to those of another; None: unknown."""
+    """Return bytes of an epoch between groups of ranks, float64[groups, groups]; None if unknown."""
     sent = run.by_rank.get("sent")
     return np.array(sent, np.float64) if sent else None
 
@@ -72,7 +72,7 @@ def _rows(runs: Sequence[RunData]) -> BarFigure:
 
 
 def _against_the_link(run: RunData, pairs: np.ndarray) -> str:
-    """The busiest rank, and what that is of the rate of the link, where that is known."""
+    """Describe the busiest ranks and their share of the link's rate, if it is known."""
     out, into = pairs.sum(axis=1), pairs.sum(axis=0)
     labels, seconds = rank_labels(run), run.epoch_seconds
     sender, receiver = int(out.argmax()), int(into.argmax())
@@ -87,7 +87,7 @@ def _against_the_link(run: RunData, pairs: np.ndarray) -> str:
         return text + "; the rate of the link is not recorded"
     busiest = max(float(out.max()), float(into.max())) / each / seconds
     whose = run.last("banner").get("rates", {}).get("measured")
-    kind = "as leapmpi doctor --measure found it" if whose else "by documented constants, not measured"
+    kind = "measured by leapmpi doctor --measure" if whose else "a documented constant, not measured"
     return (
         f"{text}. That is {shown(busiest, BYTES)} a second of the {shown(1 / cost, BYTES)} a second that a rank's link "
         f"carries ({kind}): {shown(busiest * cost, SHARE)}"

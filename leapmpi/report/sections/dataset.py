@@ -1,4 +1,4 @@
-"""The dataset: how large, how connected, how labelled, how cut; and what of it may make training hard."""
+"""Section about the dataset: size, connectivity, labels, cut, and findings that may impair training."""
 
 from __future__ import annotations
 
@@ -14,71 +14,74 @@ _MOST_CLASSES = 40
 
 
 def section(health: Mapping[str, Any] | None, names: Sequence[str] = ()) -> Section:
-    """What `dataset_health.health` found; `names` are those of classes, where they are known."""
+    """Return the section of the findings of `dataset_health.health`; `names` are class names, if known."""
     if health is None:
-        note = "Not looked at: give its folder, as in leapmpi report RUN --data DATA."
+        note = "Not examined: pass its folder, as in leapmpi report RUN --data DATA."
         return Section("Dataset", [element("p", note, class_="note")])
     figures: list[Figure] = [_degrees(health)]
     if health["class_counts"]:
         figures.append(_classes(health, names))
     if health["cut"]:
         figures.append(_parts(health))
-    told = [sentence for _, sentence in findings(health)]
-    return Section("Dataset", [bullets(told or ["Nothing about it stands out."]), facts(_facts(health))], figures)
+    sentences = [sentence for _, sentence in findings(health)]
+    return Section("Dataset", [bullets(sentences or ["No problems found."]), facts(_facts(health))], figures)
 
 
 def findings(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What may make training hard or slow: 'bad' or 'fair', and a sentence."""
+    """Return findings that may impair training: 'bad' or 'fair', and a sentence."""
     return list(_findings(health))
 
 
 def _findings(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not health["splits"].get("train"):
-        yield "bad", "No vertex is in the training split, so that vertices cannot be trained; import with a split."
+        yield "bad", "The training split is empty: nothing can be trained on vertices; import with a split."
     elif not health["splits"].get("val"):
-        yield "fair", "No vertex is in the validation split: the last epoch counts as the best."
+        yield "fair", "The validation split is empty: the last epoch counts as the best."
     yield from _of_vertices(health)
     yield from _of_labels(health)
 
-    # What makes the cut expensive.
+    # Remote neighbours and uneven parts make every iteration slower.
     cut = _cut_share(health)
     if cut is not None and cut > 0.5:
-        sentence = f"{shown(cut, SHARE)} of the edges run between parts, so that most neighbours lie elsewhere"
-        yield "fair", f"{sentence}; leapmpi-prep compare shows which --method cuts less."
+        sentence = f"{shown(cut, SHARE)} of the edges cross parts: most neighbours are remote"
+        yield "fair", f"{sentence}; leapmpi-prep compare shows which --method cuts fewer."
     for name, what in (("training_balance", "training vertices"), ("vertex_balance", "vertices")):
         if (largest := health.get(name, 1.0)) > 1.2:
-            yield "fair", f"The largest part has {shown(largest)} times the mean of {what}: its rank is waited for."
+            yield (
+                "fair",
+                f"The largest part has {shown(largest)} times the mean of {what}: the other ranks wait for its rank.",
+            )
 
 
 def _of_vertices(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Vertices that can learn little from others, and rows of features that say nothing."""
+    """Yield findings about isolated vertices and useless feature rows."""
     vertices, features = max(1, health["vertices"]), health["features"]
     isolated, alone = health["isolated"] / vertices, health["no_in_neighbours"] / vertices
     if isolated > 0.05:
         level = "bad" if isolated > 0.10 else "fair"
-        yield level, f"{shown(isolated, SHARE)} of the vertices have no neighbour: a graph network adds nothing there."
+        yield level, f"{shown(isolated, SHARE)} of the vertices have no neighbour: a graph network cannot help there."
     if alone > 0.10 and alone > 2 * isolated:
-        sentence = f"{shown(alone, SHARE)} of the vertices have no in-neighbour and see themselves alone"
-        yield "fair", f"{sentence}; import without --directed, if an edge means the same both ways."
+        sentence = f"{shown(alone, SHARE)} of the vertices have no in-neighbour and see only themselves"
+        yield "fair", f"{sentence}; import without --directed if edges mean the same both ways."
     if undefined := features["undefined"]:
-        yield "bad", f"{undefined:,} rows of features hold a number that is infinite or undefined; mend the source."
+        yield "bad", f"{undefined:,} feature rows hold an infinite or undefined number; correct the source."
     zero = features["all_zero"] / max(1, features["examined"])
     if zero > 0.10:
         level = "bad" if zero > 0.90 else "fair"
-        yield level, f"{shown(zero, SHARE)} of the rows of features are all zero: missing, or never filled in."
+        yield level, f"{shown(zero, SHARE)} of the feature rows are all zero: missing, or never filled in."
 
 
 def _of_labels(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     counts = [count for count in health["class_counts"] if count]
     if len(counts) > 1 and (ratio := max(counts) / min(counts)) > 10:
         sentence = f"The most frequent class has {shown(ratio)} times the vertices of the rarest"
-        yield "fair", f"{sentence}; --class-weights balanced and --metric f1-macro keep rare ones in sight."
+        yield "fair", f"{sentence}; --class-weights balanced and --metric f1-macro give rare classes weight."
     if empty := sum(not count for count in health["class_counts"]):
         yield "fair", f"{empty} of {len(health['class_counts'])} classes have no vertex."
     found, chance = health["homophily"], shown(health["homophily_by_chance"], SHARE)
     if found is not None and found < 0.3:
         sentence = f"Only {shown(found, SHARE)} of the edges join vertices of one class (by chance {chance})"
-        yield "fair", f"{sentence}; a model that keeps a vertex apart from its neighbours (sage) may do better."
+        yield "fair", f"{sentence}; a model that separates a vertex from its neighbours (sage) may score better."
 
 
 def _cut_share(health: Mapping[str, Any]) -> float | None:
@@ -102,7 +105,7 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     )
     yield "isolated", share(health["isolated"])
     yield "without in-neighbours", share(health["no_in_neighbours"])
-    yield "in-neighbour of nobody", share(health["never_read"])
+    yield "nobody's in-neighbour", share(health["never_read"])
     yield "splits", ", ".join(f"{name} {count:,}" for name, count in health["splits"].items())
     if health["label_kind"]:
         yield "labels", f"{health['label_kind']}, {health['classes']}; labelled {share(health['labelled'])}"
@@ -150,15 +153,15 @@ def _classes(health: Mapping[str, Any], names: Sequence[str]) -> BarFigure:
 
 
 def _parts(health: Mapping[str, Any]) -> BarFigure:
-    """Edges within and between parts; of very many parts, sums of neighbours."""
+    """Return edges within and between parts; with very many parts, sums of neighbouring ones."""
     cut = health["cut"]
     each = -(-len(cut) // MOST_CELLS)
     firsts = range(0, len(cut), each)
     labels = [f"part {first}" if each == 1 else f"parts {first}-{first + each - 1}" for first in firsts]
-    elsewhere = [sum(part["from_elsewhere"] for part in cut[first : first + each]) for first in firsts]
+    from_others = [sum(part["from_elsewhere"] for part in cut[first : first + each]) for first in firsts]
     whole = [sum(part["edges"] for part in cut[first : first + each]) for first in firsts]
     stacks = [
-        ("from the same part", [a - b for a, b in zip(whole, elsewhere, strict=True)]),
-        ("from other parts", elsewhere),
+        ("from the same part", [a - b for a, b in zip(whole, from_others, strict=True)]),
+        ("from other parts", from_others),
     ]
-    return BarFigure("cut", "In-edges of each part, by where they come from", labels, stacks, COUNT, "part")
+    return BarFigure("cut", "In-edges of each part, by their source's part", labels, stacks, COUNT, "part")

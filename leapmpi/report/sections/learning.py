@@ -1,4 +1,4 @@
-"""What was learned: loss and scores, over epochs and over seconds."""
+"""Section about learning: loss and scores over epochs and seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leapmpi.report.run_data import SCORED, RunData
 
 
 def section(runs: Sequence[RunData]) -> Section:
-    """Loss of the batches, loss and scores of the epochs, scores over seconds, and a table of the best epochs."""
+    """Return loss by batch, loss and scores by epoch, scores by seconds, and a table of the best epochs."""
     figures: list[Figure] = []
     if batches := [line for run in runs for line in _batch_losses(run)]:
         figures.append(LineFigure("batch-loss", "Loss of each batch", "epoch", "loss", batches))
@@ -34,8 +34,8 @@ def _metric(runs: Sequence[RunData]) -> str:
     return next(iter(names)) if len(names) == 1 else "score"
 
 
-def _named(run: RunData, what: str, several: bool) -> str:
-    return f"{run.label}: {what}" if several else what
+def _named(run: RunData, name: str, several: bool) -> str:
+    return f"{run.label}: {name}" if several else name
 
 
 def _batch_losses(run: RunData) -> list[Line]:
@@ -52,7 +52,7 @@ def _epoch_losses(run: RunData) -> list[Line]:
 
 
 def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Line]:
-    """Scores of the splits, over epochs or over `seconds`, float64[epochs]."""
+    """Return scores of the splits over epochs, or over `seconds`, float64[epochs]."""
     lines = []
     for split in SCORED if not several else SCORED[:1]:
         points = [
@@ -66,7 +66,7 @@ def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Lin
 
 
 def _best(runs: Sequence[RunData], metric: str) -> Markup:
-    """The best epoch of each run."""
+    """Return a table of the best epoch of each run."""
     rows = [["run", "best epoch", "of", f"{metric}: val", "test", "one answer for all: val", "seconds until then"]]
     for run in runs:
         best, ended = run.best, run.finished_at()
@@ -78,14 +78,17 @@ def _best(runs: Sequence[RunData], metric: str) -> Markup:
 
 
 def _models(runs: Sequence[RunData]) -> list[Markup]:
-    """Of runs of several models, the scores of each."""
+    """Return the scores of each model, for runs of several models."""
     parts = []
     for run in runs:
         if models := run.ended.get("models"):
-            rows = [["model", "what differs", "best epoch", "val", "test"]]
+            rows = [["model", "differs in", "best epoch", "val", "test"]]
             for number, each in enumerate(models):
                 best = each.get("best", {})
                 cells = (shown(best.get(key)) for key in ("epoch", *SCORED))
                 rows.append([f"model {number}", each.get("varied", ""), *cells])
-            parts += [element("p", f"{run.label} trained {len(models)} models that differ:"), table(rows, 2)]
+            parts += [
+                element("p", f"{run.label} trained {len(models)} models:"),
+                table(rows, 2),
+            ]
     return parts

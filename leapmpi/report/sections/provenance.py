@@ -1,4 +1,4 @@
-"""Where the figures come from: commands, versions, hosts, digests, settings."""
+"""Sections about provenance (commands, versions, hosts, digests, settings) and about restarts and warnings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
 
 _MOST_RANKS = 64
+_MOST_DECISIONS = 50
 
 
 def section(runs: Sequence[RunData]) -> Section:
-    """Of each run; of several, the settings that differ come first."""
+    """Return the provenance of each run; with several runs, differing settings come first."""
     body: list[Markup] = []
     if len(runs) > 1:
         differing = differences(runs)
@@ -31,7 +32,7 @@ def section(runs: Sequence[RunData]) -> Section:
 
 
 def differences(runs: Sequence[RunData]) -> list[list[str]]:
-    """A row of headings, then one for each setting, folder names apart, that is not the same in all runs."""
+    """Return headings, then one row per setting that differs between runs, folder names excepted."""
     values = [flattened(run.config.to_values()) if run.config else {} for run in runs]
     keys = dict.fromkeys(key for each in values for key in each)
     rows = [["setting", *(run.label for run in runs)]]
@@ -70,7 +71,7 @@ def _facts(run: RunData) -> Iterator[tuple[str, Any]]:
 
 
 def _ranks(run: RunData) -> list[Markup]:
-    """The table of ranks, hosts, devices, parts."""
+    """Return the table of ranks, hosts, devices and parts."""
     if not run.ranks:
         return []
     rows = [["rank", "host", "device", "threads", "parts", "features", "topology"]]
@@ -83,3 +84,43 @@ def _ranks(run: RunData) -> list[Markup]:
         )
     left = len(run.ranks) - _MOST_RANKS
     return [details("Ranks" + f", the first {_MOST_RANKS} of {len(run.ranks)}" * (left > 0), table(rows, 3))]
+
+
+def events(runs: Sequence[RunData]) -> Section:
+    """Return starts and ends of each run, then the warnings of its log."""
+    rows = [["run", "time", "event", "what"]]
+    for run in runs:
+        for record in run.all("start", "resumed", "interrupted", "end"):
+            rows.append([run.label, record.get("time", "-"), record["event"], _event_text(record)])
+        if run.ended.get("why"):
+            rows.append([run.label, "-", run.status, _failure_text(run.ended)])
+    body: list[Markup] = [table(rows, 4)]
+    for run in runs:
+        if run.warnings:
+            body += [element("p", f"{run.label}: warnings in its log"), table([["line"], *([w] for w in run.warnings)])]
+        if decisions := run.all("decision"):
+            body.append(_decisions(run, decisions))
+    if not any(run.warnings for run in runs):
+        body.append(element("p", "No warnings."))
+    return Section("Restarts and warnings", body)
+
+
+def _event_text(record: dict[str, Any]) -> str:
+    place = f"epoch {record['epoch']}, after iteration {record.get('iteration')}" if "epoch" in record else ""
+    after = record.get("after") or {}
+    before = f"the previous start ended {after['status']}: {after.get('why', '')}" if after.get("status") else ""
+    ranks = f"{record['ranks']} ranks" if "ranks" in record else ""
+    parts = (place, ranks, record.get("reason", ""), before, f"leapmpi {record.get('version', '')}")
+    return "; ".join(part for part in map(str, parts) if part and part != "leapmpi ")
+
+
+def _failure_text(ended: dict[str, Any]) -> str:
+    where = [f"{name} {ended[name]}" for name in ("rank", "host", "phase", "epoch", "iteration") if name in ended]
+    return f"{ended['why']}" + f" ({', '.join(where)})" * bool(where)
+
+
+def _decisions(run: RunData, decisions: Sequence[dict[str, Any]]) -> Markup:
+    rows = [["epoch", "iteration", "about", "value"]]
+    rows += [[each["epoch"], each["iteration"], each["about"], str(each["value"])] for each in decisions]
+    shown = rows[: _MOST_DECISIONS + 1]
+    return details(f"{run.label}: {len(decisions)} decisions based on counts and timings", table(shown, 4))

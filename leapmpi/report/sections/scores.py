@@ -1,4 +1,4 @@
-"""How good the answers of the best epoch are: by class, by degree, by part, and what was taken for what."""
+"""Section about the scores of the best epoch: by class, degree and part, and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_CLASSES = 40
 
 
 def section(runs: Sequence[RunData], names: Sequence[str] = ()) -> Section:
-    """For each run the figures of its validation vertices, or of those of test where there are none.
+    """Return the scores of each run on validation vertices, or on test vertices if there are none.
 
-    `names` are those of classes, where the dataset knows them.
+    `names` are class names, if the dataset has them.
     """
     figures: list[Figure] = []
     missing = []
@@ -46,7 +46,7 @@ def _of_split(found: Mapping[str, Any], split: str, suffix: str, of: str, names:
         if groups := found.get(key):
             labels = [f"{label} ({shown(count, COUNT)})" for label, count, _ in groups]
             values = [np.nan if value is None else value for _, _, value in groups]
-            name = f"{measure} by {title} of the vertex (how many), {split}{of}"
+            name = f"{measure} by {title} of the vertex (number of vertices), {split}{of}"
             figures.append(
                 BarFigure(
                     f"scores-{key.replace('_', '-')}{suffix}", name.capitalize(), labels, [(measure, values)], "", title
@@ -60,7 +60,7 @@ def _label(number: int, names: Sequence[str]) -> str:
 
 
 def _by_class(classes: Mapping[str, Sequence[float]], of: str, suffix: str, names: Sequence[str]) -> BarFigure:
-    """Precision, recall and F1; of very many classes, those with most vertices."""
+    """Return precision, recall and F1; of very many classes, those with most vertices."""
     right, wrongly, missed = (np.array(classes[name], np.float64) for name in ("right", "wrongly", "missed"))
     support = right + missed
     order = np.sort(np.argsort(-support, kind="stable")[:_MOST_CLASSES])
@@ -77,16 +77,16 @@ def _by_class(classes: Mapping[str, Sequence[float]], of: str, suffix: str, name
 
 
 def _confusion(found: Sequence[Sequence[int]], of: str, suffix: str, names: Sequence[str]) -> HeatFigure:
-    """Rows are true classes, columns what they were taken for, as shares of the row."""
-    size = 1 + max(max(truth, given) for truth, given, _ in found)
+    """Return the confusion matrix: rows are true classes, columns predicted ones, as shares of the row."""
+    size = 1 + max(max(truth, predicted) for truth, predicted, _ in found)
     counts = np.zeros((size, size))
-    for truth, given, count in found:
-        if given >= 0:
-            counts[truth, given] += count
+    for truth, predicted, count in found:
+        if predicted >= 0:
+            counts[truth, predicted] += count
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     labels = [_label(number, names) for number in range(size)]
     columns = [str(number) for number in range(size)]
-    title = f"What each class was taken for, as a share of its vertices, {of}"
+    title = f"Confusion matrix, as shares of each class's vertices, {of}"
     return HeatFigure(
-        f"confusion{suffix}", title, shares, [label[:12] for label in labels], columns, "class", "taken for", "%"
+        f"confusion{suffix}", title, shares, [label[:12] for label in labels], columns, "class", "predicted", "%"
     )

@@ -1,4 +1,4 @@
-"""Where the time went: by epoch, by phase, by rank; what was hidden and what was idle."""
+"""Section about time: by epoch, phase and rank, with idle and overlapped seconds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
 
 _LEAST = 0.005
-"""Phases below this share of an epoch are shown together."""
+"""Share of an epoch below which phases are shown together."""
 
 
 def section(runs: Sequence[RunData]) -> Section:
-    """Seconds of epochs; seconds of a warm epoch by phase, of each run, or of each rank of one run."""
+    """Return seconds of epochs, and seconds of a warm epoch by phase, of each run and each rank."""
     figures: list[Figure] = []
     lines = [_epoch_seconds(run) for run in runs if run.epochs]
     if lines:
@@ -45,7 +45,7 @@ def _by_phase(runs: Sequence[RunData]) -> BarFigure:
 
 
 def phases_shown(found: Sequence[dict[str, float]]) -> list[str]:
-    """The phases worth a colour of their own, the longest first, then 'other' if anything is left."""
+    """Return the phases with a colour of their own, longest first, then 'other' if any are left."""
     known = dict.fromkeys(name for each in found for name in each)
     totals = {name: sum(each.get(name, 0.0) for each in found) for name in known}
     whole = sum(totals.values()) or 1.0
@@ -71,14 +71,14 @@ def _by_rank(run: RunData, suffix: str, several: bool) -> list[Figure]:
 
 
 def rank_labels(run: RunData) -> list[str]:
-    """Of the rows of `by_rank`: ranks by number, or groups of them."""
+    """Return the labels of the rows of `by_rank`: ranks, or groups of ranks."""
     ranks, each = run.by_rank["ranks"], run.by_rank.get("each", 1)
     firsts = range(0, ranks, each)
     return [str(first) if each == 1 else f"{first}-{min(first + each, ranks) - 1}" for first in firsts]
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    """Seconds of the whole run, of an epoch, hidden and idle."""
+    """Return seconds of the whole run and of an epoch, with overlapped and idle ones."""
     training = sum(each.get("seconds", 0.0) for each in run.epochs)
     evaluation = sum(each.get("evaluation_seconds", 0.0) for each in run.epochs)
     whole, epoch = run.ended.get("seconds"), run.epoch_seconds

@@ -1,1 +1,1 @@
-"""Negative samplers, one per file. Each offers `NEGATIVES`, a sub-class of NegativeSampler (sampling/edges)."""
+"""Negative samplers, one per file. Each offers `NEGATIVES`, a sub-class of NegativeSampler."""

@@ -1,14 +1,14 @@
-"""`degree`: vertices by in-degree to the power of 3/4, as words are drawn in word2vec (Mikolov et al., NeurIPS 2013).
+"""Negatives `degree`: vertices by in-degree to the power of 3/4, as in word2vec (Mikolov et al., NeurIPS 2013).
 
-Weights are whole numbers made by square roots, which every processor rounds alike, so that all draw the same.
+Weights are whole numbers from square roots, which all processors round alike, so that all ranks draw the same.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.candidates import Candidates
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.negative_sampler import NegativeSampler
 
 _UNIT = 1 << 10
 
@@ -19,7 +19,7 @@ def _weights(degrees: np.ndarray) -> np.ndarray:
 
 
 class ByDegree(NegativeSampler):
-    """In-degrees are those of the training graph; a vertex without in-neighbours is never drawn."""
+    """Draws by in-degrees of the training graph; a vertex without in-neighbours is never drawn."""
 
     def __init__(self, candidates: Candidates) -> None:
         super().__init__(candidates)

@@ -1,15 +1,15 @@
-"""`in-batch`: destinations of other edges of the batch, whose embeddings are computed anyway."""
+"""Negatives `in-batch`: destinations of other edges of the batch, whose embeddings are computed anyway."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.edges.candidates import scaled
-from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+from leapmpi.sampling.candidates import scaled
+from leapmpi.sampling.negative_sampler import NegativeSampler
 
 
 class InBatch(NegativeSampler):
-    """Any destination of the batch, as often as it stands there."""
+    """Draws among the destinations of the batch by frequency."""
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
         return edges[scaled(words, len(edges)), 1]

@@ -1,10 +1,10 @@
-"""`cluster-gcn`: an iteration trains on the subgraph of a few clusters, with all edges between them.
+"""Sampler `cluster-gcn`: an iteration trains on the subgraph of a few clusters, with all edges between them.
 
 Chiang et al., "Cluster-GCN: an efficient algorithm for training deep and large graph convolutional networks" (KDD
 2019), with stochastic multiple partitions (section 3.2): each epoch distributes all clusters over its iterations at
-random. Means are over the in-neighbours inside the subgraph, as in the paper: a bias, since neighbours outside are left
-out. Every training vertex is visited once per epoch and has the same weight in all batches. Clusters are computed while
-loading, from the whole graph; they are not the parts of the dataset.
+random. Means are over the in-neighbours inside the subgraph, as in the paper. They are biased, since neighbours outside
+are ignored. Every training vertex is visited once per epoch and has the same weight in all batches. Clusters are
+computed while loading, from the whole graph; they are not the parts of the dataset.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Options:
 
 
 class ClusterGCN(SubgraphSampler):
-    """Iteration-global; supplies the roots."""
+    """Iteration-global sampler that supplies the roots."""
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
         if not options.per_batch <= options.clusters <= setup.topology.vertices:
             raise ConfigError(
-                f"sampling.options: clusters = {options.clusters} must lie between per-batch ({options.per_batch}) and "
+                f"sampling.options: clusters = {options.clusters} must be between per-batch ({options.per_batch}) and "
                 f"the number of vertices ({setup.topology.vertices})"
             )
         self.options, self._train = options, setup.train
@@ -42,8 +42,8 @@ class ClusterGCN(SubgraphSampler):
         self._cluster = clusters_of(setup.topology, options.clusters)
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """The vertices of the iteration's clusters."""
-        # The epoch's random order of the clusters; this iteration takes its slice of it.
+        """Return the vertices of the iteration's clusters."""
+        # Shuffle the clusters once per epoch; each iteration takes a slice.
         numbers = np.arange(self.options.clusters)
         shuffled = np.argsort(fold_all(key_hash(key._replace(iteration=0)), numbers), kind="stable")
         first = key.iteration % self.per_epoch * self.options.per_batch
@@ -52,7 +52,7 @@ class ClusterGCN(SubgraphSampler):
         return np.flatnonzero(chosen[self._cluster])
 
     def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float:
-        """The same for all roots of an epoch: the losses of its batches have the mean loss over all roots as mean."""
+        """Return one weight for all roots of an epoch: batch losses then average to the mean loss over all roots."""
         return self.per_epoch / max(1, len(self._train))
 
 

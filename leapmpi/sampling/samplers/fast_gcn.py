@@ -1,10 +1,10 @@
-"""`fast-gcn`: each hop draws `layer-size` vertices of the whole graph by importance.
+"""Sampler `fast-gcn`: each hop draws `layer-size` vertices of the whole graph by importance.
 
 Chen, Ma and Xiao, "FastGCN: fast learning with graph convolutional networks via importance sampling" (ICLR 2018),
-algorithm 1: independent draws with chance q(u), proportional to the squared column norm of P. Destinations keep those
-of their in-neighbours that were drawn. A vertex drawn c times has the weight c / (layer-size q(u)), so weighted sums
-over in-neighbours are unbiased. `row-normalise`, as in the reference code of LADIES, divides by the sum of the weights
-instead: far less variance, but a bias of the order 1 / (number of a destination's neighbours drawn).
+algorithm 1: independent draws with chance q(u), proportional to the squared column norm of P. Destinations keep their
+drawn in-neighbours. A vertex drawn c times has the weight c / (layer-size q(u)), so weighted sums over in-neighbours
+are unbiased. `row-normalise`, as in the reference code of LADIES, divides by the sum of the weights instead. The
+variance is far lower, but there is a bias of the order 1 / (number of a destination's neighbours drawn).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Options:
 
 
 class FastGCN(TableSampler):
-    """Iteration-global: the tables depend on the key only."""
+    """Iteration-global sampler: the tables depend only on the key."""
 
     family = ITERATION_GLOBAL
 

@@ -1,16 +1,16 @@
-"""`graph-saint`: an iteration trains on the subgraph of some drawn vertices, edges or walks.
+"""Sampler `graph-saint`: an iteration trains on the subgraph of some drawn vertices, edges or walks.
 
 Zeng et al., "GraphSAINT: graph sampling based inductive learning method" (ICLR 2020), with both normalisations of
-section 3.2: edges are weighted so that sums over in-neighbours are unbiased given that their destination is in the
-subgraph, roots so that a batch's loss estimates the mean loss. The weights follow from inclusion probabilities, which
-are computed for draws of vertices and edges, and estimated for walks from subgraphs drawn in advance
-(leapmpi/sampling/inclusion.py).
+section 3.2. Edge weights make sums over in-neighbours unbiased, given that their destination is in the subgraph. Root
+weights make a batch's loss an estimate of the mean loss. The weights follow from inclusion probabilities
+(leapmpi/sampling/inclusion.py). These are computed for draws of vertices and edges, and estimated for walks from
+subgraphs drawn in advance.
 
-draws: `node` takes vertices with chances proportional to squared column norms (algorithm 2); `edge` takes edges with
-chances proportional to 1 / degree(u) + 1 / degree(v) in graphs whose edges go both ways, and to 1 / in-degree(v) in
-others; `walk` takes walks along in-neighbours from uniform vertices. All with replacement. A vertex without
-in-neighbours counts as its own in-neighbour in all three: otherwise no edge would hold it, and such roots would never
-be trained. `size` counts drawn vertices: two for an edge, the number of steps plus one for a walk.
+draws: `node` takes vertices with chances proportional to squared column norms (algorithm 2). `edge` takes edges with
+chances proportional to 1 / degree(u) + 1 / degree(v) in undirected graphs, and to 1 / in-degree(v) in others. `walk`
+takes walks along in-neighbours from uniform vertices. All draw with replacement. A vertex without in-neighbours counts
+as its own in-neighbour in all three; otherwise no edge would hold it, and it would never be trained. `size` counts
+drawn vertices: two for an edge, the number of steps plus one for a walk.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _ADVANCE_EPOCH = 1 << 40
 
 @dataclass(frozen=True)
 class Options:
-    draws: str = setting("walk", "what a subgraph is drawn by", choices=("node", "edge", "walk"))
+    draws: str = setting("walk", "unit of the draws of a subgraph", choices=("node", "edge", "walk"))
     size: int = setting(6000, "vertices drawn for a subgraph, repeats included", least=1)
     walk_length: int = setting(2, "steps of a walk", least=1, below=10_001)
-    subgraphs: int = setting(0, "iterations of an epoch; 0: as many as it takes to draw every vertex once", least=0)
-    coverage: int = setting(50, "how often walks draw a vertex in advance, on average", least=1, below=1_000_001)
+    subgraphs: int = setting(0, "iterations of an epoch; 0: enough to draw each vertex once on average", least=0)
+    coverage: int = setting(50, "mean number of draws of a vertex by walks in advance", least=1, below=1_000_001)
 
 
 @compiled
 def _drawn_walks(hashed, count, length, starts, topology_indptr, topology_indices):
-    """The vertices of `count` walks of `length` steps from draws among `starts`: int64[count, length + 1].
+    """Draw `count` walks of `length` steps that begin among `starts`: int64[count, length + 1].
 
-    A walk that cannot go on stays where it is.
+    A walk without a next vertex stays.
     """
     out = np.empty((count, length + 1), np.int64)
     for i in range(count):
@@ -60,7 +60,7 @@ def _drawn_walks(hashed, count, length, starts, topology_indptr, topology_indice
 
 
 class GraphSaint(SubgraphSampler):
-    """Iteration-global; supplies roots and weights. With walks it holds 4 bytes per edge of the graph."""
+    """Iteration-global sampler that supplies roots and weights. With walks it holds 4 bytes per edge of the graph."""
 
     weighted = True
 
@@ -69,7 +69,7 @@ class GraphSaint(SubgraphSampler):
         topology = setup.topology
         self.options = options
         self.per_epoch = options.subgraphs or -(-topology.vertices // options.size)
-        # An edge is a walk of one step; a subgraph takes so many walks, or edges.
+        # An edge is a walk of one step.
         self._length = 1 if options.draws == "edge" else options.walk_length
         self._walks = -(-options.size // (self._length + 1))
         self._train = setup.train
@@ -78,7 +78,7 @@ class GraphSaint(SubgraphSampler):
         self.inclusion = self._inclusion(setup.seed)
 
     def _inclusion(self, seed: int) -> CountedInclusion | DrawInclusion:
-        """The inclusion probabilities: computed for draws of vertices or edges, counted for walks."""
+        """Return the inclusion probabilities: computed for draws of vertices or edges, counted for walks."""
         topology, options = self.topology, self.options
         if self._importance:
             each = self._importance.norms / max(1, self._importance.total)
@@ -91,7 +91,7 @@ class GraphSaint(SubgraphSampler):
         return counted
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """The vertices drawn for the iteration of `key`."""
+        """Return the vertices drawn for the iteration of `key`."""
         options, hashed = self.options, np.uint64(key_hash(key))
         if self._importance:
             return self._importance.draw(hashed, options.size)
@@ -100,14 +100,14 @@ class GraphSaint(SubgraphSampler):
         return _drawn_walks(hashed, count, self._length, self._starts, *graph).reshape(-1)
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """The in-neighbours in the subgraph, and their weights."""
+        """Return the in-neighbours in the subgraph, and their weights."""
         drawn = super().draw(key, hop, vertices, original, degree)
         assert drawn.weight is not None, "the sampler is weighted"
         self.inclusion.weigh(vertices, self._tables[hop], drawn.indptr, drawn.weight)
         return drawn
 
     def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> np.ndarray:
-        """1 / (chance that a subgraph holds the root) / (number of training vertices): float64[roots]."""
+        """Return 1 / (chance that a subgraph holds the root) / (number of training vertices): float64[roots]."""
         return 1 / self.inclusion.chances(roots) / max(1, len(self._train))
 
 

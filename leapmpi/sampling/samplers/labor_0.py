@@ -1,11 +1,11 @@
-"""`labor-0`: destinations share their sources' random numbers, so that they tend to draw the same neighbours.
+"""Sampler `labor-0`: destinations share their sources' random numbers, so that they tend to draw the same neighbours.
 
 Balin and Catalyurek, "Layer-neighbor sampling - defusing neighborhood explosion in GNNs" (NeurIPS 2023), section 3.2
-with no importance rounds. Each source t has one random number r_t per iteration and hop, the same for all
-destinations on all ranks. With `fixed-size`, as in the paper's sequential Poisson variant, a destination takes the
-fan-out in-neighbours with the smallest numbers: a uniform subset, so the plain mean over it is unbiased. Without, it
-takes every t with r_t < fan-out / degree: as many as the fan-out in expectation. The mean over these is unbiased except
-for the chance, at most exp(-fan-out), that there are none; then it is 0.
+with no importance rounds. Each source t has one random number r_t per iteration and hop, the same for all destinations
+on all ranks. With `fixed-size`, as in the paper's sequential Poisson variant, a destination takes the fan-out
+in-neighbours with the smallest numbers. That is a uniform subset, so its plain mean is unbiased. Without, it takes
+every t with r_t < fan-out / degree: as many as the fan-out in expectation. The mean over these is unbiased, except that
+with a chance of at most exp(-fan-out) there are none, and it is 0.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def _sift_up(numbers, positions, i):
 
 @compiled
 def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, topology_indices, names, out):
-    """Write, for destinations first..end-1, the neighbours with the smallest numbers, ascending by position."""
+    """Write the neighbours with the smallest numbers, ascending by position, for destinations first..end-1."""
     numbers = np.empty(0, np.uint64)
     for i in range(first, end):
-        # `drawn` has positions in the list of in-neighbours until the last lines replace them by the neighbours.
+        # `drawn` holds positions in the list of in-neighbours until the last lines replace them.
         drawn, start = out[indptr[i] : indptr[i + 1]], topology_indptr[vertices[i]]
         taken = len(drawn)
         if taken == degree[i]:
@@ -75,7 +75,7 @@ def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, t
                 drawn[j] = topology_indices[start + j]
             continue
 
-        # A heap of the smallest numbers so far, the largest of them first.
+        # Keep the smallest numbers in a heap, the largest of them first.
         if len(numbers) < taken:
             numbers = np.empty(2 * taken, np.uint64)
         for j in range(degree[i]):
@@ -94,7 +94,7 @@ def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, t
 
 @compiled
 def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topology_indices, names, indptr, out, _):
-    """Take every neighbour whose number is below fan-out / degree, as HopSampler.count_and_write asks; no weights."""
+    """Take every neighbour with a number below fan-out / degree; see HopSampler.count_and_write. No weights."""
     counting = len(out) == 0
     for i in range(first, end):
         start, taken = topology_indptr[vertices[i]], 0
@@ -109,7 +109,7 @@ def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topo
 
 
 class Labor0(HopSampler):
-    """Local: a source's number depends on its original id and the key only."""
+    """Local sampler: a source's number depends only on its original id and the key."""
 
     leaves_edges_out = True
 
@@ -122,14 +122,14 @@ class Labor0(HopSampler):
         law = law_of(key, hop, options.same_in_layers, options.kept_batches)
         graph = topology.indptr, topology.indices, topology.original_id
 
-        # A known number of edges: the smallest numbers.
+        # The number of edges is known: take the smallest numbers.
         if options.fixed_size or fanout == ALL:
             indptr = capped_indptr(degree, fanout)
             out = np.empty(indptr[-1], np.int64)
             self.share_work(degree, lambda a, b: _draw_smallest(a, b, law, vertices, degree, indptr, *graph, out))
             return Drawn(indptr, out)
 
-        # A random number of edges.
+        # The number of edges is random: count, then write.
         drawn = self.count_and_write(_pick_below, degree, law, vertices, degree, fanout, *graph)
         return Drawn(drawn.indptr, drawn.neighbours)
 

@@ -1,11 +1,11 @@
-"""`labor-i`: LABOR with rounds of importance: sources that many destinations can share get larger chances.
+"""Sampler `labor-i`: LABOR with rounds of importance, which favour sources shared by many destinations.
 
 Balin and Catalyurek, "Layer-neighbor sampling - defusing neighborhood explosion in GNNs" (NeurIPS 2023), section 3.3.
-Destination s keeps its in-neighbour t iff r_t < min(1, c_s pi_t), with r_t as in labor-0 and c_s such that the variance
-of its mean is that of `fan-out` uniform draws: sum over t of 1 / min(1, c_s pi_t) = degree^2 / fan-out. All pi_t are 1
-at first; each round multiplies them by the largest c_s among the destinations, in the whole batch's frontier, that have
-t as in-neighbour. Weights are 1 / chance: sums are unbiased. `row-normalise` divides by the sum of the weights, as the
-authors' code does: less variance, but a bias of the order 1 / fan-out.
+Destination s keeps its in-neighbour t iff r_t < min(1, c_s pi_t), with r_t as in labor-0. c_s gives its mean the
+variance of `fan-out` uniform draws: sum over t of 1 / min(1, c_s pi_t) = degree^2 / fan-out. All pi_t are 1 at first.
+Each round multiplies pi_t by the largest c_s among the destinations of t in the whole batch's frontier. Weights are 1 /
+chance: sums are unbiased. `row-normalise` divides by the sum of the weights, as the authors' code does: less variance,
+but a bias of the order 1 / fan-out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARDED = NAMED_LISTS
 _S11 = np.uint64(11)
 
 MOST_ROUNDS, CLOSE = 100, 1 + 1e-6
-"""Iterations at most for a destination's c, and the largest ratio of what is reached to what is wanted."""
+"""Most iterations for a destination's c, and the largest accepted ratio of result to target."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Options:
 
 @compiled
 def _scale(neighbours, importance, target):
-    """The c for which 1 / min(1, c x importance) adds up to `target` over `neighbours`, or slightly more."""
+    """Return the c for which 1 / min(1, c x importance) adds up to `target` over `neighbours`, or slightly more."""
     total = 0.0
     for t in neighbours:
         total += 1.0 / importance[t]
@@ -57,7 +57,7 @@ def _scale(neighbours, importance, target):
 
 @compiled
 def _scales(first, end, vertices, fanout, topology_indptr, topology_indices, importance, scales):
-    """The c of destinations first..end-1; 0 for those that take all in-neighbours."""
+    """Write the c of destinations first..end-1; 0 for those that take all in-neighbours."""
     for i in range(first, end):
         row = topology_indices[topology_indptr[vertices[i]] : topology_indptr[vertices[i] + 1]]
         if 0 <= fanout < len(row):
@@ -75,7 +75,7 @@ def _find_largest(vertices, topology_indptr, topology_indices, scales, largest):
 
 @compiled
 def _multiply(vertices, topology_indptr, topology_indices, importance, largest):
-    """Multiply the importance of each source by what `largest` holds of it, which is 0 then."""
+    """Multiply the importance of each source by its entry in `largest`, and reset that to 0."""
     for i in range(len(vertices)):
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
             t = topology_indices[e]
@@ -86,7 +86,7 @@ def _multiply(vertices, topology_indptr, topology_indices, importance, largest):
 
 @compiled
 def _keep(first, end, vertices, scales, law, importance, topology_indptr, topology_indices, names, indptr, out, weight):
-    """Keep in-neighbours whose number is below their chance, with 1 / chance, as HopSampler.count_and_write asks."""
+    """Keep in-neighbours with a number below their chance, with weight 1 / chance; see HopSampler.count_and_write."""
     counting = len(out) == 0
     for i in range(first, end):
         taken = 0
@@ -102,7 +102,7 @@ def _keep(first, end, vertices, scales, law, importance, topology_indptr, topolo
 
 
 class LaborI(FrontierSampler):
-    """Frontier-global; a hop's table is the importance of all sources."""
+    """Frontier-global sampler; a hop's table is the importance of all sources."""
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options.row_normalise)
@@ -110,7 +110,7 @@ class LaborI(FrontierSampler):
         self._largest = np.zeros(setup.topology.vertices)
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """float64[n]: the importance of each source at `hop`."""
+        """Return the importance of each source at `hop`: float64[n]."""
         importance = np.ones(self.topology.vertices)
         for _ in range(self.options.rounds if self.fanouts[hop] != ALL else 0):
             scales, largest = self._scales(hop, vertices, importance), self._largest
@@ -120,8 +120,8 @@ class LaborI(FrontierSampler):
                 _multiply(vertices, *graph, importance, largest)
                 continue
 
-            # Other ranks have destinations of the same sources.
-            sources, _, _ = self.told(hop, vertices)
+            # Destinations of the same sources may be on other ranks.
+            sources, _, _ = self.shared_counts(hop, vertices)
             found, theirs = self.ranks.gathered(sources, largest[sources])
             listed = found >= 0
             np.maximum.at(largest, found[listed], theirs[listed])
@@ -130,7 +130,7 @@ class LaborI(FrontierSampler):
             largest[touched] = 0
         return importance
 
-    def told(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
+    def shared_counts(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
         fanout = self.fanouts[hop]
         choosing = vertices[self.topology.degree(vertices) > fanout]
         return np.unique(self.topology.in_neighbours(choosing)), 1, 0 if fanout == ALL else self.options.rounds
@@ -146,7 +146,7 @@ class LaborI(FrontierSampler):
         return drawn
 
     def _scales(self, hop: int, vertices: np.ndarray, importance: np.ndarray) -> np.ndarray:
-        """The c of each of `vertices`: float64[k], 0 for those that take all in-neighbours."""
+        """Return the c of each of `vertices`: float64[k], 0 for those that take all in-neighbours."""
         scales, fanout = np.zeros(len(vertices)), self.fanouts[hop]
         graph = self.topology.indptr, self.topology.indices
         degree = self.topology.degree(vertices)

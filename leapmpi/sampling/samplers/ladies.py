@@ -1,11 +1,11 @@
-"""`ladies`: each hop draws about `layer-size` in-neighbours of the batch's whole frontier, by importance.
+"""Sampler `ladies`: each hop draws about `layer-size` in-neighbours of the batch's whole frontier, by importance.
 
 Zou et al., "Layer-dependent importance sampling for training deep and large graph convolutional networks" (NeurIPS
-2019), with Poisson draws: each candidate u is kept independently with chance min(1, c p(u)), where p(u) is proportional
-to the squared norm of column u of P restricted to the frontier's rows, and c makes `layer-size` the expected number.
+2019), with Poisson draws. Each candidate u is kept independently with chance min(1, c p(u)). p(u) is proportional to
+the squared norm of column u of P restricted to the frontier's rows, and c makes `layer-size` the expected number.
 Weights are 1 / chance, so sums are unbiased (the paper's draws without replacement have no such weights).
-`row-normalise`, as in the paper, divides by the sum of the weights: less variance, but a bias of the order
-1 / (number of a destination's neighbours drawn).
+`row-normalise`, as in the paper, divides by the sum of the weights. The variance is lower, but there is a bias of the
+order 1 / (number of a destination's neighbours drawn).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leapmpi.system.jit import compiled
 SHARDED = NAMED_LISTS
 
 _ROUNDS, _CLOSE = 100, 1e-9
-"""Iterations at most, and relative error at most, of the expected number of vertices."""
+"""Most iterations, and largest relative error, of the expected number of vertices."""
 
 _S11 = np.uint64(11)
 
@@ -37,7 +37,7 @@ class Options:
 
 @compiled
 def chance_scale(importance, size):
-    """The c for which min(1, c x importance) (float64[k], positive) adds up to `size` < k.
+    """Return the c for which min(1, c x importance) (float64[k], positive) adds up to `size` < k.
 
     Summed in the given order by one thread, so that all ranks get the same bits.
     """
@@ -59,7 +59,7 @@ def chance_scale(importance, size):
 def _keep(hashed, candidates, original, chance, table):
     """Write 1 / chance to the table for each candidate that is kept."""
     for k in range(len(candidates)):
-        if candidates[k] < 0:  # on no list here
+        if candidates[k] < 0:  # on no list of this rank
             continue
         draw = np.float64(fold(hashed, original[k]) >> _S11) * 2.0**-53
         if draw < chance[k]:
@@ -67,7 +67,7 @@ def _keep(hashed, candidates, original, chance, table):
 
 
 def _summed(candidates: np.ndarray, original: np.ndarray, norms: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Each candidate once, with its original id and the sum of its norms (int64[k] each)."""
+    """Return each candidate once, with its original id and the sum of its norms (int64[k] each)."""
     original, first, place = np.unique(original, return_index=True, return_inverse=True)
     sums = np.zeros(len(first), np.int64)
     np.add.at(sums, place, norms)
@@ -75,7 +75,7 @@ def _summed(candidates: np.ndarray, original: np.ndarray, norms: np.ndarray) -> 
 
 
 class Ladies(FrontierSampler):
-    """Frontier-global."""
+    """Frontier-global sampler."""
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options.row_normalise)
@@ -91,7 +91,7 @@ class Ladies(FrontierSampler):
         if ranks:
             candidates, original, norms = _summed(*ranks.gathered(candidates, original, norms))
 
-        # Candidates in order of original ids, so that sums do not depend on the partition.
+        # Sort by original id, so that sums do not depend on the partition.
         by_original = np.argsort(original)
         candidates, original, norms = candidates[by_original], original[by_original], norms[by_original]
 
@@ -102,7 +102,7 @@ class Ladies(FrontierSampler):
         _keep(np.uint64(fold(key_hash(key), hop)), candidates, original, chance, table)
         return table
 
-    def told(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
+    def shared_counts(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
         return np.unique(self.topology.in_neighbours(vertices)), 2, 1
 
 

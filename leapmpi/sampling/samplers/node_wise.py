@@ -1,4 +1,4 @@
-"""`node-wise`: at most fan-out distinct in-neighbours of each destination, all equally likely (GraphSAGE)."""
+"""Sampler `node-wise`: at most fan-out distinct in-neighbours of each destination, all equally likely (GraphSAGE)."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ SHARDED = LISTS
 
 
 def build(setup: Setup, options: None) -> NodeWiseSampler:
-    """The sampler. Raises ConfigError for an invalid fan-out."""
+    """Build the sampler. Raises ConfigError for an invalid fan-out."""
     return NodeWiseSampler(setup.topology, setup.fanouts, setup.threads)

@@ -1,10 +1,10 @@
-"""`random-walk`: the fan-out vertices that short random walks from a destination visit most often.
+"""Sampler `random-walk`: the fan-out vertices visited most often by short random walks from a destination.
 
 Ying et al., "Graph convolutional neural networks for web-scale recommender systems" (PinSAGE, KDD 2018), section 3.1.
-`walks` walks take up to `steps` steps to uniform in-neighbours, and after each step end with chance `stop`. Visits to
+`walks` walks take up to `steps` steps to uniform in-neighbours, and end after each step with chance `stop`. Visits to
 all vertices but the start are counted; of equal counts the smaller original id comes first. Edges connect a destination
-with the most visited vertices, in-neighbours or not, and their weights are proportional to visits: means are means over
-visits. They do not estimate the mean over in-neighbours, but over a neighbourhood weighted by importance.
+with the most visited vertices, in-neighbours or not. Their weights are proportional to visits, so means are means over
+visits. They estimate the mean over a neighbourhood weighted by importance, not over in-neighbours.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Options:
 
 @compiled
 def _count_visit(name, vertex, count, names, seen, visits):
-    """Count a visit in the first `count` entries, which are in order of names; returns how many there are now."""
+    """Count a visit in the first `count` entries, sorted by name; return their new number."""
     place = np.searchsorted(names[:count], name)
     if place < count and names[place] == name:
         visits[place] += 1
@@ -48,7 +48,7 @@ def _count_visit(name, vertex, count, names, seen, visits):
 
 @compiled
 def _walk(hashed, start, walks, steps, stop, topology_indptr, topology_indices, original_id, names, seen, visits):
-    """Count visits of the walks from `start` to other vertices; returns the number of vertices visited."""
+    """Count visits of the walks from `start` to other vertices; return the number of vertices visited."""
     count = 0
     for walk in range(walks):
         word, here = fold(hashed, walk), start
@@ -94,7 +94,7 @@ def _draw(
     first, end, hashed, vertices, original, degree, walks, steps, stop,
     topology_indptr, topology_indices, original_id, counts, out, weight,
 ):  # fmt: skip
-    """Write what destinations first..end-1 draw to their rows of `out` (int64[n, most]) and `weight`."""
+    """Write the draws of destinations first..end-1 to their rows of `out` (int64[n, most]) and `weight`."""
     names, seen = np.empty(walks * steps, np.int64), np.empty(walks * steps, np.int64)
     visits = np.empty(walks * steps, np.int64)
     for i in range(first, end):
@@ -106,7 +106,7 @@ def _draw(
 
 @compiled
 def _draw_visited(first, end, visited, visited_names, degree, counts, out, weight):
-    """The same where it is known what walks visit: ids int64[n, visits], -1 for none, and their original ids."""
+    """Write draws from known visits: ids int64[n, visits], -1 for none, and their original ids."""
     size = visited.shape[1]
     names, seen, visits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(first, end):
@@ -121,7 +121,7 @@ def _draw_visited(first, end, visited, visited_names, degree, counts, out, weigh
 def _count_crossings(
     hashed, vertices, original, walks, steps, stop, topology_indptr, topology_indices, rank_offsets, crossings
 ):
-    """Add to crossings[r, q] how often a walk from a vertex of rank r goes on from one of rank q, after its start."""
+    """Add to crossings[r, q] the steps, after the first, of walks from rank r at vertices of rank q."""
     for i in range(len(vertices)):
         start = np.searchsorted(rank_offsets, vertices[i], side="right") - 1
         for walk in range(walks):
@@ -139,7 +139,7 @@ def _count_crossings(
 
 
 class RandomWalk(HopSampler):
-    """Local."""
+    """Local sampler."""
 
     weighted = True
 
@@ -147,7 +147,7 @@ class RandomWalk(HopSampler):
         super().__init__(setup)
         self.options = options
         self.stop = np.uint64(int(options.stop * _LARGEST_WORD))
-        """A walk ends after a step whose word is below."""
+        """Threshold below which the word of a step ends a walk."""
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         options, topology = self.options, self.topology
@@ -157,7 +157,7 @@ class RandomWalk(HopSampler):
         return self._most_visited(hop, len(vertices), lambda a, b, *rows: _draw(a, b, hashed, *arrays, *rows))
 
     def draw_visited(self, hop: int, visited: np.ndarray, names: np.ndarray, degree: np.ndarray) -> Drawn:
-        """What destinations draw whose walks visit `visited`, int64[n, walks x steps]; -1: no visit, or the start.
+        """Draw for destinations whose walks visit `visited`, int64[n, walks x steps]; -1: no visit, or the start.
 
         names: int64[n, walks x steps], their original ids; degree: int64[n].
         """
@@ -165,11 +165,11 @@ class RandomWalk(HopSampler):
         return self._most_visited(hop, len(visited), lambda a, b, *rows: _draw_visited(a, b, *arrays, *rows))
 
     def hashed(self, key: DrawKey, hop: int) -> np.uint64:
-        """The hash of all walks of a hop, from which those of a destination are folded by its original id."""
+        """Return the hash of all walks of a hop; those of a destination fold in its original id."""
         return np.uint64(fold(key_hash(key), hop))
 
     def crossings(self, key: DrawKey, hop: int, vertices: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
-        """int64[ranks, ranks]: how often walks from `vertices` of rank r go on, after a step, from one of rank q."""
+        """Count the steps, after the first, of walks from rank r at vertices of rank q: int64[ranks, ranks]."""
         topology, options = self.topology, self.options
         ranks = len(rank_offsets) - 1
         found = np.zeros((ranks, ranks), np.int64)
@@ -178,11 +178,11 @@ class RandomWalk(HopSampler):
         return found
 
     def _most_visited(self, hop: int, n: int, work: Callable[..., None]) -> Drawn:
-        """What work(first, end, counts, out, weight) finds for `n` destinations."""
+        """Return the draws of `n` destinations found by work(first, end, counts, out, weight)."""
         fanout, visited = self.fanouts[hop], self.options.walks * self.options.steps
         most = visited if fanout == ALL else min(fanout, visited)
 
-        # A row of `most` entries for each destination, of which the first counts[i] are written.
+        # Each destination has a row of `most` entries; its first counts[i] are used.
         out, weight = np.empty((n, most), np.int64), np.empty((n, most), np.float32)
         counts = np.zeros(n, np.int64)
         self.share_work(np.ones(n, np.int64), lambda a, b: work(a, b, counts, out, weight))

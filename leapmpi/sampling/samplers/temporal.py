@@ -1,10 +1,10 @@
-"""`temporal`: fan-out in-neighbours by edges that are not later than the roots; uniform ones, or the latest.
+"""Sampler `temporal`: fan-out in-neighbours by edges not later than the roots; uniform ones, or the latest.
 
-Mini-batches hold roots of neighbouring times, and the bound of an iteration is the time of its earliest root, at all
-hops: no draw is later than any root of the batch. The bound is a function of the batch alone, so that what a vertex
-draws is the same on every rank (TGL draws by a bound of each root's own; Zhou et al., "TGL", VLDB 2022, section 3.2).
+Mini-batches hold roots of neighbouring times. The bound of an iteration is the time of its earliest root, at all hops:
+no draw is later than any root of the batch. The bound is a function of the batch alone, so draws of a vertex are the
+same on every rank. (TGL uses a bound for each root; Zhou et al., "TGL", VLDB 2022, section 3.2.)
 
-A root that is an edge has the time of the edge; a root that is a vertex has its own, or one as `root-time` says.
+A root that is an edge has the time of the edge. A root that is a vertex has its own, or one set by `root-time`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
-    from leapmpi.sampling.edges.training_edges import TrainingEdges
+    from leapmpi.sampling.training_edges import TrainingEdges
 
 READS_TIMES = True
 SHARDED = LISTS
@@ -36,21 +36,23 @@ LATEST_EDGE, AUTO = "latest-edge", "auto"
 
 @dataclass(frozen=True)
 class Options:
-    draw: str = setting("uniform", "which of the edges that are not too late", choices=("uniform", "latest"))
-    window: float = setting(0.0, "how much older than the bound an edge may be; 0: of any age", least=0)
+    draw: str = setting("uniform", "choice among the edges that are not too late", choices=("uniform", "latest"))
+    window: float = setting(0.0, "largest age of an edge relative to the bound; 0: any age", least=0)
     same_time: str = setting(
-        "auto", "whether edges of the bound's own time are drawn; auto: not for edges", choices=("auto", "yes", "no")
+        "auto",
+        "draw edges of the bound's own time? auto: not if roots are edges",
+        choices=("auto", "yes", "no"),
     )
     root_time: str = setting(
         AUTO,
-        "time of a vertex: that of its latest in-edge, or an .npy file; auto: as stored with the vertices, if it is",
+        "time of a vertex: that of its latest in-edge, or an .npy file; auto: the stored vertex time, if any",
     )
-    order: str = setting("shuffled", "the order of the batches of an epoch", choices=("shuffled", "time"))
+    order: str = setting("shuffled", "order of the batches of an epoch", choices=("shuffled", "time"))
 
 
 @compiled
 def _count(first, end, vertices, topology_indptr, edge_time, low, high, counts):
-    """Count the in-edges of destinations first..end-1 whose time lies in [low, high]."""
+    """Count the in-edges of destinations first..end-1 with a time in [low, high]."""
     for i in range(first, end):
         count = 0
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
@@ -70,7 +72,7 @@ def _uniform(first, end, vertices, topology_indptr, topology_indices, edge_time,
         chosen = held[: indptr[i + 1] - indptr[i]]
         distinct_positions(hashed, original[i], counts[i], chosen, marks)
 
-        # Positions count the edges of the interval: pass over the list until the last of them is found.
+        # Positions count only edges of the interval, so scan the list until the last one is found.
         found, passed, e = 0, 0, topology_indptr[vertices[i]]
         while found < len(chosen):
             if low <= edge_time[e] <= high:
@@ -109,7 +111,7 @@ def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, 
         if wanted == 0:
             continue
 
-        # The time of the oldest edge that is taken, and how many of that time are.
+        # Find the time of the oldest taken edge, and the number of edges taken of that time.
         oldest, ties = low, wanted
         if wanted < counts[i]:
             latest = held[:wanted]
@@ -131,18 +133,20 @@ def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, 
 
 @compiled
 def _latest_in_edges(indptr, edge_time, times):
-    """Write the largest time of each vertex's in-edges; vertices without any, or without a list here, keep what
-    `times` holds."""
+    """Write the largest time of each vertex's in-edges.
+
+    Vertices without any, or without a list on this rank, keep their entry of `times`.
+    """
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             times[v] = edge_time[e] if e == indptr[v] else max(times[v], edge_time[e])
 
 
 class TimesOf:
-    """The times of some vertices by their ids, where an array has no place for all."""
+    """Times of some vertices by id, in place of an array over all vertices."""
 
     def __init__(self, ids: np.ndarray, times: np.ndarray) -> None:
-        """`times` (numbers[k]) are those of `ids` (int64[k], ascending)."""
+        """Take `times` (numbers[k]) of `ids` (int64[k], ascending)."""
         self._ids, self._times = ids, times
         self.dtype = times.dtype
 
@@ -151,10 +155,10 @@ class TimesOf:
 
 
 class SameTime:
-    """One time for all vertices, where none is a root."""
+    """One time for all vertices, if none is a root."""
 
     def __init__(self, time: np.ndarray) -> None:
-        """time: numbers[1], or none."""
+        """Take time: numbers[1], or none."""
         self._time, self.dtype = time, time.dtype
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
@@ -162,18 +166,18 @@ class SameTime:
 
 
 class Temporal(HopSampler):
-    """Iteration-global: the bound is that of the batch. Keeps 8 bytes per vertex of the graph on every rank, and, where
-    an edge is a root, the times of the edges that were named last.
+    """Iteration-global sampler: the bound is that of the batch.
 
-    Of a sharded topology `root_time` holds the vertices of the splits, once `share_root_times` has brought them here
-    (leapmpi/sampling/sharded/root_times.py): 16 bytes for each; where edges are roots, `share_newest` is called.
+    Keeps 8 bytes per vertex of the graph on every rank and, if roots are edges, the times of the last registered edges.
+    With a sharded topology `share_root_times` (leapmpi/sampling/sharded/root_times.py) gathers the times of the
+    vertices of the splits: 16 bytes for each. If roots are edges, `share_newest` is called.
     """
 
     family = ITERATION_GLOBAL
     leaves_edges_out = True
 
     def __init__(self, setup: Setup, options: Options) -> None:
-        """Raises ConfigError for a file of times that does not fit, ValueError for a topology without times."""
+        """Read the times. Raises ConfigError for an unsuitable file, ValueError for a topology without times."""
         super().__init__(setup)
         if setup.topology.edge_time is None:
             raise ValueError("the topology was loaded without the times of edges")
@@ -182,16 +186,16 @@ class Temporal(HopSampler):
         self._setup = setup
         time = setup.topology.edge_time
         self.newest = time.max(keepdims=True) if len(time) else time
-        """The latest time of an edge, numbers[1]; none without edges. Of a sharded topology those of all ranks."""
+        """Latest time of an edge, numbers[1]; empty without edges. Over all ranks if the topology is sharded."""
         self._of_edges: dict[int, tuple[DrawKey, Any]] = {}
-        """By stream, the last key whose roots are edges, and the time of the earliest."""
+        """Last key with edges as roots, and the time of the earliest, by stream."""
         self.seen = self.interval(self.root_time[:1], strict=False)
-        """The first and the last time of edges that the roots of the iteration that has begun may see."""
+        """First and last time of the edges visible to the roots of the current iteration."""
 
     def cut(
         self, order: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """By time; roots of one time in shuffled order."""
+        """Cut by time; roots of equal times are in shuffled order."""
         return self._ordered(batches(by_time(order, self.root_time[order]), batch_size), seed, epoch, stream)
 
     def edge_batches(
@@ -222,7 +226,7 @@ class Temporal(HopSampler):
             self.seen = self.interval(self.root_time[batch], self.options.same_time == "no")
 
     def interval(self, times: np.ndarray, strict: bool) -> tuple[Any, Any]:
-        """The first and the last time of edges that roots of `times` may see, in the type of edges' times.
+        """Return the first and the last time of edges visible to roots of `times`, in the type of edge times.
 
         strict: whether edges of the earliest root's own time are too late. An empty interval ends before it begins.
         """
@@ -231,10 +235,10 @@ class Temporal(HopSampler):
         if kind.kind == "f":
             bound = float(times.min(initial=math.inf))
             high = math.nextafter(bound, -math.inf) if strict else bound
-            # A bound without end is that of roots without in-edges.
+            # Only roots without in-edges have an infinite bound.
             return kind.type(bound - window if math.isfinite(bound) else -math.inf), kind.type(high)
 
-        # In Python's numbers nothing overflows.
+        # Python integers cannot overflow.
         limits = np.iinfo(np.int64)
         whole = int(times.min(initial=limits.max))
         last = whole - 1 if strict else whole
@@ -259,9 +263,9 @@ class Temporal(HopSampler):
 
 
 class ScoringSampler(Temporal):
-    """Draws for splits that are scored: each is cut into groups by time, and a group's earliest root is the bound.
+    """Sampler for scored splits: each is cut into groups by time, bounded by the group's earliest root.
 
-    The iteration of a key is the number of the group. Without groups everything is seen: no split has times.
+    The iteration of a key is the number of the group. Without groups all edges are visible: no split has times.
     """
 
     def __init__(
@@ -285,7 +289,7 @@ class ScoringSampler(Temporal):
 
     def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
         if not len(times) or (not self.options.window and (self.newest < times.min()).all()):
-            # Every edge of the topology is earlier than all of them.
+            # Every edge of the topology is visible to all of them.
             return None
         return batches(by_time(np.arange(len(times)), times), batch_size)
 
@@ -300,9 +304,9 @@ class ScoringSampler(Temporal):
 
 
 def _root_times(setup: Setup, given: str) -> np.ndarray:
-    """The time of each vertex as a root, int64[n] or float64[n] as those of edges. Raises ConfigError.
+    """Return the time of each vertex as a root, int64[n] or float64[n] like edge times. Raises ConfigError.
 
-    A vertex without in-edges sees nothing whatever the bound; by `latest-edge` it is later than all others.
+    A vertex without in-edges sees nothing anyway; with `latest-edge` it is later than all others.
     """
     topology = setup.topology
     time = topology.edge_time
@@ -315,7 +319,7 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
         _latest_in_edges(topology.indptr, time, times)
         return times
 
-    # A file names vertices by their original ids.
+    # Rows of the file are by original id.
     where = f"sampling.options: root-time={given}"
     try:
         found = np.load(given, allow_pickle=False)

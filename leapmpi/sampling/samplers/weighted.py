@@ -1,15 +1,14 @@
-"""`weighted`: fan-out distinct in-neighbours, drawn with chances proportional to weights of the sources.
+"""Sampler `weighted`: fan-out distinct in-neighbours, drawn with chances proportional to weights of the sources.
 
 Systematic sampling with unequal chances (Madow, "On the theory of systematic sampling, II", Annals of Mathematical
-Statistics 20, 1949): in-neighbours lie side by side on a line, each as long as its weight, and equally spaced points
-with a random start pick those that they hit. Each is picked at most once, with a chance of exactly
-min(1, fan-out x weight / sum); successive draws without replacement do not have these chances. Edge weights are
-1 / chance: sums are unbiased.
-`row-normalise` divides by the sum of the weights instead.
+Statistics 20, 1949). In-neighbours are intervals on a line, each as long as its weight. Equally spaced points with a
+random start pick the intervals that they hit. Each is picked at most once, with a chance of exactly min(1, fan-out x
+weight / sum); successive draws without replacement do not have these chances. Edge weights are 1 / chance: sums are
+unbiased. `row-normalise` divides by the sum of the weights instead.
 
-Weights are whole numbers, computed from in-degrees, or, with `weights=edge`, from the weights of the dataset's edges:
-those of a row relative to its largest, in steps of 2**-24. Edges of weight 0 are then never drawn. The weights of what
-is drawn, times 1 / chance, add up to those of the row as they are, so that rows are not normalised.
+Weights are whole numbers, computed from in-degrees or, with `weights=edge`, from the edge weights of the dataset. Those
+of a row are relative to its largest, in steps of 2**-24. Edges of weight 0 are then never drawn. Drawn weights times 1
+/ chance add up to those of the row, so that rows are not normalised.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from leapmpi.system.jit import compiled
 SHARDED = NAMED_LISTS
 _UNIT = 1 << 20
 _NO_WEIGHT, _NEVER = 0, -1
-"""Marks in-neighbours that are taken for certain, and those that are never drawn."""
+"""Marks of in-neighbours that are certain to be taken, and of those never drawn."""
 
 STEPS, LEAST = 1 << 24, 1e-300
-"""Weights of edges are in so many steps of the largest of their row, or of the least that it may be."""
+"""Resolution of edge weights relative to the largest of their row, and the least such maximum."""
 
 
 @dataclass(frozen=True)
 class Options:
     weights: str = setting(
         "inverse-degree",
-        "weight of a source, or that of the edge",
+        "weight of a source, or of the edge",
         choices=("inverse-degree", "degree", "uniform", "edge"),
     )
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
@@ -49,7 +48,7 @@ class Options:
 def _take_certain(row, fanout, left):
     """Zero the entries of `left` (int64, the row's weights) whose chance would exceed 1.
 
-    Returns how many picks remain, and the sum of the weights that remain.
+    Returns the number of remaining picks, and the sum of the remaining weights.
     """
     total = 0
     for j in range(len(row)):
@@ -72,7 +71,7 @@ def _take_certain(row, fanout, left):
 @compiled
 def _pick(row, left, fanout, hashed, place, out, weight):
     """Write the picks from `row` by the weights `left`, which are changed, and 1 / chance of each, from `place` on."""
-    # Systematic sampling in whole numbers: points lie `total` apart on a line of length picks x total.
+    # Systematic sampling in integers: points are `total` apart on a line of length picks x total.
     picks, total = _take_certain(row, fanout, left)
     point = np.int64(bounded(hashed, max(1, total)))
     for j in range(len(row)):
@@ -108,7 +107,7 @@ def _draw(
 def _draw_by_edge(
     first, end, hashed, vertices, original, topology_indptr, topology_indices, edge_weight, indptr, out, weight
 ):
-    """As `_draw`, by the weights of the edges."""
+    """Write the picks as `_draw` does, by the weights of the edges."""
     left = np.empty(0, np.int64)
     for i in range(first, end):
         start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
@@ -132,7 +131,7 @@ def _count_positive(indptr, edge_weight, counts):
 
 
 class Weighted(HopSampler):
-    """Local."""
+    """Local sampler."""
 
     weighted = True
     leaves_edges_out = True
@@ -143,7 +142,7 @@ class Weighted(HopSampler):
         self.row_normalise = options.row_normalise and not self.by_edge
         self._positive: np.ndarray | None = None
         self.source_weight: np.ndarray | None = None
-        """int64[vertices]: what each weighs as a source; None where edges have weights."""
+        """int64[vertices]: weight of each vertex as a source; None if edge weights are used."""
         if self.by_edge:
             self._whole, self._positive = setup.topology, self._of_edges(setup.topology)
             return
@@ -159,7 +158,7 @@ class Weighted(HopSampler):
         fanout, topology = self.fanouts[hop], self.topology
         kernel, given, most = _draw, self.source_weight, degree
         if self._positive is not None:
-            # Where edges are left out, the topology is for a while one without them.
+            # LeftOut replaces the topology temporarily.
             positive = self._positive if topology is self._whole else self._of_edges(topology)
             kernel, given, most = _draw_by_edge, topology.edge_weight, positive[vertices]
         indptr = capped_indptr(most, fanout)
@@ -172,12 +171,12 @@ class Weighted(HopSampler):
         return Drawn(indptr, out, weight)
 
     def _of_edges(self, topology: Topology) -> np.ndarray:
-        """int64[n]: how many in-edges of each vertex have a weight above 0."""
+        """Return the number of in-edges of each vertex with a weight above 0: int64[n]."""
         weight = topology.edge_weight
         if weight is None:
             raise ConfigError(
-                "--sampler-option weights=edge: the dataset's edges have no weights that are used; import the graph "
-                "with weights, leave out --edge-weights ignore, or choose other weights"
+                "--sampler-option weights=edge: the dataset has no edge weights in use; import the graph "
+                "with weights, omit --edge-weights ignore, or choose other weights"
             )
         counts = np.zeros(len(topology.indptr) - 1, np.int64)
         _count_positive(topology.indptr, weight, counts)

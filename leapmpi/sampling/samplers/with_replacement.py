@@ -1,4 +1,4 @@
-"""`with-replacement`: fan-out independent, equally likely draws from the in-neighbours of each destination.
+"""Sampler `with-replacement`: fan-out independent, equally likely draws from the in-neighbours of each destination.
 
 As in the reference code of GraphSAGE and in NextDoor's k-hop sampling. A neighbour drawn twice is two edges, so the
 mean over edges estimates the mean over in-neighbours without bias. Fan-out `all` takes every in-neighbour once.
@@ -19,12 +19,12 @@ SHARDED = LISTS
 
 @compiled
 def _draw(first, end, hashed, vertices, original, degree, indptr, takes_all, topology_indptr, topology_indices, out):
-    """Write the draws of destinations first..end-1, as global ids, to their places in `out`."""
+    """Write the draws of destinations first..end-1, as global ids, to `out`."""
     for i in range(first, end):
         drawn = out[indptr[i] : indptr[i + 1]]
         base = fold(hashed, original[i])
 
-        # Positions in the list of in-neighbours, ascending; then the neighbours there.
+        # Draw positions first: sorted positions mean ascending original ids.
         for j in range(len(drawn)):
             drawn[j] = j if takes_all else np.int64(bounded(fold(base, j), degree[i]))
         drawn.sort()
@@ -34,7 +34,7 @@ def _draw(first, end, hashed, vertices, original, degree, indptr, takes_all, top
 
 
 class WithReplacement(HopSampler):
-    """Local. Destinations without in-neighbours draw none."""
+    """Local sampler. Destinations without in-neighbours draw none."""
 
     leaves_edges_out = True
 
@@ -49,5 +49,5 @@ class WithReplacement(HopSampler):
 
 
 def build(setup: Setup, options: None) -> WithReplacement:
-    """The sampler. Raises ConfigError for an invalid fan-out."""
+    """Build the sampler. Raises ConfigError for an invalid fan-out."""
     return WithReplacement(setup)

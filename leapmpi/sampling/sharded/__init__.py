@@ -1,5 +1,5 @@
-"""Sampling from a topology that is spread over the ranks: each holds the lists of its own vertices alone.
+"""Sampling from a topology that is spread over the ranks: each holds only the lists of its own vertices.
 
-In: a shard of the topology, a sampler that draws from lists, roots. Out: Blocks, equal to the bit to those of a whole
-topology. Each hop's new destinations are named to their owners, which draw. Start with sampler.py.
+In: a shard of the topology, a sampler that draws from lists, roots. Out: Blocks, bit-identical to those of a whole
+topology. New destinations of each hop are sent to their owners, which draw. Start with sharded_sampler.py.
 """

@@ -1,7 +1,8 @@
-"""How an owner's answer travels: columns of whole words, one after the other.
+"""Format of an owner's reply: columns of whole words, one after the other.
 
-Of each vertex named so far how many edges it drew; of each vertex newly named its original id, its in-degree and, where
-edges have weights, their sum; of each drawn edge its source and what it carries. Ids, degrees and counts take one word.
+A reply holds three groups of columns. For each requested vertex: its number of drawn edges. For each newly requested
+vertex: original id, in-degree and, with edge weights, their sum. For each drawn edge: its source and its data. Ids,
+degrees and counts take one word.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _NARROW = 1 << 32
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one kind: of type `dtype` in memory; `double` if a value takes eight bytes on its way."""
+    """Values of one kind: `dtype` in memory; `double` if a value takes eight bytes on the wire."""
 
     dtype: type
     double: bool = False
 
     def words(self, word: np.dtype) -> int:
-        """Words of a value."""
+        """Return the words of a value."""
         return 8 // word.itemsize if self.double else 1
 
     def pack(self, values: np.ndarray, words: np.ndarray) -> None:
@@ -38,7 +39,7 @@ class Column:
             words[:] = values
 
     def unpack(self, words: np.ndarray) -> np.ndarray:
-        """The values that `pack` has written into `words`."""
+        """Return the values written into `words` by `pack`."""
         if self.double:
             return np.frombuffer(words.tobytes(), self.dtype)
         if self.dtype is np.float32:
@@ -50,12 +51,12 @@ NUMBER, WEIGHT, WEIGHT_SUM = Column(np.int64), Column(np.float32), Column(np.flo
 
 
 def row_words(columns: Sequence[Column], word: np.dtype) -> int:
-    """Words of one value of each of `columns`."""
+    """Return the words of one value of each of `columns`."""
     return sum(column.words(word) for column in columns)
 
 
 def pack(columns: Sequence[Column], values: Sequence[np.ndarray], rows: slice, words: np.ndarray, start: int) -> int:
-    """Write rows `rows` of the arrays `values`, one for each of `columns`, to `words`; returns where they end."""
+    """Write rows `rows` of the arrays `values`, one for each of `columns`, to `words`; return the end position."""
     for column, array in zip(columns, values, strict=True):
         end = start + (rows.stop - rows.start) * column.words(words.dtype)
         column.pack(array[rows], words[start:end])
@@ -64,7 +65,7 @@ def pack(columns: Sequence[Column], values: Sequence[np.ndarray], rows: slice, w
 
 
 def unpack(columns: Sequence[Column], count: int, words: np.ndarray, start: int) -> tuple[list[np.ndarray], int]:
-    """The arrays of `count` rows each that stand in `words` from `start` on, and where they end."""
+    """Read arrays of `count` rows each from `words`, from `start` on; return them and the end position."""
     found = []
     for column in columns:
         end = start + count * column.words(words.dtype)
@@ -75,43 +76,43 @@ def unpack(columns: Sequence[Column], count: int, words: np.ndarray, start: int)
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """The words and columns of answers; the same on all ranks."""
+    """Words and columns of replies; the same on all ranks."""
 
     word: np.dtype
-    """int32, or int64 where a number could be 2**32 or more."""
+    """int32, or int64 if a number could be 2**32 or more."""
     edges: int
-    """Edges of the graph."""
+    """Number of edges of the graph."""
     weighted: bool = False
     """Whether the sampler weights edges."""
     numbers: bool = False
-    """Whether the dataset's edges come with their numbers."""
+    """Whether replies include edge numbers of the dataset."""
     weights: bool = False
-    """Whether they come with their weights."""
+    """Whether replies include edge weights of the dataset."""
     last: bool = True
     """Whether the last hop's sources, which draw nothing, are described."""
 
     @property
     def of_vertices(self) -> tuple[Column, ...]:
-        """Of each vertex newly named: original id, in-degree, sum of weights."""
+        """Columns by newly requested vertex: original id, in-degree, sum of weights."""
         return NUMBER, NUMBER, *((WEIGHT_SUM,) if self.weights else ())
 
     @property
     def of_edges(self) -> tuple[Column, ...]:
-        """Of each drawn edge: source; the sampler's weight; number and weight in the dataset."""
+        """Columns by drawn edge: source; the sampler's weight; number and weight in the dataset."""
         number = Column(np.int64, double=self.edges > _NARROW)
         known = *((number,) if self.numbers else ()), *((WEIGHT,) if self.weights else ())
         return NUMBER, *((WEIGHT,) if self.weighted else ()), *known
 
     def answer_words(self, named: np.ndarray, new: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """Words of an answer about `named` vertices, `new` of them new, that drew `edges`; integers of any shape."""
+        """Return the words of a reply about `named` vertices, `new` of them new, that drew `edges`; any shape."""
         return named + self.about_words(new) + edges * row_words(self.of_edges, self.word)
 
     def about_words(self, new: np.ndarray) -> np.ndarray:
-        """Words about `new` vertices (integers of any shape) that draw nothing."""
+        """Return the words about `new` vertices (integers of any shape) that draw nothing."""
         return new * row_words(self.of_vertices, self.word)
 
     def edges_of(self, words: int, named: int, new: int) -> int:
-        """How many edges an answer of so many `words` holds."""
+        """Return the number of edges in a reply of `words` words."""
         about = named + new * row_words(self.of_vertices, self.word)
         return (words - about) // row_words(self.of_edges, self.word)
 
@@ -124,6 +125,6 @@ def answer_format(
     weights: bool = False,
     last: bool = True,
 ) -> AnswerFormat:
-    """The format for ids, original ids and degrees up to `largest`; edges that have weights are numbered too."""
+    """Return the format for ids, original ids and degrees up to `largest`; weighted edges are numbered too."""
     word = np.dtype(np.int32 if largest < _NARROW else np.int64)
     return AnswerFormat(word, edges, weighted, numbers or weights, weights, last)

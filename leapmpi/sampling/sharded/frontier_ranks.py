@@ -1,7 +1,7 @@
-"""What samplers that read the frontier of a whole batch tell other ranks, where each holds its own vertices' lists.
+"""Exchange between ranks for samplers that read the frontier of a whole batch, with a sharded topology.
 
-A source may be on lists of several ranks: what each knows of it goes to all, by which all find the same. Drawn sources
-go to their owners, for whom they are destinations of the next hop.
+A source may be on lists of several ranks: all ranks gather each rank's facts about it, and reach the same result. Drawn
+sources go to their owners, as destinations of the next hop.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.sampling.edges.candidates import range_of
+from leapmpi.sampling.candidates import range_of
 from leapmpi.sampling.sharded.shared_candidates import id_type
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
@@ -22,27 +22,27 @@ KIND = "topology"
 
 
 class FrontierRanks:
-    """The ranks, as one of them sees them. Vertices are called by their numbers in its shard; sources are named."""
+    """All ranks from the view of one. Vertices have their numbers in its shard; sources are named."""
 
     def __init__(self, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray) -> None:
-        """rank_offsets: int64[ranks + 1]."""
+        """Take `rank_offsets`: int64[ranks + 1]."""
         self._shard, self._communicator, self._rank_offsets = shard, communicator, rank_offsets
         self._id_codec = IdCodec.home_ranks(rank_offsets)
 
     @property
     def vertices(self) -> int:
-        """How many vertices all ranks have."""
+        """Number of vertices of all ranks."""
         return self._shard.vertices
 
     def own(self, ids: np.ndarray) -> np.ndarray:
-        """int64, ascending: the own numbers of those of `ids` (int64[k]) that are at home here. Local."""
+        """Return the own numbers, int64 ascending, of those of `ids` (int64[k]) that this rank owns. Local."""
         shard = self._shard
         return np.unique(shard.own_numbers(ids[(ids >= shard.first) & (ids < shard.end)]))
 
     def gathered(self, numbers: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The `numbers` (int64[k]) of all ranks, rank after rank, and their `columns`, eight bytes each. Collective.
+        """Return the `numbers` (int64[k]) of all ranks, in order of rank, and their `columns`, eight bytes each.
 
-        Numbers are -1 where no list here has the vertex, and it is not at home here.
+        Numbers are -1 for vertices that this rank neither owns nor lists. Collective.
         """
         network = self._communicator
         counts = network.all_gather_rows(np.array([len(numbers)]))[:, 0].copy()
@@ -51,7 +51,10 @@ class FrontierRanks:
         return self._shard.numbers_of(every), *(network.all_gather_pieces(each, counts, KIND) for each in columns)
 
     def reached(self, frontier: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-        """int64, ascending: own numbers of `frontier`, and of what all ranks have `drawn` (int64[k]). Collective."""
+        """Return own numbers, int64 ascending, of `frontier` and of the vertices `drawn` (int64[k]) on all ranks.
+
+        Collective.
+        """
         network, shard = self._communicator, self._shard
         ids = shard.ids_of(np.unique(drawn))
         home = range_of(ids, self._rank_offsets)

@@ -1,7 +1,7 @@
-"""The vertices that a sample has reached so far, as in ../frontier.py, in memory that grows with the sample alone.
+"""Frontier of a sample, as in ../frontier.py, in memory proportional to the sample.
 
-Places are kept in a hash table with linear probing (Knuth, "The art of computer programming", vol. 3, section 6.4,
-algorithm L), which is exact: it holds the ids themselves.
+Positions are kept in an exact hash table with linear probing (Knuth, "The art of computer programming", vol. 3, section
+6.4, algorithm L).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from leapmpi.system.intrinsics import prefetch
 from leapmpi.system.jit import compiled
 
 _AHEAD = 16
-"""Entries between asking for a cache line and using it."""
+"""Entries between the prefetch of a cache line and its use."""
 
 _LEAST = 1 << 10
 """Slots of the first table."""
@@ -23,13 +23,13 @@ _ODD, _64 = np.uint64(0x9E3779B97F4A7C15), np.uint64(64)
 
 @compiled
 def _slot(vertex, bits):
-    """Where to look for `vertex` first, in a table of 2**bits slots (Knuth's multiplicative hashing)."""
+    """Return the first slot to try for `vertex`, in a table of 2**bits slots (Knuth's multiplicative hashing)."""
     return np.int64((np.uint64(vertex) * _ODD) >> (_64 - np.uint64(bits)))
 
 
 @compiled
 def _find(table, bits, vertex, base):
-    """The slot that holds `vertex`, or the free one where it belongs. Entries below `base` are free."""
+    """Return the slot that holds `vertex`, or the free one for it. Entries below `base` are free."""
     slot, mask = _slot(vertex, bits), (1 << bits) - 1
     while table[2 * slot + 1] >= base and table[2 * slot] != vertex:
         slot = (slot + 1) & mask
@@ -41,8 +41,8 @@ def _number(vertices, start, table, bits, base, src, known, indices):
     """Number vertices[start:] in order of first appearance, until the table is half full.
 
     table: int64[2 * 2**bits]: by slot a vertex, and `base` + its position in `src`, which holds `known` so far. Writes
-    the position of each of `vertices` to `indices`, and new vertices to `src`. Returns how many of `vertices` are done,
-    and how many are known now.
+    the position of each of `vertices` to `indices`, and new vertices to `src`. Returns the number of finished
+    `vertices`, and of known ones.
     """
     room = (1 << bits) >> 1
     for e in range(start, len(vertices)):
@@ -63,10 +63,10 @@ def _number(vertices, start, table, bits, base, src, known, indices):
 
 
 class HashFrontier:
-    """`count` distinct vertices in order of first appearance: `src`.
+    """Distinct vertices (`count` of them) in order of first appearance: `src`.
 
-    Keeps 32 to 64 bytes of working memory per vertex of the largest sample so far. The positions of each sample start
-    at a higher base, so that entries of earlier samples, which are all below it, need not be cleared.
+    Keeps 32 to 64 bytes of working memory per vertex of the largest sample so far. Positions of each sample start at a
+    higher base, so entries of earlier samples need no clearing.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class HashFrontier:
 
     @property
     def src(self) -> np.ndarray:
-        """int64[count]: the vertices; a view."""
+        """Vertices, int64[count]; a view."""
         return self._src[: self.count]
 
     def add(self, vertices: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ class HashFrontier:
         self.count = 0
 
     def _grow(self) -> None:
-        """A table of twice the size, with the vertices of this sample."""
+        """Double the table and insert the vertices of this sample."""
         self._bits, self._base = self._bits + 1, 1
         self._table = np.zeros(2 << self._bits, np.int64)
         positions = np.empty(self.count, np.int32)

@@ -1,6 +1,6 @@
-"""IdSet: a set of ids in a quarter of a byte for each id that there could be, which numbers its members.
+"""Set of ids that numbers its members, in a quarter of a byte per possible id.
 
-Bits in words, and before each word the count of members so far: a succinct bit vector with rank (Jacobson,
+A succinct bit vector with rank: bits in words, and before each word the count of members so far (Jacobson,
 "Space-efficient static trees and graphs", FOCS 1989).
 """
 
@@ -25,7 +25,7 @@ def _add(ids, first, end, words):
 
 @compiled
 def _count(words, before):
-    """Write how many bits are set before each word; returns how many there are."""
+    """Write the number of bits before each word; return the total."""
     total = np.int64(0)
     for w in range(len(words)):
         before[w] = total
@@ -47,7 +47,7 @@ def _list(words, out):
 
 @compiled
 def _renumber(ids, first, end, words, before):
-    """Replace each id of [first, end) by its place there, and each other one by its number after those."""
+    """Replace each id of [first, end) by its offset, and each other one by its number after those."""
     own = end - first
     for i in range(len(ids)):
         each = np.int64(ids[i])
@@ -59,26 +59,26 @@ def _renumber(ids, first, end, words, before):
 
 
 class IdSet:
-    """The ids among some that are not in a range, each with its number in ascending order."""
+    """Ids outside a range, each with its number in ascending order."""
 
     def __init__(self, size: int, first: int, end: int) -> None:
-        """Of ids in [0, size) those outside of [first, end); none at first."""
+        """Start empty, for ids in [0, size) outside [first, end)."""
         self.first, self.end = first, end
         self._words = np.zeros(-(-size // 64), np.uint64)
         self._before = np.zeros(len(self._words), np.int64)
         self.count = 0
 
     def add(self, ids: np.ndarray) -> None:
-        """Take in those of `ids` (integers) that are outside of the range."""
+        """Add those of `ids` (integers) outside the range."""
         _add(ids, self.first, self.end, self._words)
         self.count = int(_count(self._words, self._before))
 
     def listed(self, dtype: np.dtype | type) -> np.ndarray:
-        """The members, ascending, as an array of `dtype` [count]."""
+        """Return the members, ascending, as an array of `dtype` [count]."""
         out = np.empty(self.count, dtype)
         _list(self._words, out)
         return out
 
     def renumber(self, ids: np.ndarray) -> None:
-        """Replace ids in place: those of the range by 0, 1, ..., members by what follows, in order."""
+        """Replace ids in place: those of the range by 0, 1, ..., members by the next numbers, in order."""
         _renumber(ids, self.first, self.end, self._words, self._before)

@@ -1,4 +1,4 @@
-"""What an owner draws for vertices whose lists it holds, in ids of the dataset."""
+"""Draws of an owner for vertices whose lists it holds, in ids of the dataset."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from leapmpi.system.counter_rng import DrawKey
 
 
 class OwnerDraws:
-    """The draws of `sampler` from the lists of `shard` alone."""
+    """Draws of `sampler` from the lists of `shard` alone."""
 
     collective = False
-    """Whether a draw asks other ranks, so that all of them draw at once."""
+    """Whether a draw involves other ranks, so that all of them draw at once."""
 
     def __init__(self, sampler: HopSampler, shard: TopologyShard) -> None:
         self.sampler, self.shard = sampler, shard
 
     def draw(self, key: DrawKey, hop: int, numbers: np.ndarray, alone: bool) -> Drawn:
-        """What own vertices `numbers` (int64[n]) draw; neighbours are called as in the shard's lists. Local.
+        """Draw for own vertices `numbers` (int64[n]); neighbours are numbered as in the shard's lists. Local.
 
-        alone: other ranks are not asked, where draws ask them.
+        alone: do not involve other ranks.
         """
         own = self.shard.own
         return self.sampler.drawn(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
 
     def ids_of(self, neighbours: np.ndarray) -> np.ndarray:
-        """int64[k]: the ids of drawn `neighbours`."""
+        """Return the ids of drawn `neighbours`: int64[k]."""
         return self.shard.ids_of(neighbours)

@@ -1,7 +1,7 @@
-"""What vertices draw from lists that lie with their owners: each vertex is named once a sample, and drawn at each hop.
+"""Draws from lists held by their owners: each vertex is requested once per sample, and drawn at each hop.
 
-At a hop a rank names the vertices that are new to it to their owners. An owner draws for all that a rank has named so
-far in the sample, with the hop's own random words, and answers. Own vertices are drawn while the names travel.
+At a hop a rank sends its new vertices to their owners. An owner draws for all vertices requested by that rank so far in
+the sample, with the hop's random words, and replies. Own vertices draw while the requests travel.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
 KIND = "topology"
-"""The kind under which bytes are counted."""
+"""Kind under which bytes are counted."""
 
 
 @compiled
 def _in_order(home, vertex_at, counts, edge_at, indptr, order):
-    """Where the edges of each destination stand among those of all owners.
+    """Find the order of all owners' edges by destination.
 
-    home: int64[n], the owner of each destination; vertex_at, edge_at: int64[ranks], where those of each owner begin in
+    home: int64[n], the owner of each destination; vertex_at, edge_at: int64[ranks], first entries of each owner in
     `counts` and among the edges; both are changed. Writes indptr int64[n + 1] and order int64[edges].
     """
     for i in range(len(home)):
@@ -48,34 +48,34 @@ def _in_order(home, vertex_at, counts, edge_at, indptr, order):
 
 
 class HopDraws(NamedTuple):
-    """What all destinations of a hop drew, in their order, and what is known of those newly named, in theirs."""
+    """Draws of all destinations of a hop, in their order, and facts about newly requested ones, in theirs."""
 
     indptr: np.ndarray
     """int64[n + 1]."""
     of_edges: list[np.ndarray]
-    """As the format says: sources (ids in the dataset), weights, numbers, ... of each drawn edge."""
+    """Columns of the format by drawn edge: sources (ids in the dataset), weights, numbers, ..."""
     of_vertices: list[np.ndarray]
-    """Original ids, in-degrees, ... of each vertex newly named."""
+    """Original ids, in-degrees, ... of each newly requested vertex."""
 
 
 class OwnerPart(NamedTuple):
-    """What one owner says at a hop."""
+    """Reply of one owner at a hop."""
 
     counts: np.ndarray
-    """int64[named]: how many edges each of its vertices drew, in the order in which they were named."""
+    """int64[named]: drawn edges of each of its vertices, in the order of requests."""
     of_edges: list[np.ndarray]
     of_vertices: list[np.ndarray]
-    """As in HopDraws, in that order."""
+    """Columns as in HopDraws, in that order."""
 
 
 class OwnerDrawn(NamedTuple):
-    """What own vertices drew: where the edges of each start, int64[n + 1], and the columns of the edges."""
+    """Draws of own vertices: first edge of each, int64[n + 1], and the columns of the edges."""
 
     indptr: np.ndarray
     of_edges: list[np.ndarray]
 
     def cut(self, n: int) -> tuple[OwnerDrawn, OwnerDrawn]:
-        """What the first `n` vertices drew, and what the others did."""
+        """Split into the draws of the first `n` vertices and those of the others."""
         middle = self.indptr[n]
         return (
             OwnerDrawn(self.indptr[: n + 1], [column[:middle] for column in self.of_edges]),
@@ -84,7 +84,7 @@ class OwnerDrawn(NamedTuple):
 
 
 class RemoteLists:
-    """The lists of all ranks, as this rank draws from them. One sample at a time: `begin`, then `draw` hop by hop."""
+    """Lists of all ranks as this rank draws from them. One sample at a time: `begin`, then `draw` hop by hop."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class RemoteLists:
         rank_offsets: np.ndarray,
         answers: AnswerFormat,
     ) -> None:
-        """`sampler` draws from `shard.own`; `rank_offsets` is int64[ranks + 1]."""
+        """Take a `sampler` that draws from `shard.own`; `rank_offsets` is int64[ranks + 1]."""
         self.sampler, self.shard, self.communicator, self.answers = sampler, shard, communicator, answers
         self.rank_offsets = rank_offsets
         self._draws = OwnerDraws(sampler, shard)
@@ -104,16 +104,16 @@ class RemoteLists:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was named. Local."""
+        """Forget all requests. Local."""
         none = np.empty(0, np.int64)
         self._home = none
         self._own = none
         self._named = [none] * self.communicator.size
 
     def draw(self, key: DrawKey, hop: int, new: np.ndarray, alone: bool = False) -> HopDraws:
-        """What all vertices named so far draw at `hop`, `new` (int64[k]) after those before. Collective.
+        """Draw at `hop` for all vertices requested so far, `new` (int64[k]) after the earlier ones. Collective.
 
-        alone: other ranks are not asked; vertices of others draw nothing, and are called by their ids. Local then.
+        alone: do not involve other ranks. Remote vertices draw nothing and their ids serve as original ids. Local then.
         """
         home, order, counts = self._by_owner(new)
         rank = self.communicator.rank
@@ -129,7 +129,7 @@ class RemoteLists:
             ]
             return self._merged(parts, order)
 
-        # Own vertices are drawn while the names of others' travel, or, where draws ask other ranks, with those.
+        # Own draws overlap the transfer of requests, unless draws are collective themselves.
         finish = self._start_naming(new[order], counts)
         if self._draws.collective:
             asked = self._note(finish())
@@ -149,13 +149,13 @@ class RemoteLists:
         return self._merged(parts, order)
 
     def describe(self, new: np.ndarray) -> list[np.ndarray]:
-        """Original ids, in-degrees, ... of the vertices `new` (int64[k]), in their order. Collective."""
+        """Return original ids, in-degrees, ... of the vertices `new` (int64[k]), in their order. Collective."""
         home, order, counts = self._by_owner(new)
         rank, answers = self.communicator.rank, self.answers
         own = self._about(self.shard.own_numbers(new[home == rank]))
         asked = self._start_naming(new[order], counts)()
 
-        # Both sides know how much is said.
+        # Both sides know the sizes, so none are exchanged.
         sizes = np.array([len(each) for each in asked])
         send = np.empty(int(answers.about_words(sizes).sum()), answers.word)
         start = 0
@@ -173,16 +173,17 @@ class RemoteLists:
         ]
         return _restored(parts, order)
 
-    # -- asking ----------------------------------------------------------------------------------------------------
-
     def _by_owner(self, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The owner of each of `new`, their order by owner, and how many each has (int64[ranks])."""
+        """Return the owner of each of `new`, their order by owner, and the count of each owner (int64[ranks])."""
         home = np.searchsorted(self.rank_offsets, new, side="right") - 1
         counts = np.bincount(home, minlength=self.communicator.size).astype(np.int64)
         return home, np.argsort(home, kind="stable"), counts
 
     def _start_naming(self, ids: np.ndarray, counts: np.ndarray) -> Callable[[], list[np.ndarray]]:
-        """Name `ids`, sorted by owner, to other ranks. The result waits, and returns own numbers that each named."""
+        """Send `ids`, sorted by owner, to other ranks.
+
+        The result waits, and returns the own numbers requested by each.
+        """
         rank, network = self.communicator.rank, self.communicator
         begin = int(counts[:rank].sum())
         ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))
@@ -200,14 +201,14 @@ class RemoteLists:
         return finish
 
     def _exchange_answers(self, replies: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-        """Send `replies`, `sizes` words to each rank in turn; the answers of each rank."""
+        """Send `replies`, `sizes` words to each rank in turn; return the replies of each rank."""
         expected = self.communicator.exchange_counts(sizes)
         received = np.empty(int(expected.sum()), self.answers.word)
         self.communicator.exchange(replies, sizes, received, expected, KIND)
         return np.split(received, np.cumsum(expected)[:-1])
 
     def _unpacked(self, words: np.ndarray, named: int, new: int) -> OwnerPart:
-        """The answer `words` of an owner about `named` vertices, `new` of them new."""
+        """Unpack the reply `words` of an owner about `named` vertices, `new` of them new."""
         answers = self.answers
         (counts,), start = unpack([NUMBER], named, words, 0)
         about, start = unpack(answers.of_vertices, new, words, start)
@@ -215,7 +216,7 @@ class RemoteLists:
         return OwnerPart(counts, edges, about)
 
     def _merged(self, parts: Sequence[OwnerPart], order: np.ndarray) -> HopDraws:
-        """What the owners say, in the order of the destinations; `order` is that of the new ones by owner."""
+        """Merge the owners' replies in the order of the destinations; `order` sorts the new ones by owner."""
         counts, edges = [each.counts for each in parts], [each.of_edges for each in parts]
         about = _restored([each.of_vertices for each in parts], order)
         filled = [owner for owner, each in enumerate(counts) if len(each)]
@@ -228,30 +229,28 @@ class RemoteLists:
         return HopDraws(indptr, [np.concatenate(column)[places] for column in zip(*edges, strict=True)], about)
 
     def _own_part(self, drawn: OwnerDrawn, new: np.ndarray) -> OwnerPart:
-        """What own vertices drew, and what is said of the `new` ones (own numbers). Local."""
+        """Return own draws as a reply, with facts about the `new` ones (own numbers). Local."""
         return OwnerPart(np.diff(drawn.indptr), drawn.of_edges, self._about(new))
 
     def _nothing_drawn(self, own: OwnerPart, named: int, new: np.ndarray) -> OwnerPart:
-        """In place of what an owner of `named` vertices says: they drew nothing, and `new` ones are called by ids."""
+        """Return a placeholder reply of an owner of `named` vertices: no draws, `new` ones with their ids."""
         about = [new, *(np.zeros(len(new), column.dtype) for column in own.of_vertices[1:])]
         return OwnerPart(np.zeros(named, np.int64), [column[:0] for column in own.of_edges], about)
 
-    # -- answering -------------------------------------------------------------------------------------------------
-
     def _note(self, asked: list[np.ndarray]) -> list[np.ndarray]:
-        """`asked` (own numbers by rank), which are from now on among the named. Local."""
+        """Add `asked` (own numbers by rank) to the requested vertices. Local."""
         self._named = [np.concatenate(each) for each in zip(self._named, asked, strict=True)]
         return asked
 
     def _answers(self, drawn: OwnerDrawn, asked: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The answers to all ranks, which name `asked` anew, and how many words each gets. Local.
+        """Return the replies to all ranks, which newly request `asked`, and the words of each. Local.
 
-        drawn: what all vertices drew that they have named.
+        drawn: draws of all vertices requested by them so far.
         """
         answers, (indptr, edges) = self.answers, drawn
         about = self._about(np.concatenate(asked))
 
-        # The bounds of each rank's vertices and edges.
+        # Each rank's reply is a slice of vertices, new vertices and edges.
         vertices = indptr_of(np.array([len(each) for each in self._named]))
         new = indptr_of(np.array([len(each) for each in asked]))
         bounds = indptr[vertices]
@@ -265,7 +264,7 @@ class RemoteLists:
         return words, sizes
 
     def _about(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Original ids, in-degrees and, where weights are carried, their sums, of own vertices."""
+        """Return original ids, in-degrees and, with weights, their sums, of own vertices."""
         own = self.shard.own
         found = [own.original_id[numbers], own.degree(numbers)]
         if self.answers.weights:
@@ -274,7 +273,7 @@ class RemoteLists:
         return found
 
     def _drawn(self, key: DrawKey, hop: int, numbers: np.ndarray, alone: bool = False) -> OwnerDrawn:
-        """What own vertices draw at `hop`."""
+        """Draw for own vertices at `hop`."""
         own, answers = self.shard.own, self.answers
         drawn = self._draws.draw(key, hop, numbers, alone)
         columns = []
@@ -294,7 +293,7 @@ def _rows(bounds: np.ndarray, rank: int) -> slice:
 
 
 def _restored(parts: Sequence[list[np.ndarray]], order: np.ndarray) -> list[np.ndarray]:
-    """The columns that owners give, in the order from which `order` sorted them by owner."""
+    """Return the columns of the owners in the order before `order` sorted them by owner."""
     columns = []
     for each in zip(*parts, strict=True):
         by_owner = np.concatenate(each)

@@ -1,5 +1,4 @@
-"""Times by which batches and bounds are chosen, brought together from their homes: of the vertices of the splits, or of
-the newest edge of all."""
+"""Times of roots, gathered from their owners: of the vertices of the splits, or of the newest edge of all ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def share_root_times(
     splits: Iterable[np.ndarray],
 ) -> None:
     """Give `sampler`, which draws from `shard`, the times of all vertices of `splits` (int64 each). Collective."""
-    # Ids ascend, and so do those of one rank after the other.
+    # Ids ascend, and ranks own ascending ranges, so gathered times are in order.
     ids = np.unique(np.concatenate([np.asarray(each) for each in splits]))
     bounds = np.searchsorted(ids, rank_offsets)
     own = ids[bounds[communicator.rank] : bounds[communicator.rank + 1]]
@@ -38,9 +37,9 @@ def share_root_times(
 
 
 def share_newest(sampler: Temporal, communicator: Communicator) -> None:
-    """Let `sampler`, which draws from a shard and whose roots are edges, know the newest edge of all ranks. Collective.
+    """Give `sampler`, whose roots are edges of a shard, the newest edge of all ranks. Collective.
 
-    Draws whose roots are not named, by which machines are measured, see all edges.
+    Draws without registered roots, as for measuring machines, see all edges.
     """
     own = sampler.newest
     words = np.array([len(own), 0])

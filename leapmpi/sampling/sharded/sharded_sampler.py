@@ -1,4 +1,4 @@
-"""ShardedSampler: the blocks of a sampler that draws from lists, where each rank holds those of its own vertices."""
+"""Sampler whose ranks hold only the lists of their own vertices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
@@ -17,19 +16,19 @@ from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.hash_frontier import HashFrontier
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
-    from leapmpi.sampling.edges.training_edges import TrainingEdges
+    from leapmpi.sampling.training_edges import TrainingEdges
 
 
 class ShardedSampler(Sampler):
-    """Draws as `inner` does on a whole topology, to the bit; its blocks carry what edges carry.
+    """Sampler with the draws of `inner` on a whole topology, to the bit, and edge data in its blocks.
 
-    `sample` and `neighbours` are collective: all ranks call them with their own roots, as often and in one order. There
-    is no `topology` to read: who asks for it gets a ConfigError.
+    `sample` and `neighbours` are collective: all ranks call them with their own roots, equally often and in one order.
+    There is no `topology`: reading it raises NoWholeTopology.
     """
 
     sharded = True
@@ -43,7 +42,7 @@ class ShardedSampler(Sampler):
         answers: AnswerFormat,
         original_ids: Callable[[np.ndarray], np.ndarray],
     ) -> None:
-        """`inner` draws from `shard.own`; `original_ids` finds those of any vertices, int64[k] each, for batches."""
+        """Take `inner`, which draws from `shard.own`, and a finder of the original ids of any vertices, int64[k]."""
         self.fanouts, self.threads, self.weighted = inner.fanouts, inner.threads, inner.weighted
         self.leaves_edges_out = inner.leaves_edges_out
         self.shard = shard
@@ -52,53 +51,53 @@ class ShardedSampler(Sampler):
         self._frontier = HashFrontier()
         self._find_original_ids = original_ids
         self._last_train: tuple[np.ndarray, np.ndarray] | None = None
-        """Training vertices and their original ids: files are read once."""
+        """Training vertices and their original ids, cached because files are slow."""
 
     @property
     def inner(self) -> HopSampler:
-        """What draws from this rank's lists."""
+        """Sampler that draws from this rank's lists."""
         return self._lists.sampler
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "topology":
-            raise ConfigError(
-                "run.topology: sharded leaves no rank with the whole topology, which this needs; use --topology node"
+            raise NoWholeTopology(
+                "run.topology: this needs the whole topology, which no rank has with sharded; use --topology node"
             )
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """See Sampler.sample. Collective."""
+        """Sample; see Sampler.sample. Collective."""
         self._begin(key, roots, batch)
         return self._sample(key, roots, alone=False)
 
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """See Sampler.sample_here: vertices of other ranks draw nothing."""
+        """Sample locally; see Sampler.sample_here. Vertices of other ranks draw nothing."""
         return self._sample(key, roots, alone=True)
 
     def forget(self) -> None:
         self.inner.forget()
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """See Sampler.neighbours. Collective."""
+        """Draw; see Sampler.neighbours. Collective."""
         self._begin(key, vertices, batch)
         self._lists.begin()
         found = self._lists.draw(key, hop, vertices)
         return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
-        """See Sampler.hop. Collective."""
+        """Draw one hop; see Sampler.hop. Collective."""
         self._begin(key, destinations, batch)
         (found,) = self._hops(key, range(hop, hop + 1), self.checked_roots(destinations), alone=False)
         return found
 
     @property
     def rank_offsets(self) -> np.ndarray:
-        """int64[ranks + 1]: which rank holds the lists of which vertices."""
+        """First vertex of each rank: int64[ranks + 1]."""
         return self._lists.rank_offsets
 
     @property
     def communicator(self) -> Communicator:
-        """By which the ranks name vertices to each other."""
+        """Communicator of the ranks that hold the topology."""
         return self._lists.communicator
 
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
@@ -122,8 +121,8 @@ class ShardedSampler(Sampler):
         self.inner.root_times(key, times)
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
-        """See Sampler.leave_out; sources of lists must be numbered."""
-        # Of both directions those to own vertices, from sources that are on a list here.
+        """Leave edges out; see Sampler.leave_out. Sources of lists must be numbered."""
+        # Keep edges to own vertices whose source is on a list of this rank.
         both = np.concatenate([edges, edges[:, ::-1]])
         both = both[(both[:, 1] >= self.shard.first) & (both[:, 1] < self.shard.end)]
         numbers = np.stack([self.shard.numbers_of(both[:, 0]), self.shard.own_numbers(both[:, 1])], axis=1)
@@ -146,21 +145,21 @@ class ShardedSampler(Sampler):
         return self.inner.scoring_groups(stream)
 
     def describing_all(self) -> ShardedSampler:
-        """The same, but that original ids and degrees of the last hop's sources are asked for."""
+        """Return the same sampler with original ids and degrees of the last hop's sources."""
         lists, answers = self._lists, replace(self.answers, last=True)
         return ShardedSampler(
             *(self.inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )
 
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:
-        """See Sampler.checked_roots."""
+        """Check roots; see Sampler.checked_roots."""
         roots = np.ascontiguousarray(roots, np.int64)
         if len(roots) and not 0 <= roots.min() <= roots.max() < self.shard.vertices:
-            raise ValueError(f"roots must lie in [0, {self.shard.vertices})")
+            raise ValueError(f"roots must be in [0, {self.shard.vertices})")
         return roots
 
     def _begin(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None) -> None:
-        """Prepare the draws for a `batch`; None: for `roots`, those of all ranks where draws read the whole frontier.
+        """Prepare the draws for a `batch`; None: for `roots`, gathered from all ranks if draws read the whole frontier.
 
         Collective.
         """
@@ -179,10 +178,10 @@ class ShardedSampler(Sampler):
         return self._hops(key, range(len(self.fanouts)), self.checked_roots(roots), alone)
 
     def _hops(self, key: DrawKey, numbers: range, roots: np.ndarray, alone: bool) -> list[Block]:
-        """The blocks of the hops `numbers`, the first of which `roots` draw."""
+        """Return the blocks of the hops `numbers`; `roots` draw at the first."""
         frontier = self._frontier
 
-        # Hop by hop: what the frontier draws joins the frontier; new ones are named to their owners.
+        # Only destinations new in a hop are sent to their owners.
         hops: list[tuple[int, int, HopDraws, np.ndarray]] = []
         named = 0
         self._lists.begin()
@@ -200,7 +199,7 @@ class ShardedSampler(Sampler):
         finally:
             frontier.clear()
 
-        # What is known of sources. Those of the last hop draw nothing: their owners are asked where somebody reads it.
+        # Sources of the last hop draw nothing, so a separate request describes them, if anything reads it.
         of_vertices = [drawn.of_vertices for _, _, drawn, _ in hops]
         if self.answers.last:
             of_vertices.append(self._described(src[named:], alone))
@@ -208,7 +207,7 @@ class ShardedSampler(Sampler):
         return [self._block(hop, *each, src, about) for hop, each in zip(numbers, hops, strict=True)]
 
     def _described(self, vertices: np.ndarray, alone: bool) -> list[np.ndarray]:
-        """What is known of the last hop's sources."""
+        """Return the facts about the last hop's sources."""
         if not alone:
             return self._lists.describe(vertices)
         return [vertices, *(np.zeros(len(vertices), column.dtype) for column in self.answers.of_vertices[1:])]
@@ -223,7 +222,7 @@ class ShardedSampler(Sampler):
         src: np.ndarray,
         about: list[np.ndarray],
     ) -> Block:
-        """The block of a hop; sources are the first ones of the sample: views of the same arrays."""
+        """Return the block of a hop. Its sources are the first ones of the sample: views of the same arrays."""
         _, *columns = drawn.of_edges
         weight = columns.pop(0) if self.weighted else None
         original, degree = about[0][:n_src], about[1][:n_src]
@@ -234,7 +233,7 @@ class ShardedSampler(Sampler):
             return replace(block, edge_numbers=columns[0])
         numbers, edge_weight = columns
         of_edge = np.repeat(np.arange(n_dst), np.diff(drawn.indptr))
-        # Of no edges at all numpy counts whole numbers.
+        # Without edges numpy's bincount returns integers.
         sums = np.bincount(of_edge, edge_weight.astype(np.float64), minlength=n_dst).astype(np.float64)
         return replace(
             block, edge_numbers=numbers, edge_weight=edge_weight, drawn_weight=sums, src_weight_sum=about[2][:n_src]

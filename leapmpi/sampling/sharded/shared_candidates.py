@@ -1,7 +1,7 @@
-"""Candidates for negatives where the topology is sharded: draws are made by all ranks alike, and owners tell the rest.
+"""Candidates for negatives with a sharded topology: all ranks make the same draws, owners resolve them.
 
-Who holds a vertex's place in the order of original ids says which vertex it is; who holds its list says whether the
-source of the edge is on it. All ranks learn both, since all of them plan the whole batch.
+The rank that holds a position in the order of original ids knows its vertex. The rank that holds the vertex's list
+knows whether the edge's source is on it. All ranks gather both, since all of them plan the whole batch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.errors import ConfigError
-from leapmpi.sampling.edges.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
+from leapmpi.sampling.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
 from leapmpi.sampling.sharded.shared_order import OriginalOrder, slice_bounds
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 KIND = "topology"
 FLAG = np.dtype(np.uint8)
-"""The type in which owners tell whether there is an edge."""
+"""Type of the flags for existing edges."""
 
 
 def id_type(vertices: int) -> np.dtype:
-    """The type of ids of so many vertices as owners tell them."""
+    """Return the type of ids on the wire, for so many vertices."""
     return np.dtype(np.int32 if vertices <= 1 << 31 else np.int64)
 
 
 @compiled
 def _is_listed(names, destinations, indptr, indices, original):
-    """bool[k]: whether a source of original id names[i] is on the list of destinations[i]; lists ascend by these."""
+    """Return bool[k]: whether the source of original id names[i] is on the list of destinations[i], by bisection."""
     out = np.empty(len(names), np.bool_)
     for i in range(len(names)):
         low, end = indptr[destinations[i]], indptr[destinations[i] + 1]
@@ -49,10 +48,10 @@ def _is_listed(names, destinations, indptr, indices, original):
 
 
 class SharedCandidates(Candidates):
-    """Vertices of a sharded topology, whose sources are named. Draws are collective; all ranks ask the same."""
+    """Vertices of a sharded topology with named sources. Draws are collective; all ranks make the same calls."""
 
     def __init__(self, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray) -> None:
-        """rank_offsets: int64[ranks + 1]. Local."""
+        """Take rank_offsets: int64[ranks + 1]. Local."""
         self._shard, self._communicator, self._homes = shard, communicator, rank_offsets
         self._id = id_type(shard.vertices)
         self._order_of_all: OriginalOrder | None = None
@@ -63,47 +62,47 @@ class SharedCandidates(Candidates):
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "topology":
-            raise ConfigError(
-                "link.negatives: these negatives read the whole topology, of which a rank has a part; use uniform, "
+            raise NoWholeTopology(
+                "link.negatives: these negatives read the whole topology, but ranks hold only parts; use uniform, "
                 "degree or in-batch, or --topology node"
             )
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def names(self, edges: np.ndarray) -> NoReturn:
-        raise ValueError("original ids of ends are with their owners; the caller has to bring them")
+        raise ValueError("original ids of ends are on their owners; the caller must pass them")
 
     def vertices_at(self, places: np.ndarray) -> np.ndarray:
-        """See Candidates.vertices_at. Collective."""
+        """Return vertices; see Candidates.vertices_at. Collective."""
         ids, bounds, rank = self._shared.ids, self._shared.bounds, self._communicator.rank
-        return self._told(range_of(places, bounds), lambda mine: ids[places[mine] - bounds[rank]], self._id)
+        return self._gathered(range_of(places, bounds), lambda mine: ids[places[mine] - bounds[rank]], self._id)
 
     def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
-        """See Candidates.are_edges. Collective."""
+        """Check for edges; see Candidates.are_edges. Collective."""
         own = self._shard.own
 
         def listed(mine: np.ndarray) -> np.ndarray:
             numbers = self._shard.own_numbers(found[mine])
             return _is_listed(names[mine], numbers, own.indptr, own.indices, own.original_id)
 
-        return (sources == found) | (self._told(range_of(found, self._homes), listed, FLAG) > 0)
+        return (sources == found) | (self._gathered(range_of(found, self._homes), listed, FLAG) > 0)
 
     def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
-        """See Candidates.by_degree; what is returned is collective, this is not."""
+        """Return draws; see Candidates.by_degree. The result is collective, this is not."""
         sums: list[np.ndarray] = []
 
         def draw(words: np.ndarray) -> np.ndarray:
-            # Weights of this rank's slice of the order are added up when they are first needed.
+            # Sum weights on first use, over this rank's slice of the order.
             if not sums:
                 weights = weigh(self._shared.slice_of(np.diff(self._shard.own.indptr)))
                 sums.append(running_total(weights))
                 sums.append(running_total(self._communicator.all_gather_rows(sums[0][-1:])[:, 0]))
             own, total = sums
 
-            # A number below the sum of all hits a vertex of the rank up to whose sum it reaches.
+            # A number below the total selects a rank by the running sums of ranks, then a vertex.
             if total[-1] == 0:
                 return self.vertices_at(scaled(words, self.vertices))
             hit, ids, rank = scaled(words, total[-1]), self._shared.ids, self._communicator.rank
-            return self._told(
+            return self._gathered(
                 range_of(hit, total),
                 lambda mine: ids[np.searchsorted(own, hit[mine] - total[rank], side="right") - 1],
                 self._id,
@@ -113,17 +112,19 @@ class SharedCandidates(Candidates):
 
     @property
     def _shared(self) -> OriginalOrder:
-        """The order of all vertices by original id, made when it is first needed. Collective then."""
+        """Order of all vertices by original id, made on first use. Collective then."""
         if self._order_of_all is None:
             shard = self._shard
             own = shard.own.original_id[: shard.end - shard.first]
             self._order_of_all = OriginalOrder(own, shard.first, shard.vertices, self._communicator)
         return self._order_of_all
 
-    def _told(self, holder: np.ndarray, find: Callable[[np.ndarray], np.ndarray], dtype: np.dtype) -> np.ndarray:
-        """What the rank holder[i] (int64[k], the same on all ranks) finds for entry i: int64[k]. Collective.
+    def _gathered(self, holder: np.ndarray, find: Callable[[np.ndarray], np.ndarray], dtype: np.dtype) -> np.ndarray:
+        """Return the values found by rank holder[i] (int64[k], the same on all ranks) for entry i: int64[k].
 
-        find: from the positions of this rank's entries to their values, which travel as `dtype`.
+        Collective.
+
+        find: from the positions of this rank's entries to their values, sent as `dtype`.
         """
         counts = np.bincount(holder, minlength=self._communicator.size)
         values = find(np.flatnonzero(holder == self._communicator.rank)).astype(dtype)
@@ -133,20 +134,20 @@ class SharedCandidates(Candidates):
 
 
 class CountedCandidates(Candidates):
-    """Candidates of a whole topology, which count what SharedCandidates would tell each other."""
+    """Candidates of a whole topology that count the traffic of SharedCandidates."""
 
     def __init__(self, topology: Topology, rank_offsets: np.ndarray) -> None:
-        """rank_offsets: int64[ranks + 1], of the ranks that would hold a shard each."""
+        """Take rank_offsets: int64[ranks + 1], of the ranks that would hold a shard each."""
         super().__init__(topology)
         self._homes, self._id_bytes = rank_offsets, id_type(topology.vertices).itemsize
         self._slices = slice_bounds(topology.vertices, len(rank_offsets) - 1)
         self.take()
 
     def take(self) -> np.ndarray:
-        """int64[ranks]: the bytes that each rank would have told every other since the last call."""
-        told = getattr(self, "_told", None)
-        self._told = np.zeros(len(self._homes) - 1, np.int64)
-        return self._told if told is None else told
+        """Return the bytes that each rank would have sent every other since the last call: int64[ranks]."""
+        counted = getattr(self, "_counted", None)
+        self._counted = np.zeros(len(self._homes) - 1, np.int64)
+        return self._counted if counted is None else counted
 
     def vertices_at(self, places: np.ndarray) -> np.ndarray:
         self._count(places, self._slices, self._id_bytes)
@@ -157,4 +158,4 @@ class CountedCandidates(Candidates):
         return super().are_edges(sources, found, names)
 
     def _count(self, entries: np.ndarray, offsets: np.ndarray, size: int) -> None:
-        self._told += size * np.bincount(range_of(entries, offsets), minlength=len(self._told))
+        self._counted += size * np.bincount(range_of(entries, offsets), minlength=len(self._counted))

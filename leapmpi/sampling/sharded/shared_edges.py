@@ -1,8 +1,7 @@
-"""Edges as roots where the topology is sharded: each rank orders the edges to its own vertices, and names its share of
-a batch to all others.
+"""Edges as roots with a sharded topology: each rank sorts the edges to its own vertices.
 
-The order of an epoch is that of ../edges/training_edges.py: by a hash of the original ids of the ends. Which of a
-rank's edges a batch holds follows from where the batch ends among the hashes of all ranks.
+A rank sends its share of a batch to all others. The order of an epoch is that of ../training_edges.py: by a hash of the
+original ids of the ends. A rank's edges of a batch follow from the batch's end among the hashes of all ranks.
 """
 
 from __future__ import annotations
@@ -13,29 +12,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.edges.training_edges import BatchEdges, TrainingEdges
 from leapmpi.sampling.sharded.shared_order import ascending, own_counts, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import BatchEdges, TrainingEdges
 from leapmpi.system.counter_rng import ORDER
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
 _PLAIN = 5
-"""Numbers (int64) of an edge as it is named: its hash, source, destination, and the original ids of both; then its
-label and its time, where they are read."""
+"""Numbers (int64) sent per edge: hash, source, destination, and the original ids of both.
+
+Label and time follow, if they are read.
+"""
 
 
 def edge_bytes(topology: Topology) -> int:
-    """Bytes of an edge of `topology` as it is named to other ranks."""
+    """Return the bytes sent per edge of `topology`."""
     return 8 * (_PLAIN + (topology.edge_label is not None) + (topology.edge_time is not None))
 
 
 class SharedBatches(Sequence):
-    """This rank's shares of the batches of an epoch, made when they are asked for: int64[k, columns], by hash."""
+    """This rank's shares of the batches of an epoch, made on access: int64[k, columns], by hash."""
 
     def __init__(self, shard: TopologyShard, order: np.ndarray, keys: np.ndarray, bounds: np.ndarray) -> None:
-        """order: int64[n], positions of edges; keys: uint64[n], their hashes; bounds: int64[batches + 1] in them."""
+        """Take `order`: int64[n], positions of edges; `keys`: uint64[n], hashes; `bounds`: int64[batches + 1]."""
         self._shard, self._order, self._keys, self._bounds = shard, order, keys, bounds
 
     def __len__(self) -> int:
@@ -58,33 +59,33 @@ class SharedBatches(Sequence):
 
 
 class SharedEdges(TrainingEdges):
-    """All edges of a graph as roots, where this rank holds those of `shard`, whose sources are named.
+    """All edges of a graph as roots; this rank holds those of `shard`, whose sources are named.
 
     An epoch's order takes 16 bytes for each root to a vertex of this rank.
     """
 
     def __init__(self, shard: TopologyShard, both_ways: bool, communicator: Communicator) -> None:
-        """See TrainingEdges. Local."""
+        """Count the roots of this rank; see TrainingEdges. Local."""
         super().__init__(shard.own, both_ways)
         self._shard, self._communicator = shard, communicator
-        self._everywhere = 0
+        self._total = 0
 
     def count(self) -> int:
         """Count the roots of all ranks, for `len`. Collective."""
-        self._everywhere = int(self._communicator.all_gather_rows(np.array([self._count])).sum())
-        return self._everywhere
+        self._total = int(self._communicator.all_gather_rows(np.array([self._count])).sum())
+        return self._total
 
     def __len__(self) -> int:
-        return self._everywhere
+        return self._total
 
     def batches(
         self, seed: int, epoch: int, batch_size: int, stream: int = ORDER, time: np.ndarray | None = None
     ) -> SharedBatches:
-        """This rank's share of what TrainingEdges.batches gives. Collective."""
+        """Return this rank's share of TrainingEdges.batches. Collective."""
         edges, keys = self._hashed(seed, epoch, stream)
         columns = [keys] if time is None else [ascending(time[edges]), keys]
 
-        # By time, if at all; edges of one time in the order of their hashes.
+        # Sort by time if required; equal times are in the order of hashes.
         order = np.lexsort(columns[::-1])
         edges, columns = edges[order], [each[order] for each in columns]
         ends = np.minimum(np.arange(1, 1 - (-len(self) // batch_size)) * batch_size, len(self))
@@ -93,9 +94,9 @@ class SharedEdges(TrainingEdges):
 
 
 def gathered(share: np.ndarray, counts: np.ndarray, topology: Topology, communicator: Communicator) -> BatchEdges:
-    """The whole batch in its order, from the `share` (int64[k, columns]) of each rank. Collective.
+    """Return the whole batch in its order, from the `share` (int64[k, columns]) of each rank. Collective.
 
-    counts: int64[ranks], the edges of each; topology: that of this rank, which says what edges have.
+    counts: int64[ranks], edges of each rank; topology: that of this rank, which defines the columns.
     """
     rows = communicator.all_gather_pieces(share, counts, "schedule")
     words, labels, times = rows.view(np.uint64), None, None

@@ -1,7 +1,7 @@
-"""Random walks over the lists of all ranks: the owner of a destination keeps its walks, owners of where they are step.
+"""Random walks over the lists of all ranks: a destination's owner keeps its walks, owners of visited vertices step.
 
-All walks of a draw take a step at once. The first is from the destination itself; for each further one the vertex and
-the random word go to the vertex's owner, who answers with the next vertex and its original id.
+All walks of a draw take a step at once. The first step is from the destination itself. For each further one the vertex
+and the random word go to the vertex's owner, which replies with the next vertex and its original id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.sampling.edges.candidates import range_of
+from leapmpi.sampling.candidates import range_of
 from leapmpi.sampling.sampler import Drawn
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack
@@ -30,7 +30,7 @@ WORD_BYTES = 8
 
 @compiled
 def _folded(words, number):
-    """fold(word, number) for each of `words` (uint64[k])."""
+    """Return fold(word, number) for each of `words` (uint64[k])."""
     out = np.empty_like(words)
     for i in range(len(words)):
         out[i] = fold(words[i], number)
@@ -39,7 +39,7 @@ def _folded(words, number):
 
 @compiled
 def _words(hashed, original, walks):
-    """uint64[n * walks]: the word of each walk of each destination."""
+    """Return the word of each walk of each destination: uint64[n * walks]."""
     out = np.empty(len(original) * walks, np.uint64)
     for i in range(len(original)):
         base = fold(hashed, original[i])
@@ -50,7 +50,7 @@ def _words(hashed, original, walks):
 
 @compiled
 def _next(numbers, words, indptr, indices):
-    """int64[k]: the in-neighbour of each of `numbers` that its word draws; -1 where there is none."""
+    """Return the in-neighbour of each of `numbers` drawn by its word, int64[k]; -1 if there is none."""
     out = np.empty(len(numbers), np.int64)
     for i in range(len(numbers)):
         start = indptr[numbers[i]]
@@ -60,7 +60,7 @@ def _next(numbers, words, indptr, indices):
 
 
 class SharedWalks(OwnerDraws):
-    """The draws of `sampler`, whose walks cross ranks. Takes 32 bytes for each step of a walk while it draws."""
+    """Draws of `sampler`, whose walks cross ranks. Takes 32 bytes for each step of a walk while it draws."""
 
     collective = True
 
@@ -72,18 +72,18 @@ class SharedWalks(OwnerDraws):
         rank_offsets: np.ndarray,
         answers: AnswerFormat,
     ) -> None:
-        """rank_offsets: int64[ranks + 1]; the sources of `shard` are named."""
+        """Take rank_offsets: int64[ranks + 1]; the sources of `shard` are named."""
         super().__init__(sampler, shard)
         self._walker, self._communicator, self._answers = sampler, communicator, answers
         self._rank_offsets, self._id_codec = rank_offsets, IdCodec.home_ranks(rank_offsets)
 
     def draw(self, key: DrawKey, hop: int, numbers: np.ndarray, alone: bool) -> Drawn:
-        """See OwnerDraws.draw; neighbours are called by their ids. Collective, unless alone."""
+        """Draw; see OwnerDraws.draw. Neighbours are given by id. Collective, unless alone."""
         own, options = self.shard.own, self._walker.options
         size = len(numbers) * options.walks
         visited, names = np.full((size, options.steps), -1), np.empty((size, options.steps), np.int64)
 
-        # All walks that go on take a step at once. What is left of a walk is its number.
+        # Compact the active walks after each step; `walk` keeps their numbers.
         start = np.repeat(numbers + self.shard.first, options.walks)
         words = _words(self._walker.hashed(key, hop), own.original_id[numbers], options.walks)
         walk, here = np.arange(size), start
@@ -104,9 +104,9 @@ class SharedWalks(OwnerDraws):
         return neighbours
 
     def _stepped(self, here: np.ndarray, words: np.ndarray, alone: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The next vertex from each of `here` (ids int64[k]) by `words`, -1 for none, and its original id.
+        """Return the next vertex from each of `here` (ids int64[k]) by `words`, -1 for none, and its original id.
 
-        alone: all are at home here, or go nowhere. Collective, unless alone.
+        alone: this rank owns all of them, or they do not move. Collective, unless alone.
         """
         home, network = range_of(here, self._rank_offsets), self._communicator
         found, names = np.full(len(here), -1), np.full(len(here), -1)
@@ -124,7 +124,7 @@ class SharedWalks(OwnerDraws):
         network.exchange(self._id_codec.encode(here[order], counts), counts, asked, theirs, KIND)
         network.exchange(words[order].view(np.int64), counts, with_words, theirs, KIND)
 
-        # Answers come back; a number that no vertex has stands for none.
+        # In replies, a number beyond all vertices encodes none.
         none, word = self.shard.vertices, self._answers.word
         numbers = self.shard.own_numbers(self._id_codec.decode(asked, network.rank))
         reached, named = self._step(numbers, with_words.view(np.uint64))
@@ -145,7 +145,7 @@ class SharedWalks(OwnerDraws):
         return found, names
 
     def _step(self, numbers: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The ids and original ids of what follows own vertices `numbers`; -1 for none. Local."""
+        """Return the ids and original ids of the successors of own vertices `numbers`; -1 for none. Local."""
         own = self.shard.own
         found = _next(numbers, words, own.indptr, own.indices)
         reached = found >= 0

@@ -1,10 +1,10 @@
-"""TopologyShard: the in-edges of one rank's vertices alone, of a topology that is spread over the ranks.
+"""Shard of a topology: the in-edges of one rank's vertices alone.
 
-A rank's vertices are numbered from 0 there: own number = id less the first id. Sources keep their ids in the dataset,
-unless they are *numbered*: then a source that is not the rank's own has a number after those, for what goes through all
-lists; or *named*, and its original id and in-degree stand beside it, for what draws by these. Memory grows with the
-rank's vertices, in-edges and distinct sources; while sources are numbered, a quarter of a byte per vertex of the graph
-comes on top.
+A rank's vertices are numbered from 0: own number = id minus the first id. Sources keep their ids in the dataset, unless
+they are *numbered* or *named*. Numbered: a source of another rank has a number after the own ones, for algorithms over
+all lists. Named: its original id and in-degree are stored as well, for draws that read them. Memory grows with the
+rank's vertices, in-edges and distinct sources. While sources are numbered, it takes another quarter of a byte per
+vertex of the graph.
 """
 
 from __future__ import annotations
@@ -17,24 +17,29 @@ import numpy as np
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
+from leapmpi.errors import ConfigError
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.system.jit import compiled
 
 
+class NoWholeTopology(ConfigError, AttributeError):
+    """The whole topology is read where a rank holds a shard of it: as an AttributeError, `hasattr` is False."""
+
+
 @dataclass(frozen=True, eq=False)
 class TopologyShard:
-    """The lists of the vertices `first` to `end` (exclusive) of a graph of `vertices` vertices and `edges` edges."""
+    """Lists of the vertices `first` to `end` (exclusive) of a graph of `vertices` vertices and `edges` edges."""
 
     own: Topology
-    """The rank's vertices by their own numbers; then, where sources are numbered, those of others that are sources."""
+    """Rank's vertices by their own numbers; then, if sources are numbered, those of other ranks."""
     first: int
     end: int
     first_edge: int
-    """The number in the dataset of the first edge here."""
+    """Number in the dataset of the shard's first edge."""
     vertices: int
     edges: int
     outside: np.ndarray | None = None
-    """Integers[k], ascending: the ids of the sources that follow the rank's own vertices in `own`; None: none do."""
+    """Integers[k], ascending: ids of the sources after the rank's own vertices in `own`; None: none."""
 
     @property
     def nbytes(self) -> int:
@@ -43,13 +48,16 @@ class TopologyShard:
         return held + (0 if self.outside is None else self.outside.nbytes)
 
     def own_numbers(self, ids: np.ndarray) -> np.ndarray:
-        """int64[k]: the own numbers of `ids` (int64[k]), all of them this rank's. Raises ValueError for others."""
+        """Return the own numbers of `ids` (int64[k]), all of them this rank's: int64[k].
+
+        Raises ValueError for others.
+        """
         if len(ids) and not self.first <= ids.min() <= ids.max() < self.end:
             raise ValueError(f"the shard holds the vertices {self.first} to {self.end - 1} alone")
         return ids - self.first
 
     def numbers_of(self, ids: np.ndarray) -> np.ndarray:
-        """int64[k]: the numbers by which `own.indices` calls `ids` (int64[k]); -1 for what is on no list here.
+        """Return the numbers of `ids` (int64[k]) in `own.indices`: int64[k]; -1 for ids on no list of this rank.
 
         Sources must be numbered.
         """
@@ -62,7 +70,7 @@ class TopologyShard:
         return np.where(inside, ids - self.first, np.where(listed, own + place, -1))
 
     def lists(self, edges: np.ndarray) -> np.ndarray:
-        """bool[k]: whether each of `edges` (int64[k, 2]), to vertices of this rank, is one of the topology.
+        """Return bool[k]: whether each of `edges` (int64[k, 2]), to vertices of this rank, is one of the topology.
 
         Sources must be named.
         """
@@ -71,7 +79,7 @@ class TopologyShard:
         return (sources >= 0) & _are_listed(found, self.own.indptr, self.own.indices, self.own.original_id)
 
     def ids_of(self, sources: np.ndarray) -> np.ndarray:
-        """int64[k]: the ids in the dataset of `sources`, integers[k] as they stand in `own.indices`."""
+        """Return the ids in the dataset of `sources`, integers[k] of `own.indices`: int64[k]."""
         sources = sources.astype(np.int64)
         if self.outside is not None:
             _to_ids(sources, self.first, self.end, self.outside)
@@ -79,7 +87,7 @@ class TopologyShard:
 
 
 def whole(topology: Topology | TopologyShard) -> Topology:
-    """`topology`, where settings that cannot do with a shard have been refused, so that it is whole."""
+    """Return `topology`, known to be whole because unsuitable settings have been refused."""
     assert isinstance(topology, Topology), "what reads all lists is refused where the topology is sharded"
     return topology
 
@@ -109,12 +117,12 @@ def load_shard_of_topology(
     named: bool = False,
     numbered: bool = False,
 ) -> TopologyShard:
-    """The lists of the vertices of `parts`, which follow each other, read from their files alone.
+    """Load the lists of the vertices of consecutive `parts`, from their files alone.
 
-    weights, times, labels: whether those of edges are held, which the dataset must have; numbered: whether sources are;
-    named: whether they are named too, for which the files of other parts are mapped and read here and there.
+    weights, times, labels: whether to hold those of edges, which the dataset must have; numbered: whether to number
+    sources; named: whether to name them, which maps and samples the files of other parts.
 
-    Raises DataError when a part is missing or damaged, or a weight that is to be held is negative.
+    Raises DataError for a missing or damaged part, or a negative weight.
     """
     own = empty_topology(dataset, weights, times, labels, parts)
     for part in parts:
@@ -131,13 +139,13 @@ def load_shard_of_topology(
 
 
 def _named(dataset: Dataset, own: Topology, outside: np.ndarray) -> Topology:
-    """`own` with original ids and in-degrees of the sources `outside`."""
+    """Return `own` with original ids and in-degrees of the sources `outside`."""
     original = np.concatenate((own.original_id, original_ids(dataset, outside)))
     return replace(own, original_id=original, outside_degree=_in_degrees(dataset, outside))
 
 
 def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
-    """Bytes of the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local."""
+    """Return the bytes of the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local."""
     edges = slice(int(topology.indptr[first]), int(topology.indptr[end]))
     of_vertices = [topology.original_id[first:end], topology.indptr[first : end + 1]]
     if topology.weight_sum is not None:
@@ -147,33 +155,33 @@ def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
     held += sum(each[edges].nbytes for each in of_edges if each is not None)
     if not named:
         return held
-    # The id, the original id and the in-degree of each source elsewhere.
+    # Named remote sources add their id, original id and in-degree.
     outside = _outside_sources(topology.indices[edges], topology.vertices, first, end).count
     return held + (topology.indices.itemsize + 16) * outside
 
 
 def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:
-    """The distinct ids among `indices`, of a graph of `vertices`, that are not in [first, end)."""
+    """Return the distinct ids among `indices`, of a graph of `vertices`, that are not in [first, end)."""
     found = IdSet(vertices, first, end)
     found.add(indices)
     return found
 
 
 def original_ids(dataset: Dataset, ids: np.ndarray) -> np.ndarray:
-    """int64[k]: the original ids of the vertices `ids` (int64[k], in any order), read from the part files.
+    """Read the original ids of the vertices `ids` (int64[k], in any order) from the part files: int64[k].
 
-    Raises DataError when a part is missing or of another size.
+    Raises DataError for a missing part, or one of another size.
     """
     return _of_parts(dataset, ids, lambda part, rows: part.original_id[rows])
 
 
 def _in_degrees(dataset: Dataset, ids: np.ndarray) -> np.ndarray:
-    """int64[k]: the in-degrees of the vertices `ids`, read from the part files."""
+    """Read the in-degrees of the vertices `ids` from the part files: int64[k]."""
     return _of_parts(dataset, ids, lambda part, rows: part.indptr[rows + 1] - part.indptr[rows])
 
 
 def _of_parts(dataset: Dataset, ids: np.ndarray, read: Callable[[Part, np.ndarray], np.ndarray]) -> np.ndarray:
-    """int64[k]: what `read` finds for `ids` in the part that holds each, given their rows there."""
+    """Return the result of `read` for `ids` in the part that holds each, given their rows there: int64[k]."""
     values = np.empty(len(ids), np.int64)
     order = np.argsort(ids, kind="stable")
     bounds = np.searchsorted(ids[order], dataset.offsets)

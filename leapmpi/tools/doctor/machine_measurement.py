@@ -1,4 +1,4 @@
-"""The rates by which jobs like this one choose what crosses ranks: shown, and with --measure measured and kept."""
+"""Machine rates that jobs choose the exchange by: shown, and with --measure measured and kept."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from leapmpi.comm.world import World
 
 _TAKES, _ROUNDS = 5, 4
-"""Measurements of which the median counts, and how often they are taken again when something disturbed them."""
+"""Repetitions per round (the median counts), and most rounds after a disturbance."""
 
 _LEAST = 1e-15
-"""Seconds of a unit at least, where a clock cannot tell two times apart."""
+"""Fewest seconds per unit, for clocks too coarse to separate two times."""
 
 _WIDTH, _HIDDEN, _ROOTS, _FANOUT = 256, 128, 2048, 10
-"""The layer that is timed."""
+"""Shape of the layer that is timed."""
 
 
 def facts(world: World, device: torch.device, measures: bool) -> dict[str, Any]:
-    """What jobs of as many ranks choose by on this machine, measured anew where `measures`. Collective.
+    """Return the rates for jobs of as many ranks on this machine, measured first if `measures`. Collective.
 
-    Raises DataError and ResourceError, on all ranks, where measured rates cannot be kept.
+    Raises DataError and ResourceError, on all ranks, if measured rates cannot be kept.
     """
     key = key_of(world, device)
     if measures:
@@ -64,11 +64,11 @@ def _measured(world: World, device: torch.device, key: str) -> dict[str, Any]:
 
 
 def _undisturbed(take: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
-    """Takes (float64[takes, figures]) that differ least, and by how much of their median. Collective."""
+    """Return the repetitions with the least spread, float64[takes, figures], and their spread. Collective."""
     best, least = np.empty(0), np.inf
     for _ in range(_ROUNDS):
         takes = np.stack([take() for _ in range(_TAKES)])
-        # The slowest and the fastest take may be outliers; three of five must agree.
+        # The slowest and the fastest repetition may be outliers; three of five must agree.
         middle = np.sort(takes, axis=0)[1:-1]
         spread = float((np.ptp(middle, axis=0) / np.median(middle, axis=0)).max())
         if spread < least:
@@ -79,9 +79,9 @@ def _undisturbed(take: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
 
 
 def _take(communicator: Communicator, device: torch.device) -> np.ndarray:
-    """Each rate once, that of the slowest rank, in the order of MachineRates: float64[figures]. Collective."""
+    """Measure each rate once, float64[figures] in the order of MachineRates; the slowest rank counts. Collective."""
     communicator.barrier()
-    # One rank has no links to measure: the constants stand for them.
+    # One rank has no links to measure, so take the constants.
     constants = MachineRates()
     links = link_seconds(communicator) if communicator.size > 1 else (constants.collective, constants.byte)
     figures = np.maximum((*_compute_seconds(device), *links), _LEAST)
@@ -89,7 +89,7 @@ def _take(communicator: Communicator, device: torch.device) -> np.ndarray:
 
 
 def _compute_seconds(device: torch.device) -> tuple[float, float]:
-    """Seconds of a multiply-add as `Layer.costs` counts them, and of the fixed part of a step of two layers."""
+    """Measure the seconds of a multiply-add (as `Layer.costs` counts them) and the fixed part of a step."""
     layer = build_model(ModelConfig(), 1, _WIDTH, _HIDDEN, seed=0).to(device).layers[0]
     few, many = _block(2), _block(_ROOTS)
     alone, whole = (_train_seconds(layer, to_tensors(block, device), device) for block in (few, many))
@@ -102,7 +102,7 @@ def _train_seconds(layer: Layer, block: BlockTensors, device: torch.device) -> f
 
     def train() -> None:
         layer(block, rows).sum().backward()
-        # The clock of a device is read when its work is done.
+        # GPU work is asynchronous: wait for it before reading the clock.
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
@@ -110,7 +110,7 @@ def _train_seconds(layer: Layer, block: BlockTensors, device: torch.device) -> f
 
 
 def _block(roots: int) -> Block:
-    """A block of `roots` destinations, each with edges from sources of its own."""
+    """Return a block of `roots` destinations, each with its own sources."""
     edges = roots * _FANOUT
     src = np.arange(roots + edges)
     indices = np.arange(roots, roots + edges, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Problems that checks find, and what checks share."""
+"""Problems found by checks, and helpers that checks share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.runs.text import ranks_text
 
 MOST_SPREAD = 0.3
-"""Measurements that differ by more than this share of their median were disturbed."""
+"""Spread, as a share of the median, above which measurements count as disturbed."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem: what and where it is, how to mend it, and whether it is grave.
+    """A problem: its description and place, its remedy, and whether it is grave.
 
     A grave problem stops jobs, makes them wrong or much slower; others are only worth knowing.
     """
@@ -26,7 +26,7 @@ class Problem:
 
 
 def by_node(facts: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
-    """The facts of ranks, by node."""
+    """Group the facts of ranks by node."""
     nodes = defaultdict(list)
     for rank in facts["ranks"]:
         nodes[rank["node"]].append(rank)
@@ -34,5 +34,5 @@ def by_node(facts: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
 
 
 def named(ranks: Iterable[Mapping[str, Any]]) -> str:
-    """'ranks 0-3, 7', from the facts of ranks."""
+    """Format ranks as 'ranks 0-3, 7', from their facts."""
     return ranks_text(rank["rank"] for rank in ranks)

@@ -1,4 +1,5 @@
-"""`leapmpi export`: what a run folder holds, in the formats of other tools; also while the run goes on.
+"""Implementation of `leapmpi export`: contents of a run folder in the formats of other tools, during the run too.
 
-In: a run folder. Out: weights in safetensors, or settings and numbers of epochs for trackers. Training imports none.
+In: a run folder. Out: weights in safetensors, or settings and numbers of epochs for trackers. Training imports none of
+this.
 """

@@ -1,4 +1,4 @@
-"""Write a run in the format asked for: the file or folder appears when it is complete."""
+"""Export of a run in a chosen format. The output appears once it is complete."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from leapmpi.tools.export.run_series import RunSeries
 KINDS = Registry("export format", "leapmpi.tools.export.kinds")
 
 FOLDER = "exports"
-"""Below the run folder: where an output lies whose place was not given."""
+"""Folder below the run folder for outputs without a given path."""
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """What a format may read of a run."""
+    """Parts of a run that a format may read."""
 
     run: Run
     which: str = "best"
-    """Which weights: best or final."""
+    """Weights to export: best or final."""
 
     @cached_property
     def series(self) -> RunSeries:
@@ -37,7 +37,7 @@ class ExportSource:
 
 
 def needed(module: str, kind: str, extra: str) -> ModuleType:
-    """The module of another package that format `kind` needs. Raises ConfigError where it is not installed."""
+    """Import the third-party module that format `kind` needs. Raises ConfigError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -48,25 +48,25 @@ def needed(module: str, kind: str, extra: str) -> ModuleType:
 
 
 def kind_of(name: str | None, out: Path | None) -> str:
-    """The format called `name`, or that which the end of the name `out` tells. Raises ConfigError for neither."""
+    """Return the format `name`, or the one implied by the suffix of `out`. Raises ConfigError if there is neither."""
     if name is not None:
         KINDS.load(name)
         return name
     suffixes = {getattr(KINDS.load(each), "SUFFIX", None): each for each in KINDS.names()}
     if out is None or out.suffix not in suffixes or not out.suffix:
-        told = ", ".join(suffix for suffix in suffixes if suffix)
-        raise ConfigError(f"say which format: --to {'|'.join(KINDS.names())}, or a name that ends in {told}")
+        suffix_list = ", ".join(suffix for suffix in suffixes if suffix)
+        raise ConfigError(f"choose a format: --to {'|'.join(KINDS.names())}, or an output ending in {suffix_list}")
     return suffixes[out.suffix]
 
 
 def export(source: ExportSource, kind: str, out: Path | None, overwrite: bool) -> Path:
-    """Write the run as `kind` to `out`, by default into its own folder, and return the place.
+    """Write the run as `kind` to `out`, by default into its own folder, and return the path.
 
-    Raises LeapmpiError for what the user can mend; nothing is at the place then that was not there before.
+    Raises LeapmpiError for errors that the user can correct; the path is then as it was before.
     """
     member = KINDS.load(kind)
     if out is None:
-        # A run that goes on is exported to the same place again and again.
+        # A running run is exported to the same path repeatedly, so overwrite.
         out = source.run.path / FOLDER / member.NAME
         with _folder_of(out):
             _write(member, source, out, overwrite=True)
@@ -84,7 +84,7 @@ def _write(member: ModuleType, source: ExportSource, out: Path, overwrite: bool)
 
 @contextmanager
 def _folder_of(out: Path) -> Iterator[None]:
-    """The folder of `out` is there in the body; where it stays empty it goes again."""
+    """Create the folder of `out` for the body; remove it if it stays empty."""
     try:
         out.parent.mkdir(exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What trackers take of a run: settings, and numbers by epoch, of `config.toml`, `metrics.jsonl` and `summary.json`."""
+"""Series for trackers: settings, and numbers by epoch, from `config.toml`, `metrics.jsonl` and `summary.json`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from leapmpi.errors import RunFolderError
 from leapmpi.runs.run import FINISHED, Run
 
 RUNNING = "running"
-"""The status of a run that has no summary.json: it is going on, or it was killed."""
+"""Status of a run without summary.json: it is running, or was killed."""
 
 _FIGURES = ("loss", "seconds", "core_seconds", "evaluation_seconds", "lr", "time_steps")
 _SPLITS = ("val", "test")
 
 
 class Point(NamedTuple):
-    """A number of an epoch: the time of its record in seconds since 1970, the epoch from 1, its name, its value."""
+    """Number of an epoch: the record's time in seconds since 1970, the epoch from 1, name and value."""
 
     time: float
     epoch: int
@@ -29,47 +29,47 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class RunSeries:
-    """The run as series of numbers. Raises RunFolderError where its records cannot be read, or there are none yet."""
+    """Run as series of numbers. Raises RunFolderError if its records cannot be read, or there are none yet."""
 
     run: Run
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """All records of the run; a last line that is being written is left out."""
+        """All records of the run, without a last line that is still being written."""
         found = self.run.metrics()
         if not found:
-            raise RunFolderError(f"{self.run.path} holds no record yet; export it once it has begun")
+            raise RunFolderError(f"{self.run.path} holds no records yet; export it after its start")
         return found
 
     @property
     def name(self) -> str:
-        """The name of the run folder."""
+        """Name of the run folder."""
         return self.run.path.absolute().name
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """summary.json, of a run that failed or was interrupted too; empty while the run goes on."""
+        """Contents of summary.json, also of a failed or interrupted run; empty while the run is going on."""
         if failure := self.run.failure:
             return failure
         return self.run.summary if self.run.finished else {}
 
     @property
     def status(self) -> str:
-        """finished, failed, interrupted or running."""
+        """Status: finished, failed, interrupted or running."""
         return str(self.summary.get("status", FINISHED)) if self.summary else RUNNING
 
     @property
     def begun(self) -> float:
-        """When the first record was written, in seconds since 1970."""
+        """Time of the first record, in seconds since 1970."""
         return _seconds(self.records[0])
 
     @property
     def ended(self) -> float | None:
-        """When the last record was written, None while the run goes on."""
+        """Time of the last record; None while the run is going on."""
         return None if self.status == RUNNING else _seconds(self.records[-1])
 
     def settings(self) -> dict[str, str]:
-        """Every setting of the run as text, by dotted key."""
+        """Return every setting of the run as text, by dotted key."""
         found: dict[str, str] = {}
         for section, values in self.run.config.to_values().items():
             entries = {f"{section}.{key}": value for key, value in values.items()} if isinstance(values, dict) else {}
@@ -77,7 +77,7 @@ class RunSeries:
         return found
 
     def facts(self) -> dict[str, str]:
-        """What the run says of itself: version, status, identity of the data, number of ranks."""
+        """Return facts about the run: version, status, identity of the data, number of ranks."""
         start = next((each for each in self.records if each["event"] == "start"), {})
         banner: dict[str, Any] = next((each for each in reversed(self.records) if each["event"] == "banner"), {})
         found = {
@@ -92,7 +92,7 @@ class RunSeries:
         return {name: str(value) for name, value in found.items() if value is not None}
 
     def points(self) -> Iterator[Point]:
-        """The numbers of each epoch, in the order in which they were recorded."""
+        """Yield the numbers of each epoch, in the order of their records."""
         for record in self.records:
             if record["event"] == "epoch":
                 time, epoch = _seconds(record), record["epoch"]
@@ -100,7 +100,7 @@ class RunSeries:
                     yield Point(time, epoch, name, float(value))
 
     def best(self) -> dict[str, float]:
-        """The best epoch and its scores, where the run has ended and knows them."""
+        """Return the best epoch and its scores, if the run has ended."""
         found = self.summary.get("best") or {}
         return {f"best/{name}": float(value) for name, value in found.items() if value is not None}
 
@@ -109,7 +109,7 @@ def _seconds(record: Mapping[str, Any]) -> float:
     try:
         return datetime.fromisoformat(record["time"]).timestamp()
     except (KeyError, TypeError, ValueError):
-        raise RunFolderError(f"a record of metrics.jsonl ({record['event']}) has no time; run it again") from None
+        raise RunFolderError(f"a record of metrics.jsonl ({record['event']}) has no time; train again") from None
 
 
 def _text(value: Any) -> str:
@@ -117,7 +117,7 @@ def _text(value: Any) -> str:
 
 
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Names and values of what the record of an epoch holds for every epoch of every run."""
+    """Yield names and values of the record of an epoch."""
     for name in _FIGURES:
         if record.get(name) is not None:
             yield name, record[name]

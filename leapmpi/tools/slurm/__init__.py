@@ -1,4 +1,4 @@
-"""`leapmpi submit`: Slurm batch scripts.
+"""Implementation of `leapmpi submit`: Slurm batch scripts.
 
-In: a site profile (a short TOML file) and a leapmpi command. Out: one batch script, which a user can read and edit.
+In: a site profile (a short TOML file) and a leapmpi command. Out: one batch script, readable and editable.
 """

@@ -1,4 +1,4 @@
-"""From the words of a leapmpi command to the job that runs it, checked before it waits in a queue; its submission."""
+"""Jobs for leapmpi commands, checked before they wait in a queue, and their submission."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leapmpi.tools.slurm.script import Job
 from leapmpi.tools.slurm.site import Site
 
 COMMANDS = ("train", "sweep", "bench", "evaluate")
-"""What a job may run: the commands of several ranks."""
+"""Commands that a job may run: those of several ranks."""
 
 _PLACEHOLDER = "\0dataset"
 
@@ -27,16 +27,16 @@ _PATIENCE = 120.0
 
 
 def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_exists: bool = True) -> Job:
-    """The job that runs `leapmpi COMMAND` at `site`, with a run folder that a restart finds again.
+    """Return the job that runs `leapmpi COMMAND` at `site`, with a run folder that a restart finds again.
 
-    `data_exists`: the dataset must exist already; otherwise an earlier job may make it. Raises LeapmpiError for a
+    `data_exists`: the dataset must exist already; otherwise an earlier job may create it. Raises LeapmpiError for a
     command that could not start.
     """
     if not command or command[0] not in COMMANDS:
         given = command[0] if command else ""
         raise ConfigError(f"a job cannot run {given!r}; {nearest(given, COMMANDS)}")
 
-    # Parse the command as the job will, and check its dataset.
+    # Errors must show up now, not after hours in a queue: parse the command as the job will.
     arguments = _parsed(command)
     words = list(command)
     config = None
@@ -47,7 +47,7 @@ def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_ex
     data = arguments.data or (config.data if config else "")
     _check_data(data, site, data_exists)
 
-    # Add what a job needs: a run folder that a restart finds again, and the device.
+    # A restarted job must find its run folder again.
     if command[0] == "train" and config is not None and not config.run.folder:
         words += ["--run", "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID"]
     words += _device(site, arguments, config)
@@ -61,7 +61,7 @@ def _parsed(command: Sequence[str]) -> argparse.Namespace:
 
 def _sweep_job(words: list[str], arguments: argparse.Namespace, site: Site, name: str, data_exists: bool) -> Job:
     if arguments.index is not None or arguments.list:
-        raise ConfigError("a job array numbers the runs of a sweep; leave out --index and --list")
+        raise ConfigError("a job array numbers the runs of a sweep; omit --index and --list")
     sweep = read_sweep(arguments.file)
     shared = config_from(arguments, Config().assigned(sweep.base, str(sweep.path)))
     swept = any("data" in point for point in sweep.points)
@@ -72,7 +72,7 @@ def _sweep_job(words: list[str], arguments: argparse.Namespace, site: Site, name
 
 
 def _device(site: Site, arguments: argparse.Namespace, config: Config | None) -> list[str]:
-    """`--device cuda` where a site has GPUs: a job that finds none fails, and does not train on CPUs for hours."""
+    """Return `--device cuda` for a site with GPUs: without one, a job fails at once instead of training on CPUs."""
     chosen = getattr(arguments, "run.device", None) or (config is not None and config.run.device != "auto")
     return [] if chosen or not site.gpus_per_node else ["--device", "cuda"]
 
@@ -89,9 +89,10 @@ def _check_data(data: str, site: Site, exists: bool) -> None:
 
 
 def _position_of_data(command: Sequence[str], arguments: argparse.Namespace) -> int | None:
-    """Which word of `command` is the dataset's folder; None when a TOML file names it."""
+    """Return the position of the dataset's folder in `command`; None if a TOML file names it."""
     for position, word in enumerate(command):
         if position and word == arguments.data:
+            # An equal word may be the value of a flag: replace it and see whether the dataset changes.
             tried = [*command[:position], _PLACEHOLDER, *command[position + 1 :]]
             if _parsed(tried).data == _PLACEHOLDER:
                 return position
@@ -99,9 +100,9 @@ def _position_of_data(command: Sequence[str], arguments: argparse.Namespace) -> 
 
 
 def submit(script: str, after: str | None = None) -> str:
-    """Submit `script` and return the job's number; with `after` it waits until that job has succeeded.
+    """Submit `script` and return the job's number; with `after` it waits for the success of that job.
 
-    Raises LaunchError when there is no sbatch, or it refuses.
+    Raises LaunchError if there is no sbatch, or it refuses.
     """
     command = ["sbatch", "--parsable"]
     if after is not None:
@@ -111,8 +112,8 @@ def submit(script: str, after: str | None = None) -> str:
     except FileNotFoundError:
         raise LaunchError("no sbatch on PATH; submit on a login node of the cluster") from None
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"sbatch did not answer within {_PATIENCE:.0f} s; see squeue before trying again") from None
+        raise LaunchError(f"sbatch did not answer within {_PATIENCE:.0f} s; check squeue before trying again") from None
     if answer.returncode:
         raise LaunchError(f"sbatch refused the job: {one_line(answer.stderr) or f'exit code {answer.returncode}'}")
-    # NUMBER, or NUMBER;CLUSTER where there are several clusters.
+    # The answer is NUMBER, or NUMBER;CLUSTER if there are several clusters.
     return answer.stdout.strip().partition(";")[0]

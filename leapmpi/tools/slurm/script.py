@@ -1,6 +1,6 @@
-"""The batch scripts themselves: a site profile and a leapmpi command in, the text for sbatch out.
+"""Batch scripts: the text for sbatch from a site profile and a leapmpi command.
 
-The files in jobs/slurm are made by this module too (jobs/slurm/render), so there is one source of every line.
+jobs/slurm/render writes the files in jobs/slurm with this module, so that each line has one source.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from leapmpi.tools.slurm.site import Site
 
 @dataclass(frozen=True)
 class Job:
-    """What a batch script runs.
+    """Job of a batch script.
 
-    `command`: the words after `program`; `data_at`: the position of the dataset's folder among them, None where it is
-    not one of them; `runs`: the runs of a job array, 0 for a plain job; `about`: the comment at the top of the script.
+    `command`: words after `program`. `data_at`: position of the dataset's folder among them, or None. `runs`: runs of a
+    job array, 0 for a plain job. `about`: comment at the top of the script.
     """
 
     name: str
@@ -29,14 +29,14 @@ class Job:
 
 
 def training_script(site: Site, job: Job) -> str:
-    """The script of a job of ranks that MPI connects."""
+    """Return the script of a job of ranks connected by MPI."""
     stage, unstage = _staging(site, job)
     sections = [_head(site, job), _environment(site), _signals(site), stage, _launch(site, job), unstage, _end(site)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def preparation_script(site: Site, job: Job) -> str:
-    """The script of a job of one process, without MPI: data preparation."""
+    """Return the script of a job of one process without MPI: data preparation."""
     options = [f"--job-name={job.name}", "--output=%x-%j.out", "--open-mode=append", f"--time={site.time}"]
     options += [f"--nodes=1 --ntasks=1 --cpus-per-task={site.cores_per_rank * site.ranks_per_node}"]
     options += _site_options(site)
@@ -48,7 +48,7 @@ _START = """\
 echo "$(date -Is) $SLURM_JOB_NAME $SLURM_JOB_ID on $SLURM_JOB_NODELIST, restart ${SLURM_RESTART_COUNT:-0}\""""
 
 _LAST_STEPS = 30
-"""Seconds before the time limit in which the last lines of a script run."""
+"""Seconds before the time limit for the last lines of a script."""
 
 
 def _signals(site: Site) -> str:
@@ -66,7 +66,7 @@ trap 'pass_on || exit 143' TERM"""
 
 
 _HANGS = 30
-"""Seconds in which mpirun must end after its ranks: Open MPI's may hang when ranks end with an error."""
+"""Seconds for mpirun to end after its ranks: Open MPI's may hang when ranks end with an error."""
 
 _PASS_ON_BY_SRUN = (
     """\
@@ -116,7 +116,7 @@ export PRTE_MCA_prte_launch_agent="${deaf:+$deaf }prted" OMPI_MCA_orte_launch_ag
 
 
 def _opening(site: Site) -> str:
-    # A login shell, since it alone knows the command 'module' on some clusters.
+    # On some clusters only a login shell knows the command 'module'.
     return "#!/bin/bash -l" if site.modules else "#!/bin/bash"
 
 
@@ -135,19 +135,19 @@ def _head(site: Site, job: Job) -> str:
         *([f"--array=0-{job.runs - 1}%{site.array_limit}"] if job.runs else []),
         f"--time={site.time}",
     ]
-    # Name, output, resources, time.
+
     lines = [_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options)]
 
     if site.gpus_per_node:
         lines += [
             "# GPUs are given to the node, not to each task: bound to tasks (--gpus-per-task, --gpu-bind=single) they",
-            "# stand in separate cgroups, in which ranks of a node cannot open each other's device memory. Each rank",
+            "# are in separate cgroups, in which ranks of a node cannot open each other's device memory. Each rank",
             "# takes the GPU of its number on the node.",
             f"#SBATCH --gpus-per-node={site.gpus_per_node} --gpu-bind=none",
         ]
     lines += [f"#SBATCH {option}" for option in _site_options(site)]
 
-    # The warning signal before the time limit.
+    # A signal before the time limit leaves time for a checkpoint.
     lines += [
         f"# {site.signal_before} s before the time limit SIGUSR2 comes to this script (B:), which passes it on. Sent",
         "# to the job's steps instead, it would end the daemons by which mpirun reaches the other nodes.",
@@ -159,7 +159,7 @@ def _head(site: Site, job: Job) -> str:
 
 
 def _preparing_nodes(site: Site) -> list[str]:
-    """The second part of a heterogeneous job, whose ranks come after those of the first."""
+    """Return the second part of a heterogeneous job; its ranks follow those of the first."""
     if not site.prepare_nodes:
         return []
     tasks = f"--ntasks={site.prepare_ranks} --ntasks-per-node={site.prepare_ranks_per_node}"
@@ -189,7 +189,7 @@ def _environment(site: Site) -> str:
 
 
 def _staging(site: Site, job: Job) -> tuple[str, str]:
-    """The lines that copy the dataset to the nodes' own disks, and those that remove it; empty without staging."""
+    """Return the lines that copy the dataset to local disks, and those that remove it; empty without staging."""
     if not site.stage or not job.data:
         return "", ""
     copy = f"""\
@@ -208,7 +208,7 @@ on_every_node '
 
 
 def _launch(site: Site, job: Job) -> str:
-    # The command, with the staged copy of the dataset in place of the dataset.
+    # Replace the dataset by its staged copy.
     words = [_quoted(word) for word in job.command]
     if site.stage and job.data_at is not None:
         words[job.data_at] = '"$data"'
@@ -216,7 +216,7 @@ def _launch(site: Site, job: Job) -> str:
         words += ["--set", 'data="$data"']
     command = " ".join([job.program, *words])
 
-    # The launcher, in the background, so that the script can react to signals.
+    # The launcher runs in the background, so that the script can react to signals.
     if site.launcher == "srun":
         note = "# One rank's failure ends the others too. srun does not take cores per task over from sbatch by itself."
         options = " ".join([f"--mpi={site.srun_mpi}", "--kill-on-bad-exit=1", *site.launcher_options])
@@ -242,7 +242,7 @@ code=$?
 
 
 def _by_role(site: Site, options: str, command: str) -> str:
-    """One job step over both parts of a heterogeneous job, in which the ranks of the second prepare."""
+    """Return one job step over both parts of a heterogeneous job; the ranks of the second prepare."""
     if "--prepare-ranks" not in command:
         command += f" --prepare-ranks {site.prepare_ranks}"
     parts = []
@@ -253,13 +253,13 @@ def _by_role(site: Site, options: str, command: str) -> str:
 
 def _end(site: Site) -> str:
     stopped_code = """\
-# 75: unfinished, with a checkpoint. So is a job whose launcher crashed or was killed after it had been told to stop.
+# 75: unfinished, with a checkpoint. So is a job whose launcher crashed or was killed after the order to stop.
 [[ $stopped && $code -gt 128 ]] && code=75"""
     if not site.requeue:
         return f"{stopped_code}\nexit $code  # after 75 the job goes on from there when it is submitted again"
     return f"""{stopped_code}
 
-# Back into the queue, to go on from there, unless the job was cancelled or seems to get nowhere.
+# Back into the queue, to go on from there, unless the job was cancelled or makes no progress.
 job=$SLURM_JOB_ID
 [[ -n ${{SLURM_ARRAY_JOB_ID:-}} ]] && job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 if [[ $code == 75 ]] &&
@@ -274,5 +274,5 @@ def _words(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """The word as bash takes it; Slurm's variables stay variables."""
+    """Quote a word for bash, keeping Slurm's variables."""
     return f'"{word}"' if "$SLURM_" in word and '"' not in word else shlex.quote(word)

@@ -27,7 +27,7 @@ LAUNCHERS = ("mpirun", "srun")
 
 @dataclass(frozen=True)
 class Site:
-    """How batch scripts are written for one cluster.
+    """Profile of a cluster for batch scripts.
 
     Every field is a key of the profile; `leapmpi submit` takes the scalar ones as flags too.
     """
@@ -35,27 +35,27 @@ class Site:
     nodes: int = setting(1, "nodes", least=1)
     ranks_per_node: int = setting(1, "ranks on each node; with GPUs, one per GPU", least=1)
     cores_per_rank: int = setting(1, "cores of each rank", least=1)
-    prepare_nodes: int = setting(0, "further nodes, whose ranks prepare mini-batches for the others", least=0)
+    prepare_nodes: int = setting(0, "extra nodes, whose ranks prepare mini-batches for the others", least=0)
     prepare_ranks_per_node: int = setting(1, "ranks on each of these nodes", least=1)
     prepare_cores_per_rank: int = setting(1, "cores of each of these ranks", least=1)
-    prepare_sbatch: tuple[str, ...] = setting((), "further #SBATCH options of these nodes, such as --partition=cpu")
+    prepare_sbatch: tuple[str, ...] = setting((), "extra #SBATCH options of these nodes, such as --partition=cpu")
     gpus_per_node: int = setting(0, "GPUs on each node", least=0)
     memory_per_node: str = setting("", "memory of each node, such as 200G or 0 for all of it")
     time: str = setting("01:00:00", "time limit, in Slurm's [days-]hours:minutes:seconds or minutes")
-    account: str = setting("", "account that is charged")
+    account: str = setting("", "account to charge")
     partition: str = setting("", "partition")
     qos: str = setting("", "quality of service")
-    signal_before: int = setting(300, "seconds before the time limit at which a checkpoint is asked for", least=10)
-    requeue: bool = setting(True, "put a job back into the queue when it ends with a checkpoint, unfinished")
+    signal_before: int = setting(300, "seconds before the time limit at which a checkpoint is requested", least=10)
+    requeue: bool = setting(True, "requeue a job that ends unfinished, with a checkpoint")
     array_limit: int = setting(4, "runs of a sweep at the same time", least=1)
-    launcher: str = setting("mpirun", "what starts the ranks", choices=LAUNCHERS)
-    srun_mpi: str = setting("pmix", "how srun meets MPI: pmix (Open MPI), pmi2 (MPICH), cray_shasta")
+    launcher: str = setting("mpirun", "launcher of the ranks", choices=LAUNCHERS)
+    srun_mpi: str = setting("pmix", "MPI interface of srun: pmix (Open MPI), pmi2 (MPICH), cray_shasta")
     stage: str = setting("", "folder on each node's own disk to copy the dataset to, such as /tmp")
     venv: str = setting("", "virtual environment to activate")
     modules: tuple[str, ...] = setting((), "modules to load")
-    commands: tuple[str, ...] = setting((), "further shell lines before the launch")
-    launcher_options: tuple[str, ...] = setting((), "further options of the launcher")
-    sbatch: tuple[str, ...] = setting((), "further #SBATCH options, such as --constraint=ib")
+    commands: tuple[str, ...] = setting((), "extra shell lines before the launch")
+    launcher_options: tuple[str, ...] = setting((), "extra options of the launcher")
+    sbatch: tuple[str, ...] = setting((), "extra #SBATCH options, such as --constraint=ib")
 
     @property
     def ranks(self) -> int:
@@ -69,23 +69,23 @@ class Site:
 
 
 def scalars() -> list[Setting]:
-    """The fields of a profile that can be flags too, as settings with keys 'site.NAME'."""
+    """Return the profile fields that can be flags too, as settings with keys 'site.NAME'."""
     return [each for each in settings_of(Site, "site.").values() if each.type in (int, str, bool)]
 
 
 def read_site(path: str | Path | None, over: Mapping[str, Any] | None = None) -> Site:
-    """Read a profile; `over` ('site.NAME' -> value) wins over it.
+    """Read a profile; `over` ('site.NAME' -> value) takes precedence.
 
-    Without a profile (None) a job is one rank on one node, in the virtual environment that is active now. Raises
-    ConfigError, naming file and key or the flag, for unknown keys and unusable values.
+    Without a profile (None) a job is one rank on one node, in the active virtual environment. Raises ConfigError for
+    unknown keys and unusable values, naming file and key or the flag.
     """
-    # The profile, and over it the flags.
+    # Flags take precedence over the profile.
     known = settings_of(Site, "site.")
     profile = {"venv": _active_venv()} if path is None else read_toml(path)
     given = {f"site.{key}": (value, f"{path}: {key}") for key, value in profile.items()}
     given |= {key: (value, f"--{known[key].flag}") for key, value in (over or {}).items()}
 
-    # Parse each value; a message names the file and key, or the flag.
+    # Remember the origin of each value, for messages.
     values: dict[str, Any] = {}
     for key, (value, where) in given.items():
         if key not in known:
@@ -99,27 +99,27 @@ def read_site(path: str | Path | None, over: Mapping[str, Any] | None = None) ->
 
 
 def _active_venv() -> str:
-    """The virtual environment that Python runs in, '' where it runs in none."""
+    """Return the active virtual environment, '' if there is none."""
     return sys.prefix if sys.prefix != sys.base_prefix else ""
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ConfigError(f'{where}: give a list of texts, such as ["one", "two"], not {value!r}')
+        raise ConfigError(f'{where}: give a list of strings, such as ["one", "two"], not {value!r}')
     return tuple(value)
 
 
 def _check(site: Site, where: Mapping[str, str]) -> None:
-    """Raise ConfigError for values that no job can have; `where` tells by name what gave each value."""
+    """Raise ConfigError for values that no job can have; `where` names the origin of each value."""
     for name, value in dataclasses.asdict(site).items():
         texts = value if isinstance(value, tuple) else (str(value),)
         if any("\n" in text for text in texts):
-            raise ConfigError(f"{where[name]}: a line break cannot stand here; give several texts in a list instead")
+            raise ConfigError(f"{where[name]}: line breaks are not allowed; give several strings in a list instead")
     for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
-            raise ConfigError(f"{where[name]}: {value!r} is no value for sbatch")
+            raise ConfigError(f"{where[name]}: {value!r} is not a value for sbatch")
     if site.prepare_nodes and site.stage:
-        raise ConfigError(f"{where['stage']}: ranks that prepare read the dataset where it is; leave stage out")
+        raise ConfigError(f"{where['stage']}: ranks that prepare read the dataset where it is; omit stage")
     if site.prepare_nodes and site.launcher != "srun":
         raise ConfigError(
             f"{where['prepare_nodes']}: nodes of a heterogeneous job are reached by srun; give launcher = 'srun'"

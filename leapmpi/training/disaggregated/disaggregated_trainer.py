@@ -17,7 +17,7 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
 from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.fault_tolerance.stop_signals import StopRequest, begin_vote
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.role_balance import RoleBalance

@@ -14,8 +14,8 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.disaggregated.shipping import Shipping
+from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in

@@ -18,10 +18,10 @@ from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
 from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
 from leapmpi.engine.edges.edge_features import KIND, edge_request, stand_ins
-from leapmpi.engine.exchange.merged_block import merged
-from leapmpi.engine.exchange.modes.raw import union
-from leapmpi.engine.exchange.named_destinations import NamedDestinations
-from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.modes.raw import union
+from leapmpi.exchange.named_destinations import NamedDestinations
+from leapmpi.exchange.raw_sums import merged
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.role_balance import RoleBalance
@@ -131,7 +131,7 @@ def _fetched(engine: PreparationEngine, minibatch: MiniBatch, offsets: np.ndarra
     ids = rows = 0
     wanted = union(minibatch.micro_batches)
     if engine.mode_name == "sums":
-        block, _ = merged([each.block(0) for each in minibatch.micro_batches])
+        block, _ = merged([each.first_block for each in minibatch.micro_batches])
         rank_alone = cast("Communicator", VirtualRank(rank, len(offsets) - 1))
         among = replace(ctx, rank_offsets=offsets, communicator=rank_alone)
         named = NamedDestinations(among, layer.sums_hold_own)

@@ -11,9 +11,9 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.hdf5.names import HELD_LABELS
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard

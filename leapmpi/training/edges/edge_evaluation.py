@@ -19,8 +19,8 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.selection import mode_class
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.selection import mode_class
 from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of

@@ -29,16 +29,6 @@ class EdgeMetric(Metric):
         return float(self.of_edges(outputs).mean()) if len(outputs) else float("nan")
 
 
-class Hits(EdgeMetric):
-    """The share of the edges that rank among the first `most` of their candidates."""
-
-    most = 0
-
-    def of_edges(self, outputs: np.ndarray) -> np.ndarray:
-        """1 for each of them."""
-        return outputs[:, RANK] <= self.most
-
-
 def all_figures(outputs: np.ndarray) -> dict[str, float]:
     """Every metric of edges by name, for outputs float64[k, 2] of at least one edge."""
     found = (metric_named(name) for name in METRICS.names())

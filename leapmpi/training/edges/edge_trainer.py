@@ -11,14 +11,14 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways, check_unseen
 from leapmpi.dataset.hdf5.names import HELD_EDGES
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
+from leapmpi.exchange.context import Loaded
 from leapmpi.nn.task import Task
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.training.edges.edge_class_evaluation import EdgeClassEvaluator
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.ensemble_trainer import ReplicaTrainer

@@ -18,13 +18,13 @@ from leapmpi.config.schema import Config, enumeration
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_batches import edges_of
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
 from leapmpi.runs import progress_line
-from leapmpi.sampling.edges.known_edges import KnownEdges
-from leapmpi.sampling.edges.negative_sampler import NEGATIVES
+from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.id_set import IdSet
+from leapmpi.sampling.sharded.known_edges import KnownEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.training.edges.edge_evaluation import EdgeEvaluator, ToEmbed
 from leapmpi.training.edges.edge_ranks import all_figures

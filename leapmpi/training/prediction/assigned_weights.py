@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import Loaded
 from leapmpi.errors import DataError
+from leapmpi.exchange.context import Loaded
 from leapmpi.features.learned_rows import without_rows
 from leapmpi.nn.model import input_width
 from leapmpi.runs.run import Run

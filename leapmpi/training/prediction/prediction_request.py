@@ -10,8 +10,8 @@ import torch
 
 from leapmpi.config.setting import check_size
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.exchange.context import RankContext
 from leapmpi.sampling.sharded.topology_shard import original_ids
 
 LOGITS, CLASSES, EMBEDDINGS = "logits", "classes", "embeddings"

@@ -31,10 +31,10 @@ from leapmpi.nn.task import TASKS
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.runs.weights import read_weights, weights_place
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.system.atomic_files import check_place, hold, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
 from leapmpi.system.memory import peak_bytes, used_bytes
 from leapmpi.training.prediction.assigned_weights import assign
 from leapmpi.training.prediction.prediction_request import PredictionRequest
@@ -43,7 +43,7 @@ from leapmpi.version import VERSION
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm, World
-    from leapmpi.engine.context import Loaded, RankContext
+    from leapmpi.exchange.context import Loaded, RankContext
 
 log = logging.getLogger("leapmpi")
 
@@ -225,7 +225,6 @@ def _written(
             remove_abandoned(request.out)
             aside = stack.enter_context(written_aside(request.out, overwrite=request.overwrite))
             places = file.create(aside, facts)
-            stack.enter_context(hold(aside))
             return [str(aside), places]
 
         path, places = ctx.communicator.all_gather_objects(world.on_root(begin))[0]

@@ -19,16 +19,15 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
 from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.nn.task import EdgeTask
-from leapmpi.runs.tables.rank_table import rank_table, ranks_text
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes

@@ -11,7 +11,7 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import LeapmpiError
-from leapmpi.runs.tables.text import scores_text, size_text
+from leapmpi.runs.text import scores_text, size_text
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
@@ -25,32 +25,38 @@ MOST_RANKS = 64
 class EpochProgress:
     """Before which `iteration` of which `epoch` training stands, and this rank's share of the epoch so far.
 
-    losses: float64[iterations], this rank's share of each batch's loss; seconds: of the epoch; phases: seconds of this
-    rank by phase; counts: bytes by kind and rows by place; rate: the last learning rate.
+    losses: float64[iterations], this rank's share of each batch's loss; seconds: of the epoch; core_seconds: of the
+    processor, all threads of this rank; phases: seconds of this rank by phase; counts: bytes by kind and rows by place.
     """
 
     losses: np.ndarray
     epoch: int = 0
     iteration: int = 0
     seconds: float = 0.0
+    core_seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
-    def add(self, seconds: float, phases: dict[str, float], *counts: dict[str, int]) -> None:
+    def add(self, seconds: float, core_seconds: float, phases: dict[str, float], *counts: dict[str, int]) -> None:
         """Add what was spent and counted since the last call."""
         self.seconds += seconds
+        self.core_seconds += core_seconds
         for phase, spent in phases.items():
             self.phases[phase] += spent
         for each in counts:
             for name, count in each.items():
                 self.counts[name] += count
 
-    def summed(self, communicator: Communicator) -> tuple[np.ndarray, dict[str, int], np.ndarray]:
-        """Losses and counts of all ranks together, and seconds float64[ranks, phases]. Collective."""
+    def summed(self, communicator: Communicator) -> tuple[np.ndarray, dict[str, int], np.ndarray, np.ndarray]:
+        """Losses and counts of all ranks together, seconds float64[ranks, phases], core seconds float64[ranks].
+
+        Collective.
+        """
         losses = communicator.all_gather_rows(self.losses).sum(axis=0)
         counts = communicator.all_gather_rows(np.array(list(self.counts.values()), np.int64)).sum(axis=0)
         phases = communicator.all_gather_rows(np.array([self.phases[phase] for phase in PHASES]))
-        return losses, dict(zip(self.counts, counts.tolist(), strict=True)), phases
+        cores = communicator.all_gather_rows(np.array([self.core_seconds]))[:, 0]
+        return losses, dict(zip(self.counts, counts.tolist(), strict=True)), phases, cores
 
     @property
     def position(self) -> dict[str, int]:
@@ -59,15 +65,21 @@ class EpochProgress:
 
     @classmethod
     def restored(
-        cls, values: dict[str, Any], losses: np.ndarray, phases: np.ndarray, communicator: Communicator
+        cls,
+        values: dict[str, Any],
+        losses: np.ndarray,
+        phases: np.ndarray,
+        core_seconds: np.ndarray,
+        communicator: Communicator,
     ) -> EpochProgress:
         """Progress whose sums over the ranks are those of the checkpoint, on any number of ranks. Local.
 
         Where the number of ranks differs from the checkpoint's, each has spent the mean of its ranks.
         """
-        own = phases[communicator.rank] if len(phases) == communicator.size else phases.mean(axis=0)
-        progress = cls(np.zeros(len(losses)), values["epoch"], values["iteration"], values["seconds"])
-        progress.phases.update(zip(PHASES, own.tolist(), strict=True))
+        spent = np.column_stack([core_seconds, phases])
+        cores, *own = (spent[communicator.rank] if len(spent) == communicator.size else spent.mean(axis=0)).tolist()
+        progress = cls(np.zeros(len(losses)), values["epoch"], values["iteration"], values["seconds"], cores)
+        progress.phases.update(zip(PHASES, own, strict=True))
         if communicator.rank == 0:
             progress.losses += losses
             progress.counts.update({name: count for name, count in values["counts"].items() if name in progress.counts})
@@ -98,8 +110,9 @@ class EpochMeter:
         """Add what was spent and counted since the last call to `progress`; between epochs, nothing. Local."""
         if self._since is not None:
             spent = self._phases.take()
-            now = self._phases.since
-            progress.add(now - self._since, spent, *self._communicator.byte_counters.take())
+            now, processor = self._phases.since, time.process_time()
+            cores, self._processor = processor - self._processor, processor
+            progress.add(now - self._since, cores, spent, *self._communicator.byte_counters.take())
             sent_to = self._communicator.take_sent_to()
             if self._sent_to is not None:
                 self._sent_to += sent_to
@@ -116,23 +129,17 @@ class EpochMeter:
         Collective.
         """
         self._since = None
-        processor = np.array([time.process_time() - self._processor])
-        processors = self._communicator.all_gather_rows(processor)
-        losses, counts, spent = progress.summed(self._communicator)
+        losses, counts, spent, cores = progress.summed(self._communicator)
         ranks = self._communicator.size
         figures = {
             "seconds": progress.seconds,
-            # Of all ranks and threads, waiting included, since this start.
-            "core_seconds": float(processors.sum()),
+            # Of all ranks and threads, waiting included.
+            "core_seconds": float(cores.sum()),
             "phases": mean_and_max(spent),
             "bytes": {kind: counts[kind] for kind in KINDS},
             "rows": {place: counts[place] for place in ROWS},
             "ahead": work_ahead(self._phases, self._communicator),
-            **(
-                {"by_rank": by_rank(progress, spent, processors, self._sent_to, self._communicator)}
-                if ranks > 1
-                else {}
-            ),
+            **({"by_rank": by_rank(progress, spent, cores, self._sent_to, self._communicator)} if ranks > 1 else {}),
         }
         return losses, figures, counts
 
@@ -163,13 +170,13 @@ def mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
 def by_rank(
     progress: EpochProgress,
     spent: np.ndarray,
-    processors: np.ndarray,
+    cores: np.ndarray,
     sent_to: np.ndarray | None,
     communicator: Communicator,
 ) -> dict[str, Any]:
     """Figures of an epoch by rank, or by groups of ranks where there are more than MOST_RANKS. Collective.
 
-    spent: float64[ranks, phases] seconds; processors: float64[ranks, 1] seconds of the processor; sent_to: int64[ranks]
+    spent: float64[ranks, phases] seconds; cores: float64[ranks] seconds of the processor; sent_to: int64[ranks]
     bytes that this rank sent to each, or None. Returns `ranks` and how many of them `each` entry stands for, then lists
     by entry: `phases` and `core_seconds` (means), `sent` (bytes to each entry, sums), `rows` by place (sums), `memory`
     (bytes, peak so far, the most).
@@ -190,7 +197,7 @@ def by_rank(
             for phase, column in zip(PHASES, seconds.T, strict=True)
             if column.any()
         },
-        "core_seconds": (np.add.reduceat(processors[:, 0], firsts) / members).round(6).tolist(),
+        "core_seconds": (np.add.reduceat(cores, firsts) / members).round(6).tolist(),
         "rows": {place: column.tolist() for place, column in zip(ROWS, rows.T, strict=True) if column.any()},
         "memory": np.maximum.reduceat(gathered[:, 0], firsts).tolist(),
     }

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.config.schema import model_names
 from leapmpi.engine.ahead.prefetch_depth import about_depth
-from leapmpi.engine.exchange.selection import refused_modes
 from leapmpi.engine.own_model import code_of
+from leapmpi.exchange.selection import refused_modes
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
-from leapmpi.runs.tables.text import score_text, scores_text, size_text
+from leapmpi.runs.text import score_text, scores_text, size_text
 from leapmpi.system.memory import peak_bytes
 from leapmpi.training import resume
 from leapmpi.training.checkpointer import Checkpointer
@@ -178,11 +178,6 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric.name, scores or "not scored")
     for split, figures in summary.get("scores_of_models", {}).items():
         log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
-    if lossy := summary["row_error"]:
-        log.info(
-            "lossy: %s rows were sent as %s, with a relative error of %.1e in the mean, %.1e at most",
-            *(f"{lossy['rows']:,}", lossy["wire_dtype"], lossy["mean"], lossy["max"]),
-        )
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
@@ -210,7 +205,6 @@ def summary_of(trainer: Trainer) -> dict[str, Any]:
         "best": trainer.best.to_values(),
         **({"stopped_early": len(trainer.epochs)} if trainer.stops_early else {}),
         "verify": config.run.verify,
-        "row_error": trainer.feature_cache.measured_error(trainer.epochs),
         **models,
         "epochs": without_losses(trainer.epochs),
     }

@@ -12,7 +12,7 @@ from leapmpi.comm.launcher import launched_rank, launcher_size
 from leapmpi.errors import ConfigError
 from leapmpi.runs.file_names import REPORT
 from leapmpi.runs.run import Run
-from leapmpi.runs.tables.epoch_table import epoch_table
+from leapmpi.runs.text_tables import epoch_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +66,7 @@ class TrainedRun(Run):
         """
         from leapmpi.report.page import write_page
         from leapmpi.report.run_data import read_runs
-        from leapmpi.report.run_report import run_page, run_sections
+        from leapmpi.report.sections.run_report import run_page, run_sections
 
         path = Path(out) if out else self.path / REPORT
         if launched_rank() == 0:

@@ -7,14 +7,13 @@ outputs and labels of all ranks go.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
-from leapmpi.training.scoring.moments import combined, mean_over_targets, moments
 
 if TYPE_CHECKING:
     from leapmpi.nn.task import Task
@@ -23,7 +22,7 @@ METRICS = Registry("metric", "leapmpi.training.metrics")
 
 
 class Metric(ABC):
-    """One metric. A member of leapmpi/training/metrics; `name` is that of its file."""
+    """One metric. A member of leapmpi/training/metrics; `name` is the name by which it was loaded."""
 
     name = ""
 
@@ -85,30 +84,10 @@ class CountedMetric(Metric):
         return self.value(self.counts(outputs, labels))
 
 
-class MomentMetric(CountedMetric):
-    """A metric of a regression that is the mean over targets of one of their errors."""
-
-    scores = ("regression",)
-    figure: ClassVar[str]
-    """A key of moments.errors_by_target."""
-
-    def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """float64[5, C]."""
-        return moments(outputs, labels)
-
-    def combined(self, rows: np.ndarray) -> np.ndarray:
-        """Moments about a common mean."""
-        return combined(rows)
-
-    def value(self, counts: np.ndarray) -> float:
-        """Any number for r2, else from 0 on."""
-        return mean_over_targets(counts, self.figure)
-
-
 def metric_named(name: str) -> Metric:
     """The metric called `name`. Raises ConfigError for an unknown one."""
-    kind: type[Metric] = METRICS.load(name).METRIC
-    found = kind()
+    offered: Callable[[], Metric] | Mapping[str, Callable[[], Metric]] = METRICS.load(name).METRIC
+    found = offered[name]() if isinstance(offered, Mapping) else offered()
     found.name = name
     return found
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
+from leapmpi.exchange.context import RankContext
 from leapmpi.inference.drawn_lists import drawn_inference, most_edges
 from leapmpi.inference.layer_pass import Round
 from leapmpi.inference.layerwise import runs_in_layers

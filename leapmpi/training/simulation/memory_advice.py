@@ -17,7 +17,7 @@ from leapmpi.engine.traffic import predicted_memory
 from leapmpi.errors import LeapmpiError
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.nn.task import task_of
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.training.simulation.simulator import Forecaster, draw_key
 from leapmpi.training.simulation.strategy_choice import MOST_EDGES, edges_of
 from leapmpi.training.topology_kind import SHARDED

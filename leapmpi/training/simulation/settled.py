@@ -7,10 +7,10 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import flattened
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import STRATEGY
 from leapmpi.errors import ResourceError
+from leapmpi.exchange.context import Loaded
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.schemas import STRATEGY_CHOICE

@@ -15,19 +15,19 @@ from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.engine.engine import Engine, make_engine
-from leapmpi.engine.exchange.selection import (
+from leapmpi.engine.placement import placement_class
+from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.selection import (
     compute_seconds_of,
     exchange_mode,
     fewest_bytes,
     least_seconds,
     serving_modes,
 )
-from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.engine.placement import placement_class
-from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.features.cache import RowCache
 from leapmpi.features.expected_reads import choose
 from leapmpi.nn.model import Model, model_of
@@ -40,8 +40,8 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import leading_model, modes_for, predict_models
 from leapmpi.training.feature_cache import access_of, caches

@@ -17,19 +17,19 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.exchange.selection import COPYING
-from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.selection import COPYING
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Sampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.simulation.simulator import (
@@ -68,9 +68,6 @@ _MOST_READ = 32 << 30
 
 _OF_LEAP = ("time_steps", "merge", "memory_limit", "tune")
 """Settings of the strategy that leap alone reads, or that ask for its time steps."""
-
-_OF_RAW_ROWS = ("cache", "wire_dtype")
-"""Settings that act where raw rows cross ranks."""
 
 _SENDS = {"p3": "never sends", "owner": "seldom sends"}
 """What some strategies do with raw rows."""
@@ -145,12 +142,13 @@ def choose(
         return Choice(stands, why)
 
     # Caches bear on leap and pull alike, and take long to choose.
+    left_out = _left_out(config, dataset, ranks) if stands == FIRST else {}
     config = config.replaced({"strategy.cache": 0.0})
     count = _Count(config, Forecaster(dataset, topology, real=real), ranks, machine)
     iterations = count.iterations
     if not iterations:
         return Choice(stands, f"an iteration of about {count.edges:,.0f} edges takes long to count")
-    forecasts, left_out = {}, _left_out(config, dataset, ranks) if stands == FIRST else {}
+    forecasts = {}
     for name in candidates:
         try:
             if name not in left_out:
@@ -198,8 +196,8 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
 
 def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
     """Why p3 and owner are no candidates, by their names; empty where they are."""
-    if flags := _given(config, _OF_RAW_ROWS):
-        return {name: f"{flags[0]} acts on raw rows, which it {what}" for name, what in _SENDS.items()}
+    if config.strategy.cache:
+        return {name: f"--cache acts on raw rows, which it {what}" for name, what in _SENDS.items()}
     if config.train.batch_size == len(dataset.splits.train):
         return dict.fromkeys(_SENDS, "it trains mini-batches")
     if not dataset.feature_dim:

@@ -11,9 +11,8 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
-from leapmpi.features.compression import encoding_for
+from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedShard
@@ -24,7 +23,7 @@ from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
-from leapmpi.sampling.build import build_sampler, largest_number
+from leapmpi.sampling.construction.build import build_sampler, largest_number
 from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.topology_kind import SHARDED, check_topology, reads_last_sources
@@ -80,7 +79,6 @@ def virtual_ranks(
         features, labels = _shards(
             config, dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
         )
-        encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
             RankContext(
                 # Nothing is sent, so its rank and its size are all that is read.
@@ -90,7 +88,7 @@ def virtual_ranks(
                 model=model,
                 task=task,
                 parameters=parameters,
-                features=fetcher_for(virtual_rank, features, offsets, device, dtype, encoding=encoding),
+                features=fetcher_for(virtual_rank, features, offsets, device, dtype),
                 labels=FeatureFetcher(virtual_rank, labels, offsets, device, torch.int64, "labels"),
                 rank_offsets=offsets,
                 device=device,

@@ -30,7 +30,7 @@ def columns():
 
 
 def test_int8_is_off_by_half_a_step_of_its_column_at_most(columns, workspace, monkeypatch):
-    monkeypatch.setattr("leapmpi.dataset.row_blocks.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("leapmpi.dataset.hdf5.row_blocks.BLOCK_BYTES", 1000)
     small = as_stored(columns, "int8", "here", workspace)
     lost = np.abs(decoded(small.rows, small.scale) - columns)
     span = np.ptp(columns, axis=0)
@@ -42,7 +42,7 @@ def test_int8_is_off_by_half_a_step_of_its_column_at_most(columns, workspace, mo
 
 
 def test_int8_keeps_zero_and_holds_bags_of_words_exactly(workspace, monkeypatch):
-    monkeypatch.setattr("leapmpi.dataset.row_blocks.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("leapmpi.dataset.hdf5.row_blocks.BLOCK_BYTES", 1000)
     rng = np.random.default_rng(0)
     words = (rng.random((500, 6)) < 0.1).astype(np.float32)
     counts = rng.integers([0, -127, 7_000_000, -90], [255, 128, 7_000_255, 3], (500, 4)).astype(np.float32)

@@ -100,6 +100,32 @@ def test_split_rules(spoiled, tmp_path):
     assert "has no train-idx.npy" in spoiled("--splits", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["features", "labels", "train", "edge_weight"])
+def test_single_values_are_no_rows(spoiled, refused, tmp_path, name):
+    assert f"array '{name}' is a single value; expected an array with rows" in spoiled(**{name: 3.0})
+    np.save(tmp_path / "single.npy", 3.0)
+    np.savez(tmp_path / "e.npz", edge_index=[[0, 1], [1, 0]])
+    for flag in ("--features", "--labels", "--vertex-times"):
+        assert "single.npy is a single value" in refused(tmp_path / "e.npz", flag, tmp_path / "single.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("num_nodes", -4, "states -4 vertices"),
+        ("num_nodes", np.nan, "'num_nodes' must be a whole number, but it is nan"),
+        ("num_nodes", 1e300, "'num_nodes' must be a whole number, but it is 1e+300"),
+        ("num_nodes", 6.5, "'num_nodes' must be a whole number, but it is 6.5"),
+        ("classes", -3, "-3 classes are stated"),
+        ("classes", 0, "0 classes are stated"),
+        ("classes", 2**62, "classes are stated, but there are only 6 vertices"),
+        ("classes", np.inf, "'classes' must be a whole number, but it is inf"),
+    ],
+)
+def test_odd_counts(spoiled, name, value, said):
+    assert said in spoiled(**{name: value})
+
+
 def test_largest_component_must_keep_the_splits(spoiled):
     said = spoiled("--largest-component", edge_index=np.array([[2, 3], [3, 4]]))
     assert "no vertex of the train split lies in the largest component" in said

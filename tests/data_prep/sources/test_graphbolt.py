@@ -119,6 +119,40 @@ REFUSED = {
 }
 
 
+NUMBERS = [
+    ({"graph": {"nodes": [{"num": -4}], "edges": [{"path": "data/edges.csv"}]}}, "num of nodes is -4"),
+    ({"graph": {"nodes": [{"num": 2**62}], "edges": [{"path": "data/edges.csv"}]}}, "num of nodes is 46116860"),
+    ({"graph": {"nodes": [{"num": 2**70}], "edges": [{"path": "data/edges.csv"}]}}, "num of nodes is 118059"),
+    ({"graph": {"nodes": [{"num": 6.5}], "edges": [{"path": "data/edges.csv"}]}}, "'num' is missing or of an"),
+    ({"tasks": [{"num_classes": -1}]}, "num_classes is -1; expected a whole number from 1 to"),
+    ({"tasks": [{"num_classes": 2**62}]}, "num_classes is 4611686018427387904; expected"),
+    ({"tasks": [{"num_classes": 2**70}]}, "num_classes is 1180591620717411303424; expected"),
+    ({"tasks": [{"num_classes": 1e400}]}, "num_classes is inf; expected"),
+    ({"tasks": [{"num_classes": 10**30}]}, "num_classes is 1000000000000000000000000000000; expected"),
+    ({"tasks": [{"num_classes": 10**9}]}, "1,000,000,000 classes are stated, but there are only 6 vertices"),
+    ({"tasks": {"num_classes": 3}}, "'tasks' is no list of tasks"),
+    ({"tasks": ["classes"]}, "'tasks' is no list of tasks"),
+    ({"feature_data": 7}, "'feature_data' is missing or of an unexpected kind"),
+    ({"graph": {"nodes": [{"num": 6}], "edges": ["data/edges.csv"]}}, "'path' is missing"),
+    ({"tasks": [{"train_set": [{"data": [{"path": "data/a\0b"}]}]}]}, r"data/a\x00b does not exist"),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence"), NUMBERS)
+def test_odd_descriptions_are_refused(refused, dataset, changed, sentence):
+    assert sentence in refused(dataset(**changed))
+
+
+def test_absolute_paths_are_read(imported, dataset, tmp_path):
+    folder = dataset()
+    (folder / "data").rename(tmp_path / "elsewhere")
+    text = (folder / "metadata.yaml").read_text().replace("path: data/", f"path: {tmp_path}/elsewhere/")
+    (folder / "metadata.yaml").write_text(text)
+    graph = imported(folder)
+    assert neighbours(graph) == SYMMETRIC
+    assert f"{tmp_path}/elsewhere/edges.csv (edges)" in graph.table
+
+
 @pytest.mark.parametrize("sentence", REFUSED)
 def test_refused_in_one_sentence(refused, dataset, sentence):
     assert sentence in refused(dataset(**REFUSED[sentence]))

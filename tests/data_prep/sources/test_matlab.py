@@ -8,6 +8,8 @@ import scipy.io
 import scipy.sparse as sp
 
 from data_prep.formats.mat_file import read_mat
+from data_prep.workspace import Workspace
+from leapmpi.errors import ResourceError
 from tests.data_prep.conftest import neighbours
 
 NETWORK = sp.csc_matrix(np.array([[0, 1, 0], [0, 0, 2], [0, 0, 0]], float))
@@ -77,6 +79,13 @@ def test_mat_refused(refused, mat, tmp_path):
 
 
 PERSONS = np.array([[1, 2, 30, 0, 5, 2004, 7], [2, 0, 0, 0, 5, 2006, 7], [1, 1, 30, 9, 0, 2004, 8]], np.int32)
+
+
+def test_mat_that_unpacks_to_more_than_memory_is_refused(mat, tmp_path):
+    path = mat(True, network=sp.csc_matrix(np.eye(3)), x=np.zeros((3, 10**6)))
+    assert path.stat().st_size < 1 << 16
+    with pytest.raises(ResourceError, match=r"byte \d+: reading 24,000,\d+ bytes of a format that is held whole needs"):
+        read_mat(path, Workspace(tmp_path, 300 << 20))
 
 
 def test_mat_of_facebook100(imported, refused, mat):

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from data_prep.formats.torch_files import load_torch
-from leapmpi.errors import DataError
+from data_prep.workspace import Workspace
+from leapmpi.errors import DataError, ResourceError
 from tests.data_prep.conftest import SYMMETRIC, neighbours
+from tests.support.pickles import Call, Storage, tensor, torch_pickle, write_torch
 
 
 class PyG:
@@ -94,18 +96,13 @@ def test_pt_split_of_several(imported, refused, tmp_path, tensors):
     assert "has 2 splits" in refused(tmp_path / "g.pt", "--split-index", 2)
 
 
-class Runs:
-    def __reduce__(self):
-        return os.getcwd, ()
-
-
 def test_pt_refused(refused, tmp_path, tensors):
     def said(content, *arguments):
         torch.save(content, tmp_path / "g.pt")
         return refused(tmp_path / "g.pt", *arguments)
 
-    assert "asks for posix.getcwd; only dense tensors" in said(tensors | {"x": Runs()})
-    assert "asks for torch._utils._rebuild_sparse_tensor" in said(tensors | {"x": torch.eye(6).to_sparse()})
+    assert "names posix.getcwd; only dense tensors" in said(tensors | {"x": Call(os.getcwd)})
+    assert "names torch._utils._rebuild_sparse_tensor" in said(tensors | {"x": torch.eye(6).to_sparse()})
     assert "has no edge_index; it holds x" in said({"x": tensors["x"]})
     assert "holds a ndarray; expected a Data" in said(tensors["x"])
     assert "edge_index must have shape [2, edges]" in said(tensors | {"edge_index": tensors["edge_index"].T})
@@ -129,3 +126,84 @@ def test_pt_storage_of_another_size(tmp_path, tensors):
     (tmp_path / "g.pt").write_bytes(changed.getvalue())
     with pytest.raises(DataError, match=r"data/0 holds 16 numbers, but 18 are announced"):
         load_torch(tmp_path / "g.pt")
+
+
+FOUR = Storage("0", 4)
+OBJECTS = np.empty(0).__reduce__()[0], np.ndarray, (0,), b"b"
+
+HOSTILE = {
+    "an array for a storage": (
+        tensor(Call(np.ndarray, (4096,), "i8", b"A" * 8, 0, (0,)), 0, (6, 3), (3, 1)),
+        "its pickle calls numpy.ndarray; only dense tensors",
+    ),
+    "an array of numpy for a storage": (tensor(np.zeros(6), 0, (6,), (1,)), "a tensor without storage"),
+    "a text for a storage": (tensor("storage", 0, (6,), (1,)), "a tensor without storage"),
+    "beyond the end": (tensor(FOUR, 0, (6, 1), (1, 1)), "reaches beyond its storage of 4 numbers"),
+    "an offset beyond the end": (tensor(FOUR, 2**40, (1,), (1,)), "reaches beyond its storage"),
+    "a negative offset": (tensor(FOUR, -1, (2,), (1,)), "a tensor with negative sizes"),
+    "a negative stride": (tensor(FOUR, 3, (2,), (-1,)), "a tensor with negative sizes"),
+    "a huge stride": (tensor(FOUR, 0, (2,), (2**70,)), "a tensor with negative sizes"),
+    "sizes that wrap around": (tensor(FOUR, 0, (2**32, 2**32), (0, 0)), "reaches beyond its storage"),
+    "more numbers than stored": (tensor(FOUR, 0, (1000,), (0,)), "reaches beyond its storage"),
+    "sizes of an array": (tensor(FOUR, 0, np.array([2, 2]), (2, 1)), "a tensor without storage, sizes or strides"),
+    "a size of a text": (tensor(FOUR, 0, ("2",), (1,)), "a tensor with negative sizes"),
+    "more announced": (tensor(Storage("0", 9), 0, (9,), (1,)), "data/0 holds 4 numbers, but 9 are announced"),
+    "another type": (tensor(Storage("0", 4, np.ndarray), 0, (4,), (1,)), "a storage of an unknown type"),
+    "another member": (tensor(Storage("../data.pkl", 4), 0, (4,), (1,)), "There is no item named"),
+    "objects of bytes": (
+        Call(*OBJECTS, state=(1, (1,), np.dtype("O"), False, b"A" * 8)),
+        "an array of type object made of bytes",
+    ),
+    "a Data without end": (((((((("x",),),),),),),), "expected a Data of torch_geometric"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_tensors_reach_no_memory_but_their_storages(refused, tmp_path, name):
+    content, said = HOSTILE[name]
+    edges = tensor(Storage("1", 4, torch.LongStorage), 0, (2, 2), (2, 1))
+    whole = content if isinstance(content, tuple) else {"edge_index": edges, "x": content}
+    members = {"0": np.arange(4, dtype="f4").tobytes(), "1": np.array([0, 1, 1, 0]).tobytes()}
+    write_torch(tmp_path / "g.pt", torch_pickle(whole), members)
+    sentence = refused(tmp_path / "g.pt")
+    assert said in sentence
+    assert "g.pt" in sentence
+
+
+def deep():
+    """Tuples of tuples that are small in a file, and that nothing may walk through: 2^60 of them."""
+    found = ()
+    for _ in range(60):
+        found = (found, found)
+    return found
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["x", "y", "edge_label", "train_mask", "edge_weight", "val_edge_mask", "num_nodes"])
+def test_nested_tuples_are_not_walked_through(prep, tmp_path, name):
+    edges = tensor(Storage("1", 4, torch.LongStorage), 0, (2, 2), (2, 1))
+    graph, members = {"edge_index": edges}, {"1": np.array([0, 1, 1, 0]).tobytes()}
+    for content in (graph | {name: deep()}, (graph, {name: deep()}), {"edge_index": deep()}):
+        write_torch(tmp_path / "g.pt", torch_pickle(content), members)
+        outcome = prep("import", tmp_path / "g.pt", tmp_path / "g.h5", "--overwrite")
+        assert outcome.code in (0, 3)
+        errors = [line for line in outcome.error.splitlines() if "error" in line]
+        assert len(errors) == (outcome.code > 0)
+
+
+def test_storages_in_several_tensors_are_read_once(tmp_path):
+    content = {f"x{number}": tensor(FOUR, 0, (4,), (1,)) for number in range(3)}
+    write_torch(tmp_path / "g.pt", torch_pickle(content), {"0": np.arange(4, dtype="f4").tobytes()})
+    found = load_torch(tmp_path / "g.pt")
+    assert all(np.shares_memory(found["x0"], each) for each in found.values())
+
+
+def test_storages_that_unpack_to_more_than_memory_are_refused(tmp_path):
+    content = {f"x{number}": tensor(Storage(str(number), 4 << 20), 0, (1,), (1,)) for number in range(40)}
+    write_torch(tmp_path / "g.pt", torch_pickle(content), {})
+    with zipfile.ZipFile(tmp_path / "g.pt", "a", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(40):
+            archive.writestr(f"g/data/{number}", bytes(16 << 20))
+    assert (tmp_path / "g.pt").stat().st_size < 1 << 20
+    with pytest.raises(ResourceError, match=r"g\.pt: g/data/\d+ and what is read of it before.* needs"):
+        load_torch(tmp_path / "g.pt", Workspace(tmp_path, 512 << 20))

@@ -9,6 +9,7 @@ import pytest
 
 from data_prep.assembly.vertex_names import read_names
 from leapmpi.dataset.graph_file import open_graph
+from leapmpi.errors import DataError
 from tests.data_prep.conftest import neighbours
 
 VERTICES = """id,kind,age,"height",split,remark
@@ -119,6 +120,14 @@ def test_names_of_another_graph_are_noticed(imported, folder, tmp_path, prep):
     assert "does not hold the names" in prep("check", tmp_path / "out.h5").error
     names.unlink()
     assert "is missing; keep the two files together" in prep("check", tmp_path / "out.h5").error
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/b", "", "..", "x\x1by/"])
+def test_names_are_read_from_beside_the_graph_alone(imported, folder, tmp_path, name):
+    graph = imported(folder())
+    graph.attributes["vertex_names"] = name
+    with pytest.raises(DataError, match=r"as the file of its vertices' names, which is no file beside it|is missing"):
+        read_names(tmp_path / "out.h5", graph)
 
 
 def test_existing_names_are_kept_unless_overwritten(imported, folder, tmp_path, prep):

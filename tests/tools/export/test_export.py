@@ -244,14 +244,14 @@ def test_all_formats_are_listed(capsys):
 
 
 REFUSED = [
-    ("RUN", 2, "say which format: --to mlflow|mllog|"),
-    ("RUN out.xyz", 2, "or a name that ends in .prom, .safetensors"),
+    ("RUN", 2, "choose a format: --to mlflow|mllog|"),
+    ("RUN out.xyz", 2, "or an output ending in .prom, .safetensors"),
     ("RUN out --to tensorbord", 2, "unknown export format 'tensorbord'; did you mean 'tensorboard'?"),
-    ("nothing out.prom", 4, "nothing is no run folder"),
+    ("nothing out.prom", 4, "nothing is not a run folder"),
     ("RUN here.prom", 3, "here.prom exists already; choose another name, or pass --overwrite"),
     ("RUN none/out.prom", 3, "none does not exist; make it first"),
     ("RUN out.prom --model 1", 4, "holds one model; leave --model out"),
-    ("EMPTY out.prom", 4, "holds no record yet"),
+    ("EMPTY out.prom", 4, "holds no records yet"),
 ]
 
 

@@ -34,7 +34,7 @@ def test_too_few_parts_or_ranks_are_refused(small_data):
         check_roles(config_of(strategy__prepare_ranks=5), dataset, 6)
     with pytest.raises(DataError, match="6 compute but the dataset has 4 parts"):
         check_roles(config_of(), dataset, 8)
-    with pytest.raises(ConfigError, match="2 of 2 ranks would prepare, and none would be left to compute"):
+    with pytest.raises(ConfigError, match="2 of 2 ranks would prepare, which leaves none"):
         check_roles(config_of(), dataset, 2)
     check_roles(config_of(), dataset, 6)
 

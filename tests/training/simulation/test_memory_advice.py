@@ -9,7 +9,7 @@ from leapmpi import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.text import size_text
 from leapmpi.tools.forecast import plan
 from leapmpi.training.simulation import memory_advice
 from leapmpi.training.simulation.memory_advice import MemoryAdvice

@@ -11,7 +11,7 @@ from leapmpi.config.plain_values import parsed
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.engine.exchange.selection import MODES
+from leapmpi.exchange.selection import MODES
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.schemas import STRATEGY_CHOICE
 from leapmpi.training.simulation import strategy_choice
@@ -110,7 +110,7 @@ def test_one_rank_has_no_choice(chosen):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"strategy.wire_dtype": "int8"}, "--wire-dtype acts on raw rows"),
+        ({"strategy.cache": 0.1}, "--cache acts on raw rows"),
         ({"strategy.remote": "raw"}, "its own way to compute the first layer"),
         ({"model.residual": True}, "p3 cannot train this model"),
     ],

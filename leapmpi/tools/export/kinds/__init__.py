@@ -1,3 +1,5 @@
-"""Formats of `leapmpi export`, one file each: `SUMMARY`, `NAME` (of the output when none is given) and
-`write(source, path)`. `SUFFIX`, if there is one, tells the format by the name of the output.
+"""Formats of `leapmpi export`, one file each.
+
+A format has `SUMMARY`, `NAME` (default name of the output) and `write(source, path)`. An optional `SUFFIX` selects the
+format by the name of the output.
 """

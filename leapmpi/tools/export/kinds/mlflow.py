@@ -1,7 +1,7 @@
 """MLflow's file store: a folder `mlruns` with one experiment and one run. Equal runs give equal bytes.
 
-Layout: https://mlflow.org/docs/latest/tracking/backend-stores, "Local filesystem": `meta.yaml` of experiment and run,
-and a file for each metric (lines of milliseconds, value and step), parameter and tag.
+Layout: https://mlflow.org/docs/latest/tracking/backend-stores, "Local filesystem". Experiment and run have a
+`meta.yaml`. Each metric (lines of milliseconds, value and step), parameter and tag has a file.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ NAME = "mlruns"
 
 _EXPERIMENT = "1"
 _STATUS = {RUNNING: 1, FINISHED: 3}
-"""MLflow's numbers; others have failed: 4."""
+"""MLflow's status codes; any other status counts as failed, 4."""
 _FAILED = 4
 
 
 def write(source: ExportSource, path: Path) -> None:
     """Write the folder `path`."""
     series = source.series
+    # A fixed id makes a repeated export the same run for trackers.
     run_id = hashlib.blake2b(f"{series.name} {series.begun}".encode(), digest_size=16).hexdigest()
     experiment = path / _EXPERIMENT
     folder = experiment / run_id
@@ -64,7 +65,7 @@ def write(source: ExportSource, path: Path) -> None:
 
 
 def _put_entries(folder: Path, series: RunSeries) -> None:
-    """A file for each parameter, tag and metric below `folder`."""
+    """Write a file for each parameter, tag and metric below `folder`."""
     entries = {f"params/{_name(key)}": value for key, value in series.settings().items()}
     entries |= {f"tags/{_name(key)}": value for key, value in series.facts().items()}
     entries |= {"tags/mlflow.runName": series.name}
@@ -82,7 +83,7 @@ def _put_entries(folder: Path, series: RunSeries) -> None:
 
 
 def _name(name: str) -> str:
-    """`name` of the characters that MLflow admits."""
+    """Replace characters of `name` that MLflow rejects."""
     return re.sub(r"[^\w./ -]", "_", name)
 
 
@@ -91,5 +92,5 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _put_yaml(path: Path, **values: object) -> None:
-    """Write plain values; JSON of one line each is YAML."""
+    """Write plain values; one-line JSON is YAML."""
     path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items()), encoding="utf-8")

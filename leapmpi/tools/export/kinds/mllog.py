@@ -1,4 +1,4 @@
-"""Lines of MLPerf's training log, `:::MLLOG {...}`: start and stop of run, epochs and evaluations, scores, settings.
+"""MLPerf's training log, lines `:::MLLOG {...}`: start and stop of run, epochs and evaluations, scores, settings.
 
 Format: https://github.com/mlcommons/training_policies, "Appendix: Timing and logging". Times are those of the run.
 """
@@ -25,7 +25,7 @@ _SETTINGS = {
     "train.lr": "opt_base_learning_rate",
     "train.weight_decay": "opt_weight_decay",
 }
-"""Settings for which MLPerf has a name."""
+"""Settings with a name in MLPerf."""
 
 
 def write(source: ExportSource, path: Path) -> None:
@@ -35,7 +35,7 @@ def write(source: ExportSource, path: Path) -> None:
 
 
 def lines(series: RunSeries) -> Iterator[str]:
-    """The lines of the log, in the order of their times."""
+    """Yield the lines of the log, in the order of their times."""
     begun = series.begun
     yield _line(begun, POINT, "submission_benchmark", "leapmpi")
     yield _line(begun, POINT, "submission_division", "open")
@@ -54,13 +54,13 @@ def lines(series: RunSeries) -> Iterator[str]:
 
 
 def _first_epoch(series: RunSeries) -> float:
-    """When the first epoch began: its record less the seconds it took."""
+    """Return the start of the first epoch: the time of its record minus its seconds."""
     record = next((each for each in _epoch_ends(series)), None)
     return series.begun if record is None else max(series.begun, record[0] - record[1] - record[2])
 
 
 def _epoch_ends(series: RunSeries) -> Iterator[tuple[float, float, float, int, float | None]]:
-    """Of each epoch the time of its record, seconds of training and of evaluation, its number and its score."""
+    """Yield for each epoch: time of its record, seconds of training and of evaluation, number, score."""
     found: dict[int, dict[str, float]] = {}
     for point in series.points():
         found.setdefault(point.epoch, {"time": point.time})[point.name] = point.value
@@ -76,7 +76,7 @@ def _epoch_ends(series: RunSeries) -> Iterator[tuple[float, float, float, int, f
 
 def _epochs(series: RunSeries, earliest: float) -> Iterator[str]:
     for time, training, evaluation, epoch, score in _epoch_ends(series):
-        # Nothing begins before what was logged before it ended.
+        # Clamp starts: an interval must not begin before the end of the previous one.
         begun = max(earliest, time - training - evaluation)
         trained = max(begun, time - evaluation)
         yield _line(begun, START, "epoch_start", None, epoch_num=epoch)
@@ -89,7 +89,7 @@ def _epochs(series: RunSeries, earliest: float) -> Iterator[str]:
 
 
 def _line(time: float, kind: str, key: str, value: object, **metadata: object) -> str:
-    """One line; MLPerf wants file and line number of the caller among the metadata."""
+    """Format one line. MLPerf requires file and line number of the caller in the metadata."""
     about = {"file": "metrics.jsonl", "lineno": 0, **metadata}
     content = {"namespace": "", "time_ms": round(1000 * time), "event_type": kind, "key": key, "value": value}
     return f":::MLLOG {json.dumps({**content, 'metadata': about})}"

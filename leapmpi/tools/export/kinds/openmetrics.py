@@ -1,4 +1,4 @@
-"""OpenMetrics text of a run's last epoch, for node_exporter's textfile collector and other readers of the format.
+"""OpenMetrics text of a run's last epoch, for node_exporter's textfile collector and other readers.
 
 Format: https://prometheus.io/docs/specs/om/open_metrics_spec/. Without time stamps, which the collector refuses.
 """
@@ -17,7 +17,7 @@ NAME = "metrics.prom"
 SUFFIX = ".prom"
 
 _LABELS = {"score": "split", "phase_seconds": "phase", "bytes": "kind", "rows": "place", "cache": "figure"}
-"""What stands after the slash of a name, by what stands before."""
+"""Label of the part of a name after the slash, by the part before it."""
 _STATES = ("running", "finished", "failed", "interrupted")
 
 
@@ -27,7 +27,7 @@ def write(source: ExportSource, path: Path) -> None:
 
 
 def lines(series: RunSeries) -> Iterator[str]:
-    """The lines of the text, metrics in ascending order of their names."""
+    """Yield the lines of the text, metrics sorted by name."""
     run = {"run": series.name}
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     epoch = 0
@@ -45,7 +45,7 @@ def lines(series: RunSeries) -> Iterator[str]:
 
 
 def _split(name: str) -> tuple[str, dict[str, str]]:
-    """The name of the metric and its labels: bytes/ids is bytes of kind ids."""
+    """Split a name into metric and labels: bytes/ids is `bytes` of kind `ids`."""
     labels = {}
     if name.startswith("model/"):
         _, model, name = name.split("/", 2)

@@ -1,4 +1,4 @@
-"""Weights as safetensors: arrays by the names of parameters, and what a loader has to know as JSON under `leapmpi`.
+"""Weights as safetensors: arrays by parameter name, and a description for loaders as JSON under `leapmpi`.
 
 Format: https://github.com/huggingface/safetensors, "Format". Equal weights give equal bytes.
 """
@@ -23,21 +23,21 @@ SUFFIX = ".safetensors"
 
 _SETTINGS = ("hidden", "heads", "aggregate", "temperature", "mlp_layers", "message_norm", "jumping", "residual")
 _NORM = {"deepgcn": "layer", "film": "layer"}
-"""What norm = auto stands for; none for other models."""
+"""Meaning of norm = auto by model; none for other models."""
 
 
 def write(source: ExportSource, path: Path) -> None:
-    """Write the weights of `source`. Raises DataError where there are none, ConfigError for those of several models."""
+    """Write the weights of `source`. Raises DataError if there are none, ConfigError for several models."""
     if model_folder(source.run.path, 0).is_dir():
         raise ConfigError(f"{source.run.path} holds several models; give the number of one: --model K")
     save_file = needed("safetensors.numpy", "safetensors", "safetensors").save_file
     arrays, about = read_weights(source.run.path / weights_file(source.which), schemas.WEIGHTS)
-    # One key alone: the library writes several in any order.
+    # Use a single key: the library writes several in any order.
     save_file(arrays, path, {"leapmpi": json.dumps(description(source.run, about), sort_keys=True)})
 
 
 def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
-    """What a loader has to know of the model: its name, widths, the settings that it reads; epoch (from 1), graph."""
+    """Return the facts that a loader needs: model, widths, settings, epoch (from 1), graph."""
     config = run.config
     model = config.model
     return {

@@ -1,6 +1,6 @@
 """TensorBoard's event file: every number by epoch, and the settings as text. Equal runs give equal bytes.
 
-A folder with one file of records (TFRecord) of Event messages: https://www.tensorflow.org/tensorboard.
+A folder with one TFRecord file of Event messages: https://www.tensorflow.org/tensorboard.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write(source: ExportSource, path: Path) -> None:
         def put(time: float, **content: object) -> None:
             writer.write(events.Event(wall_time=time, **content).SerializeToString(deterministic=True))
 
-        # TensorBoard wants the version first.
+        # TensorBoard requires the version first.
         put(series.begun, file_version="brain.Event:2")
         for name, rows in (("settings", series.settings()), ("run", series.facts())):
             put(series.begun, step=0, summary=_text(summary, name, rows))
@@ -38,7 +38,7 @@ def write(source: ExportSource, path: Path) -> None:
 
 
 def _text(summary: Any, name: str, rows: dict[str, str]) -> object:
-    """A table in Markdown for TensorBoard's tab of texts."""
+    """Return a Markdown table for TensorBoard's text tab."""
     tensor = needed("tensorboard.compat.proto.tensor_pb2", "tensorboard", "tensorboard").TensorProto
     text_type = needed("tensorboard.compat.proto.types_pb2", "tensorboard", "tensorboard").DT_STRING
     metadata = needed("tensorboard.compat.proto.summary_pb2", "tensorboard", "tensorboard").SummaryMetadata

@@ -1,6 +1,6 @@
-"""Weights & Biases: a folder with an offline run, which `wandb sync` sends later; nothing is sent here.
+"""Offline run of Weights & Biases, for a later `wandb sync`. Nothing is sent here.
 
-Its own library writes the files, whose bytes differ from time to time; their content does not.
+The wandb library writes the files. Their bytes differ between exports, their contents do not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME = "wandb"
 
 
 def write(source: ExportSource, path: Path) -> None:
-    """Write the folder `path`. The run has the same id whenever it is exported."""
+    """Write the folder `path`. The run has the same id in each export."""
     os.environ.setdefault("WANDB_SILENT", "true")
     library = needed("wandb", "wandb", "wandb")
     series = source.series

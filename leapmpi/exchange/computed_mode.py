@@ -1,0 +1,78 @@
+"""Base of modes in which computed rows travel, and their gradients return to where they were computed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from leapmpi.exchange.layer_feed import ExchangedFeed, LayerFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.stage import Route
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.rows import Rows
+from leapmpi.sampling.block import Block
+
+NUMBER = 8
+"""Bytes of an id, a position or a count in a plan."""
+
+
+class ComputedRowsMode(ExchangeMode):
+    """Base of modes whose rows depend on the layer's weights."""
+
+    needs_weights = True
+    overlaps = True
+
+    @abstractmethod
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangedFeed:
+        """Request what `micro_batch` needs of other ranks, and learn what they need; the feed of its first layer.
+
+        Collective.
+        """
+
+    @abstractmethod
+    def plan_bytes(self, block: Block) -> int:
+        """Bytes, about, of the plan for `block`, if others request here as much as this rank requests there. Local."""
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """The plans: no row is there before the step."""
+        return sum(self.plan_bytes(each.first_block) for each in minibatch.micro_batches)
+
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """Local rows, if copied, and computed rows with their gradients, for this rank and as much for others."""
+        block, layer = micro_batch.first_block, self.layer
+        copies = (not self.ctx.scatters) + (layer.dropout > 0)
+        computed = 4 * layer.projected_width * layer.bias.element_size()
+        return block.n_src * (copies * self.ctx.input_row_bytes + computed)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        minibatch.feeds = [[self.feed(minibatch, each)] for each in minibatch.micro_batches]
+
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        feeds, rows = super().feeds(minibatch, number)
+        blocks = self.tensors(minibatch.micro_batches[number])
+        for feed in feeds:
+            feed.upper_blocks = blocks
+            if self.reads_numbers and isinstance(feed, ExchangedFeed):
+                feed.block = blocks[-1]
+        return feeds, rows
+
+    def request_rows(self, ids: np.ndarray) -> tuple[Route, np.ndarray]:
+        """The route by which rows for distinct vertices `ids` (int64[k]) come from their owners. Collective.
+
+        With int64: the local ones of `ids`, then those that other ranks request here.
+        """
+        ctx = self.ctx
+        request = RowRequest(ids, ctx.rank_offsets, ctx.rank)
+        requested, counts = ctx.communicator.exchange_ids(
+            request.remote_ids, request.remote_counts, ctx.features.id_codec
+        )
+        route = Route(len(ids), request.local_positions, request.remote_positions, request.remote_counts, counts)
+        return route, np.concatenate((request.local_ids, requested))
+
+    def features_of(self, ids: np.ndarray) -> Callable[[], Rows]:
+        """What gathers the feature rows of local vertices `ids` (int64[k]) when they are read. Local."""
+        return partial(self.ctx.features.local, ids, self.ctx.scatters)

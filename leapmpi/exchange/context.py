@@ -1,0 +1,129 @@
+"""What a strategy works with on one rank, and the loaded dataset that it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.learned_rows import LearnedRows
+from leapmpi.features.shards.row_placement import Sharers
+from leapmpi.nn.model import Model
+from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.task import Task
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import TrainingEdges
+from leapmpi.system.phase_timers import PhaseTimers
+
+
+@dataclass
+class RankContext:
+    """Communicator, timers, sampler, model, task and rows of this rank."""
+
+    communicator: Communicator
+    phases: PhaseTimers
+    sampler: Sampler
+    model: Model
+    task: Task
+    parameters: ParameterLayout
+    features: FeatureFetcher
+    labels: FeatureFetcher
+    rank_offsets: np.ndarray
+    """int64[ranks + 1]: rank r is the home of vertices rank_offsets[r] to rank_offsets[r + 1]."""
+    device: torch.device
+    seed: int
+    columns: FeatureFetcher | None = None
+    """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
+    edge_features: FeatureFetcher | None = None
+    """The features of edges by their numbers in the topology, where a layer reads them."""
+    in_place: bool = True
+    """Whether features may be read where they lie. A forecast for GPUs, which it does not have, sets this to False."""
+    machine: MachineRates = field(default_factory=MachineRates)
+    """What this machine does in a second, by which choices are made before training; the same on all ranks."""
+    answers: AnswerFormat | None = None
+    """How owners answer what their vertices draw, where the topology is spread over the ranks."""
+    counts_sources: bool = False
+    """Whether all sources of mini-batches are counted, as a forecast does, so that they are numbered when drawn."""
+    drops: bool = True
+    """Whether dropout applies to what is read: in training."""
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+        return self.communicator.rank
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.communicator.size
+
+    @property
+    def learned(self) -> LearnedRows | None:
+        """The rows that training moves, where they stand for features."""
+        return self.features.learned
+
+    @property
+    def vertices(self) -> int:
+        """The number of vertices of the graph."""
+        return int(self.rank_offsets[-1])
+
+    @property
+    def local_range(self) -> tuple[int, int]:
+        """First vertex (inclusive) and last (exclusive) of which this rank is the home."""
+        first, end = self.rank_offsets[self.rank : self.rank + 2]
+        return int(first), int(end)
+
+    @property
+    def input_row_bytes(self) -> int:
+        """Bytes of a feature row as layer 0 reads it; the mean where rows differ."""
+        features = self.features
+        return features.held_row_bytes * self.model.layers[0].in_dim // features.shard.width
+
+    @property
+    def scatters(self) -> bool:
+        """Whether layer 0 reads feature rows where they lie, and needs no copy of them."""
+        plain = self.model.layers[0].plain_prefix or not self.drops
+        return self.in_place and (self.columns or self.features).scatters and plain
+
+    def stand_in(self, count: int) -> Rows:
+        """`count` rows that layer 0 can read, for compiling and measuring. Local."""
+        return (self.columns or self.features).stand_in(count, self.model.layers[0].in_dim, self.scatters)
+
+    def root_labels(self, roots: np.ndarray, local: bool = False) -> torch.Tensor:
+        """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
+
+        All ranks pass the same `local`: True says that every rank requests local vertices only, so nothing travels.
+        """
+        labels = self.labels.local(roots) if local else self.labels.fetch(roots)
+        assert isinstance(labels, torch.Tensor), "labels are stored dense"
+        return labels if labels.is_floating_point() else labels.reshape(-1)
+
+
+@dataclass
+class Loaded:
+    """A dataset in place on this rank, and the context of the model that will be trained on it."""
+
+    dataset: Dataset
+    topology: Topology | TopologyShard
+    topology_held: str
+    """How the topology is held, in words: one copy per node, a copy per rank, sharded."""
+    parts: range
+    starts: np.ndarray
+    """int64[ranks + 1]: the first part of each rank."""
+    shard_bytes: int
+    ctx: RankContext
+    verified: bool = True
+    """Whether the features of this rank were verified while loading."""
+    root_edges: TrainingEdges | None = None
+    """The edges that are trained, once it is known that edges are."""
+    shared: Sharers = field(default_factory=Sharers)
+    """With how many ranks this one shares its device and its node."""

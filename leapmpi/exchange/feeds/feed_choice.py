@@ -1,0 +1,82 @@
+"""The choice of the feed of a layer: by what is communicated, by what can be done while rows travel, and by memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.attention_by_owner import AttentionByOwnerFeed
+from leapmpi.exchange.feeds.own_first import EdgeSumsFeed, OwnFirstFeed, ProjectionsFeed
+from leapmpi.exchange.feeds.owner_by_owner import OwnerByOwnerFeed
+from leapmpi.exchange.feeds.partial import PartialFeed
+from leapmpi.exchange.feeds.projected import ProjectedFeed
+from leapmpi.exchange.layer_feed import BlockFeed, LayerFeed
+from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerPlan
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.models.gat import GATLayer
+from leapmpi.nn.tensors import BlockTensors
+
+_SPLIT_SECONDS = 1e-8
+"""Seconds to sort an edge by where its source comes from."""
+
+
+def feed_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, by_owner: bool = False) -> LayerFeed:
+    """The feed of `layer` as `plan` says; `by_owner`, the same on all ranks, where rows of one other rank are held.
+
+    Else ranks may differ in it: all feeds of a kind exchange alike.
+    """
+    if plan.kind == PROJECTED:
+        return ProjectedFeed.of_plan(ctx, layer, block, plan)
+    if plan.kind == PARTIAL:
+        return PartialFeed.of_plan(ctx, layer, plan)
+    if by_owner and goes_by_owner(layer, plan):
+        kind = AttentionByOwnerFeed if _attends(layer) else OwnerByOwnerFeed
+        return kind(ctx, layer, block, plan)
+    own_first = _own_first(ctx, layer, plan)
+    return own_first(ctx, layer, block, plan) if own_first else BlockFeed(ctx, layer, block, plan.rows)
+
+
+def goes_by_owner(layer: Layer, plan: LayerPlan) -> bool:
+    """Whether `layer` can be computed with the rows of one other rank at a time, as far as all ranks agree on it."""
+    return plan.rows is not None and plan.kind == RAW and (_sums_over_edges(layer) or _attends(layer))
+
+
+def sends_again(layer: Layer) -> bool:
+    """Whether a layer that goes by owner needs rows once more for the gradients."""
+    return layer.norm is not None or _attends(layer)
+
+
+def can_go_by_owner(layer: Layer, plan: LayerPlan) -> bool:
+    """Whether this rank has its destinations where `goes_by_owner` needs them."""
+    return not goes_by_owner(layer, plan) or _own_come_first(layer, plan)
+
+
+def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirstFeed] | None:
+    """How own rows of `layer` can be worked on first; None where they cannot, or where it does not pay."""
+    if plan.rows is None or layer.own_width or not layer.splits or not _own_come_first(layer, plan):
+        return None
+    travels = len(plan.rows.received_positions) * layer.in_dim * layer.bias.element_size() * ctx.machine.byte
+    if not travels or travels < _SPLIT_SECONDS * plan.block.edges:
+        return None
+    if _sums_over_edges(layer):
+        return EdgeSumsFeed
+    return ProjectionsFeed if layer.projects and not layer.linear else None
+
+
+def _sums_over_edges(layer: Layer) -> bool:
+    """Whether the aggregate of `layer` is a sum over edges by weights that the block alone decides."""
+    return layer.linear and layer.splits and type(layer).edge_sums is not Layer.edge_sums
+
+
+def _attends(layer: Layer) -> bool:
+    """Whether the aggregate of `layer` is an attention of which edges can give shares."""
+    return isinstance(layer, GATLayer) and layer.edge is None
+
+
+def _own_come_first(layer: Layer, plan: LayerPlan) -> bool:
+    """Whether destinations are the first own rows, where the layer reads more of them than their edges say."""
+    if not (layer.reads_own or _attends(layer)):
+        return True
+    assert plan.rows is not None, "hidden rows are exchanged"
+    assert plan.rows.local_positions is not None, "some rows may be remote"
+    return np.array_equal(plan.rows.local_positions[: plan.block.n_dst], np.arange(plan.block.n_dst))

@@ -1,0 +1,104 @@
+"""The partial block of a layer whose owners send sums: own destinations, then those of other ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.named_edges import KnownEdges
+from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
+from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+
+
+def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
+    """What the rows of the matrix of `plan`, whose kind is partial, contribute to own and to foreign destinations."""
+    assert plan.by_kind is not None, "the kind is not raw"
+    assert plan.by_kind.foreign is not None, "the kind is partial"
+    block, routes, foreign = plan.block, plan.by_kind, plan.by_kind.foreign
+
+    # All destinations, their edges, and the row of each edge and of each destination itself, -1 where it is elsewhere.
+    known = KnownEdges.of(block).and_then(foreign.known)
+    rows = np.concatenate((routes.source_rows[block.indices], foreign.rows))
+    self_rows = np.concatenate((routes.source_rows[: block.n_dst], foreign.self_rows))
+    return _cut(ctx, known, rows, self_rows, names_of(ctx, block, routes.vertices))
+
+
+def received_block(ctx: RankContext, block: Block, rows: np.ndarray, vertices: np.ndarray) -> PartialBlock:
+    """What received rows of `vertices` (int64[k]) contribute to the destinations of `block`.
+
+    rows: int64[edges], the number of the row that serves an edge, -1 for others.
+    """
+    nobody = np.full(block.n_dst, -1, np.int64)
+    return _cut(ctx, KnownEdges.of(block), rows, nobody, names_of(ctx, block, vertices))
+
+
+def _cut(
+    ctx: RankContext,
+    known: KnownEdges,
+    rows: np.ndarray,
+    self_rows: np.ndarray,
+    names: tuple[np.ndarray, np.ndarray, np.ndarray | None],
+) -> PartialBlock:
+    """The block of the edges of `known` whose source is a row: int64[edges], its number, -1 for others.
+
+    self_rows: int64[n_dst], the row of each destination itself, or -1. names: of all rows, as `names_of` has them.
+    """
+    original, degree, weight_sum = names
+    kept = rows >= 0
+    of_edge = np.repeat(np.arange(len(known.destinations)), np.diff(known.indptr))
+    kept_indptr = indptr_of(np.bincount(of_edge[kept], minlength=len(known.destinations)))
+    local = np.flatnonzero(self_rows >= 0)
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(ctx.device)
+
+    weights = None
+    if known.edge_weight is not None and known.drawn_weight is not None and known.weight_sum is not None:
+        assert weight_sum is not None, "weights are held with their sums"
+        sums = known.drawn_weight, known.weight_sum, weight_sum
+        weights = EdgeWeights(tensor(known.edge_weight[kept]), *map(tensor, sums))
+    numbers = rows[kept].astype(np.int32 if on_host(ctx.device) else np.int64)
+    return PartialBlock(
+        edges=Edges(tensor(kept_indptr), tensor(numbers), len(original)),
+        sampled=tensor(known.sampled),
+        dst_degree=tensor(known.degree),
+        src_original=tensor(original),
+        src_degree=tensor(degree),
+        local=(tensor(local), tensor(self_rows[local])),
+        weight=None if known.weight is None else tensor(known.weight[kept]),
+        weights=weights,
+    )
+
+
+def names_of(ctx: RankContext, block: Block, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Original ids, in-degrees (int64[k]) and, where edges have weights, their sums of `vertices` (int64[k]). Local.
+
+    Where the topology is sharded, they are this rank's or sources of `block`; zeros of those that are not described.
+    """
+    sampler = ctx.sampler
+    if not isinstance(sampler, ShardedSampler):
+        topology = sampler.topology
+        sums = None if topology.weight_sum is None else topology.weight_sum[vertices]
+        return topology.original_id[vertices], topology.degree(vertices), sums
+
+    own, shard = sampler.shard.own, sampler.shard
+    mine = (vertices >= shard.first) & (vertices < shard.end)
+    numbers = shard.own_numbers(vertices[mine])
+    order = np.argsort(block.src)
+    places = order[np.searchsorted(block.src, vertices[~mine], sorter=order)]
+
+    def joined(here: np.ndarray, of_sources: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(vertices), here.dtype)
+        described = places < len(of_sources)
+        found[mine] = here
+        found[np.flatnonzero(~mine)[described]] = of_sources[places[described]]
+        return found
+
+    sums = None
+    if own.weight_sum is not None and block.src_weight_sum is not None:
+        sums = joined(own.weight_sum[numbers], block.src_weight_sum)
+    return joined(own.original_id[numbers], block.src_original), joined(own.degree(numbers), block.src_degree), sums

@@ -1,0 +1,201 @@
+"""A layer for which owners of sources compute shares: one row per destination and owner, already projected.
+
+Where messages depend on their destination (`Layer.sent_width`), owners first receive what they need of destinations
+from the ranks that own these. The gradients of that return last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.known_rows import partial_block, received_block
+from leapmpi.exchange.layer_feed import ExchangedFeed
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.stage import Combine, ComputedApart, ComputedRows, Route, RowRoutes, Stage
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows, select
+from leapmpi.nn.shares.combination import Combination, SumCombination
+from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
+from leapmpi.nn.shares.sum_layer import SumLayer
+from leapmpi.nn.tensors import PartialBlock
+
+
+@dataclass(frozen=True, eq=False)
+class SentFirst:
+    """What owners receive of destinations before they compute shares.
+
+    route: one matrix row for each distinct destination. original: int64[own rows + rows for others], original ids;
+    features: a function that gathers their rows. destinations, numbers: int64[k], the destinations of the partial block
+    that read a row, and its number.
+    """
+
+    route: Route
+    original: np.ndarray
+    features: Callable[[], Rows]
+    destinations: np.ndarray
+    numbers: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class MixedRows:
+    """Projected rows that take the place of shares where they are fewer.
+
+    sent_rows: int64[k], the rows that are projected for others. sent_order: int64[sent], the order in which shares of
+    others' destinations, and then these rows, are sent. received: bool[received], which received items are rows;
+    block: their edges to own destinations.
+    """
+
+    sent_rows: np.ndarray
+    sent_order: np.ndarray
+    received: np.ndarray
+    block: PartialBlock
+
+
+class MixedCombination(Combination):
+    """Shares add up; received rows are summed over their edges here."""
+
+    def __init__(self, layer: Layer, rows: MixedRows, local: Tensor, positions: Tensor | None, total: int) -> None:
+        self._layer, self._block = layer, rows.block
+        are_rows = torch.from_numpy(rows.received).to(local.device)
+        self._share_items, self._row_items = torch.nonzero(~are_rows)[:, 0], torch.nonzero(are_rows)[:, 0]
+        self._shares = SumCombination(local, positions, total)
+        self.rows = self._shares.rows
+
+    def add(self, arrived: Tensor, positions: Tensor) -> None:
+        self._shares.add(arrived.index_select(0, self._share_items), positions.index_select(0, self._share_items))
+        self._received = arrived.index_select(0, self._row_items).requires_grad_(torch.is_grad_enabled())
+        self._summed = self._layer.raw_share(self._block, self._received)
+        self.rows += self._summed.detach()
+
+    def local_gradient(self, gradient: Tensor) -> Tensor:
+        return self._shares.local_gradient(gradient)
+
+    def arrived_gradient(self, gradient: Tensor) -> Tensor:
+        found = gradient.new_empty((len(self._share_items) + len(self._row_items), gradient.shape[1]))
+        found[self._share_items] = self._shares.arrived_gradient(gradient)
+        pass_back(self._summed, gradient)
+        assert self._received.grad is not None, "the backward pass has reached it"
+        found[self._row_items] = self._received.grad
+        return found
+
+
+class PartialFeed(ExchangedFeed):
+    """The matrix holds the combination of the shares of every destination.
+
+    `shares` is the partial block of this rank's rows: own destinations first, then those of other ranks. `order`
+    (int64) picks the rows of `Layer.partial` in the order in which they are used; None for theirs. `destinations` is
+    the number of own ones.
+    """
+
+    def __init__(
+        self,
+        ctx: RankContext,
+        layer: Layer,
+        routes: RowRoutes | None,
+        route: Route,
+        shares: PartialBlock,
+        destinations: int,
+        features: Callable[[], Rows] | None = None,
+        order: np.ndarray | None = None,
+        first: SentFirst | None = None,
+        mixed: MixedRows | None = None,
+    ) -> None:
+        form: PartialForm | None = layer.partial_form
+        assert form is not None, "the layer offers shares"
+        combination: Combine = form.combination if mixed is None else partial(MixedCombination, layer, mixed)
+        super().__init__(ctx, layer, None, routes, route, combination, features)
+        self.mixed = mixed
+        if mixed is not None:
+            self.sent_rows, self.sent_order = (
+                torch.from_numpy(each).to(ctx.device) for each in (mixed.sent_rows, mixed.sent_order)
+            )
+        self.shares, self.destinations, self.first = shares, destinations, first
+        self.order = None if order is None else torch.from_numpy(order).to(ctx.device)
+        self.first_stage = None if first is None else Stage(ctx, first.route)
+
+    @classmethod
+    def of_plan(cls, ctx: RankContext, layer: Layer, plan: LayerPlan) -> PartialFeed:
+        """The feed of a layer whose routes are fixed."""
+        assert layer.partial_form is SUM, "no other shares are chosen for fixed routes"
+        routes = plan.by_kind
+        assert routes is not None, "the kind is not raw"
+        route = Route(plan.block.n_dst, None, routes.received, routes.received_counts, routes.sent_counts)
+        mixed = None
+        if routes.mixed is not None:
+            edges = received_block(ctx, plan.block, routes.mixed.edge_rows, routes.mixed.vertices)
+            mixed = MixedRows(routes.mixed.sent_rows, routes.mixed.sent_order, routes.mixed.are_rows, edges)
+        return cls(ctx, layer, plan.rows, route, partial_block(ctx, plan), plan.block.n_dst, mixed=mixed)
+
+    def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
+        self._sent = None
+        if self.first is not None and self.first_stage is not None:
+            with self.ctx.phases("compute"):
+                original = torch.from_numpy(self.first.original).to(self.ctx.device)
+                read = self.layer.prefix(self.first.features(), original, key)
+                computed = ComputedRows(self.layer.project_sent(read), self.first.route.local_count)
+            self._sent = self.first_stage.forward(computed)
+        return super().output(rows, key)
+
+    def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
+        """Compute shares of others' destinations first, unless both need the same projected rows."""
+        layer, block, local = self.layer, self._block_with_sent(), self.stage.route.local_count
+        if self.order is None:
+            steps = layer.partial_steps(block, local, rows, key)
+            if steps is not None:
+                return ComputedApart(self._with_rows(steps[0], rows, key), steps[1])
+        shares = layer.partial(block, rows, key)
+        if self.mixed is not None:
+            sent = torch.cat([shares[local:], self._projected(rows, key)]).index_select(0, self.sent_order)
+            return ComputedRows(torch.cat([shares[:local], sent]), local)
+        return ComputedRows(shares if self.order is None else shares.index_select(0, self.order), local)
+
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        sampled = self.shares.sampled[: self.destinations]
+        return self.layer.finish(*self.layer.from_partial(sampled, combined), None)
+
+    def backward_stages(self) -> None:
+        super().backward_stages()
+        if self.first_stage is not None:
+            del self._sent
+            self.first_stage.backward()
+
+    def _with_rows(self, step: PartialStep, rows: Rows, key: DropoutKey | None) -> PartialStep:
+        """Shares for others with the projected rows that are sent among them."""
+        if self.mixed is None:
+            return step
+        shares, backward_shares = step
+        projected, count, order = self._projected(rows, key), len(step[0]), self.sent_order
+
+        def backward(gradient: Tensor) -> None:
+            of_items = torch.empty_like(gradient)
+            of_items[order] = gradient
+            backward_shares(of_items[:count])
+            pass_back(projected, of_items[count:])
+
+        return torch.cat([shares, projected.detach()]).index_select(0, order), backward
+
+    def _projected(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        """The projections of rows that are sent as such, float[k, width]; differentiable."""
+        layer, chosen = self.layer, self.sent_rows
+        if layer.plain_prefix and isinstance(layer, SumLayer):
+            return layer.neighbour(rows, chosen)
+        names = self.shares.src_original.index_select(0, chosen)
+        return layer.project(layer.prefix(select(rows, chosen), names, key))
+
+    def _block_with_sent(self) -> PartialBlock:
+        """The partial block with the rows that its destinations have sent."""
+        if self.first is None or self._sent is None:
+            return self.shares
+        read = self.first.destinations, self.first.numbers
+        destinations, numbers = (torch.from_numpy(each).to(self.ctx.device) for each in read)
+        sent = self._sent.new_zeros(self.shares.n_dst, self._sent.shape[1])
+        return replace(self.shares, sent=sent.index_copy(0, destinations, self._sent.index_select(0, numbers)))

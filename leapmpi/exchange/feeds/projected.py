@@ -1,0 +1,106 @@
+"""A layer whose remote sources arrive multiplied by its weights: one row of H numbers each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.known_rows import names_of
+from leapmpi.exchange.layer_feed import ExchangedFeed
+from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Placed, Route, RowRoutes
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectedRows:
+    """The rows that a rank projects, and how they are used.
+
+    original: int64[rows], the original ids of their vertices. local_rows, sent_rows: int64, the numbers of own rows and
+    of rows for others among what is computed: projections of all rows, then, for layers with `own_width`, those that
+    the destinations in rows `own_rows` (int64[k]) need besides, as `own_width // source_width` rows each. Without
+    `local_rows` all are used once, own rows first.
+    """
+
+    original: np.ndarray
+    local_rows: np.ndarray | None = None
+    sent_rows: np.ndarray | None = None
+    own_rows: np.ndarray | None = None
+
+
+class ProjectedFeed(ExchangedFeed):
+    """The matrix holds one projected row per source and, for layers with `own_width`, what destinations need besides.
+
+    Each owner projects its rows, and adds its part of the weights' gradient.
+    """
+
+    def __init__(
+        self,
+        ctx: RankContext,
+        layer: Layer,
+        routes: RowRoutes | None,
+        route: Route,
+        rows: ProjectedRows,
+        features: Callable[[], Rows] | None = None,
+        combination: Combine = Placed,
+    ) -> None:
+        super().__init__(ctx, layer, None, routes, route, combination, features)
+
+        def on_device(numbers: np.ndarray | None) -> Tensor | None:
+            return None if numbers is None else torch.from_numpy(numbers).to(ctx.device)
+
+        self.original, self.own_rows = torch.from_numpy(rows.original).to(ctx.device), on_device(rows.own_rows)
+        self.local_rows, self.sent_rows = on_device(rows.local_rows), on_device(rows.sent_rows)
+
+    @classmethod
+    def of_plan(cls, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> ProjectedFeed:
+        """The feed of a layer whose routes are fixed; destinations are computed from rows that are here."""
+        routes = plan.by_kind
+        assert routes is not None, "the kind is not raw"
+        assert routes.sent_rows is not None, "the kind is projected"
+        original, _, _ = names_of(ctx, plan.block, routes.vertices)
+        here = np.flatnonzero(routes.source_rows >= 0)
+        local_rows, positions, own_rows = routes.source_rows[here], here, None
+        if layer.own_width:
+            # Rows that destinations need follow those of all sources.
+            own = np.arange(block.n_dst * layer.own_width // layer.source_width)
+            local_rows = np.concatenate((local_rows, len(original) + own))
+            positions, own_rows = np.concatenate((here, block.n_src + own)), routes.source_rows[: block.n_dst]
+            total = block.n_src + len(own)
+        else:
+            total = block.n_src
+        route = Route(total, positions, routes.received, routes.received_counts, routes.sent_counts)
+        feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, local_rows, routes.sent_rows, own_rows))
+        feed.block = block
+        return feed
+
+    def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
+        layer = self.layer
+        if self.own_rows is None:
+            computed = layer.projected(rows, self.original, key)
+        else:
+            rows = layer.prefix(rows, self.original, key)
+            own = layer.project_own(rows, self.own_rows)
+            computed = torch.cat([layer.project_source(rows), own.reshape(-1, layer.source_width)])
+        if self.local_rows is None or self.sent_rows is None:
+            return ComputedRows(computed, self.stage.route.local_count)
+        counts = self.stage.route.sent_counts
+        return PickedRows(
+            computed, self.local_rows, self.sent_rows, counts, lambda gradient: pass_back(computed, gradient)
+        )
+
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        layer, block = self.layer, self.block
+        if self.own_rows is None:
+            return layer.finish(None, layer.from_projected(block, combined, key), None)
+        own = combined[block.n_src :].reshape(block.n_dst, layer.own_width)
+        return layer.finish(None, layer.join(block, combined[: block.n_src], own, key), None)

@@ -1,0 +1,199 @@
+"""One layer on one rank, forward and backward: its inputs, what other ranks need of it, and its output.
+
+A feed takes the output of the layer below on this rank (for the first layer: feature rows) and computes the layer's
+output. Later it takes the gradient of that, adds to the gradients of the weights, and returns the gradient of the
+output below. Feeds of full batches are kept, those of mini-batches serve one micro-batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
+
+
+class LayerFeed(ABC):
+    """Base of feeds. Call `forward` and, in training, `backward`. Both are collective."""
+
+    upper_blocks: list[BlockTensors] | None = None
+    """The blocks of the layers above, where they are not this rank's own."""
+
+    def __init__(self, ctx: RankContext, layer: Layer) -> None:
+        self.ctx, self.layer = ctx, layer
+
+    @abstractmethod
+    def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        """Compute the layer's output, float[n_dst, out]. Collective.
+
+        `below` are the rows of the layer below on this rank; None where the feed reads features by itself. `key` is
+        that of dropout masks.
+        """
+
+    @abstractmethod
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        """Backpropagate the output's `gradient`; the gradient of the output below, None for the first layer.
+
+        Collective.
+        """
+
+    def returned(self, outputs: Tensor, roots: int) -> Tensor:
+        """Bring the model's `outputs` to the rank that evaluates them, which has `roots` of them. Collective."""
+        return outputs
+
+
+class LocalFeed(LayerFeed):
+    """A layer of which no row crosses ranks within the step: `compute` gives its output from the rows below."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, compute: Callable[[Rows | None], Tensor]) -> None:
+        super().__init__(ctx, layer)
+        self.compute = compute
+
+    def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        with self.ctx.phases("compute"):
+            self._output = self.compute(below)
+        return self._output
+
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        output = self._output
+        del self._output
+        with self.ctx.phases("compute"):
+            pass_back(output, gradient)
+        return None
+
+
+class HiddenInput:
+    """The matrix that a layer above the first reads, of own rows of the layer below and of those that others send."""
+
+    def __init__(self, ctx: RankContext, routes: RowRoutes) -> None:
+        self.ctx, self.routes = ctx, routes
+        self.stage = Stage(ctx, routes)
+        self.local_rows = torch.from_numpy(routes.local_rows).to(ctx.device)
+        self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
+
+    @property
+    def local_positions(self) -> Tensor:
+        """int64[k]: where own rows stand in the matrix."""
+        assert self.stage.local_positions is not None, "some rows may be remote"
+        return self.stage.local_positions
+
+    @property
+    def received_positions(self) -> Tensor:
+        """int64[m]: where received rows stand in the matrix."""
+        return self.stage.received_positions
+
+    def matrix(self, below: Tensor) -> Tensor:
+        """Exchange rows of `below`; float[rows, width], a leaf. Collective."""
+        with self.ctx.phases("compute"):
+            picked = PickedRows(below, self.local_rows, self.sent_rows, self.routes.sent_counts, self._take)
+        return self.stage.forward(picked)
+
+    def back(self) -> Tensor:
+        """Return the gradient of the output below on this rank, once that of the matrix is there. Collective."""
+        self.stage.backward()
+        gradient = self._gradient
+        del self._gradient
+        return gradient
+
+    def _take(self, gradient: Tensor) -> None:
+        self._gradient = gradient
+
+
+class BlockFeed(LayerFeed):
+    """A layer fed by rows of the layer below, on its own block: float[n_src, in] of own and of received rows.
+
+    With `hidden`, rows of the layer below are exchanged first; without, `below` holds the features of all sources.
+    """
+
+    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors | None, routes: RowRoutes | None) -> None:
+        super().__init__(ctx, layer)
+        self._block = block
+        self.hidden = None if routes is None else HiddenInput(ctx, routes)
+
+    @property
+    def block(self) -> BlockTensors:
+        """The block of the layer, once it is known: features of edges arrive late. Feeds of shares have none."""
+        assert self._block is not None, "feeds that read a block are given one"
+        return self._block
+
+    @block.setter
+    def block(self, block: BlockTensors) -> None:
+        self._block = block
+
+    def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        self._output = self.output(self._input(below), key)
+        return self._output
+
+    def _input(self, below: Rows | None) -> Rows | None:
+        if self.hidden is not None:
+            assert isinstance(below, Tensor), "hidden rows are dense"
+            return self.hidden.matrix(below.detach())
+        return None if below is None else below.to(self.layer.bias.dtype)
+
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        output = self._output
+        with self.ctx.phases("compute"):
+            pass_back(output, gradient)
+        del output, gradient, self._output
+        self.backward_stages()
+        return None if self.hidden is None else self.hidden.back()
+
+    def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
+        """Compute the layer's output from `rows`, by default from those of all sources. Collective."""
+        assert rows is not None, "the layer is fed by rows"
+        with self.ctx.phases("compute"):
+            return self.layer(self.block, rows, key)
+
+    def backward_stages(self) -> None:
+        """Backpropagate through what other ranks computed, once gradients have reached it. Collective."""
+
+
+class ExchangedFeed(BlockFeed):
+    """Base of feeds for which ranks compute rows for each other: projected rows, or shares of destinations.
+
+    The rows they read are features of this rank's vertices (`features`, a function that gathers them) or, without, the
+    matrix of the layer below.
+    """
+
+    def __init__(
+        self,
+        ctx: RankContext,
+        layer: Layer,
+        block: BlockTensors | None,
+        routes: RowRoutes | None,
+        route: Route,
+        combination: Combine,
+        features: Callable[[], Rows] | None = None,
+    ) -> None:
+        super().__init__(ctx, layer, block, routes)
+        self.stage, self._features = Stage(ctx, route, combination), features
+
+    @abstractmethod
+    def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
+        """Compute, from `rows`, what other ranks need and what this one does. Local."""
+
+    @abstractmethod
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        """Compute the layer's output from the `combined` matrix; differentiable. Local."""
+
+    def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
+        with self.ctx.phases("compute"):
+            if self._features is not None:
+                rows = self._features()
+            assert rows is not None, "features are read here, or rows of the layer below are given"
+            computed = self.computed(rows, key)
+        combined = self.stage.forward(computed)
+        with self.ctx.phases("compute"):
+            return self.finished(combined, key)
+
+    def backward_stages(self) -> None:
+        self.stage.backward()

@@ -1,0 +1,455 @@
+"""What each rank computes of every layer, and which rows it gets from and gives to others: made once, then kept.
+
+From the last layer down: a rank computes some destinations (of the last layer its training vertices), and reads their
+in-neighbours. Of the inputs whose home is elsewhere it *caches* some, that is, it computes them itself one layer below,
+and has the others *communicated* by their homes: as rows, as rows that are projected already, or as partial sums. Any
+choice gives the same gradient. NeutronStar (SIGMOD 2022): all rows communicated is DepComm, all cached is DepCache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
+from leapmpi.exchange.stage import RowRoutes, by_rank
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.vertex_cover import cover
+from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+
+KINDS = RAW, PROJECTED, PARTIAL = "raw", "projected", "partial"
+"""What is communicated for a layer: rows as they are, projected rows, or partial sums."""
+
+_NOWHERE = -1
+"""The number of a row that is not here."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerInputs:
+    """What one rank reads of one layer (0 is the first): its block, and int64[n_src], the home rank of each source."""
+
+    layer: int
+    block: Block
+    home: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Where the remote inputs of a layer come from.
+
+    cached: bool[n_src], sources that this rank computes itself, or, of the first layer, whose features it keeps.
+    as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows. An
+    owner that sends sums adds up all its sources, so that none of them is cached. destinations_as_rows: those sources
+    that are destinations too come as rows from all owners, where a layer needs more of them than of other sources.
+    """
+
+    cached: np.ndarray
+    as_kind: np.ndarray
+    destinations_as_rows: bool = False
+
+
+class Chooser(Protocol):
+    """Who splits the inputs of a layer. Pure."""
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """What feeding the layer would cost this rank by each of KINDS: float64, infinite where it cannot be."""
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """Where the inputs come from, once the ranks have agreed on `kind` for this layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Foreign:
+    """Destinations of other ranks and their edges, `known`, and what they read here: int64 `rows` of the matrix or -1.
+
+    self_rows: int64[n], the row of each destination itself, or -1.
+    """
+
+    known: KnownEdges
+    rows: np.ndarray
+    self_rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class MixedRoutes:
+    """Projected rows among shares of sums.
+
+    sent_rows: int64[k], rows of the matrix that are projected for others. sent_order: int64[sent], the order in which
+    shares, and then these rows, are sent. are_rows: bool[received]. vertices: int64[r], those of received rows;
+    edge_rows: int64[edges], the number of the received row that serves an edge of the block, or -1.
+    """
+
+    sent_rows: np.ndarray
+    sent_order: np.ndarray
+    are_rows: np.ndarray
+    vertices: np.ndarray
+    edge_rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class KindRoutes:
+    """How a layer is fed whose kind is not raw. The matrix is that of RowRoutes, or of the features of `vertices`.
+
+    vertices: int64[rows], those of the matrix. source_rows: int64[n_src], the row of each source, -1 where another rank
+    gives its share. received: int64[m], by rank, the numbers of sources (projected) or destinations (partial) for which
+    rows arrive; received_counts: int64[ranks]. sent_counts: int64[ranks], rows for others, which are, by rank, the rows
+    `sent_rows` of the matrix, projected, or sums for the destinations of `foreign`; `mixed` says which items of a
+    partial layer are projected rows.
+    """
+
+    vertices: np.ndarray
+    source_rows: np.ndarray
+    received: np.ndarray
+    received_counts: np.ndarray
+    sent_counts: np.ndarray
+    sent_rows: np.ndarray | None = None
+    foreign: Foreign | None = None
+    mixed: MixedRoutes | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPlan:
+    """One layer on one rank. `rows` is None for the first layer, `by_kind` for layers that are fed by rows alone."""
+
+    block: Block
+    kind: str
+    rows: RowRoutes | None
+    by_kind: KindRoutes | None
+
+
+@dataclass(frozen=True, eq=False)
+class LayerGraph:
+    """What one rank computes of all layers.
+
+    roots: int64[n], its training vertices, the first destinations of every block. plans: from the first layer to the
+    last. fed: int64[k], the vertices whose features the first layer reads here in every iteration. cached: those of
+    other ranks among them whose features are fetched once and kept.
+    """
+
+    roots: np.ndarray
+    plans: list[LayerPlan]
+    fed: np.ndarray
+    cached: np.ndarray
+    summed: np.ndarray | None = None
+    """int64[k]: vertices whose features are summed up once for the first layer, where the sums are kept."""
+    by_owner: bool = False
+    """Whether layers that can hold the rows of one other rank at a time do; the same on all ranks."""
+    features_stay: bool = False
+    """Whether no features cross ranks in any iteration, so that the first layer's inputs are fetched once."""
+
+    @property
+    def blocks(self) -> list[Block]:
+        """From the last layer to the first."""
+        return [plan.block for plan in reversed(self.plans)]
+
+
+class GraphBuilder:
+    """Builds the LayerGraph of one rank, from the last layer down; for each layer `costs`, `needs` and `give` in turn.
+
+    What `needs` returns goes to other ranks, and what comes from others is passed to `give`. All is local, unless the
+    topology is sharded: then `costs` and `give` are collective.
+    """
+
+    exact = True
+    """Whether items are the fewest, which takes longer to find."""
+
+    def __init__(
+        self, sampler: Sampler, roots: np.ndarray, rank_offsets: np.ndarray, rank: int, layers: int, chooser: Chooser
+    ) -> None:
+        """`sampler` draws all in-neighbours, one hop; `roots` int64[n] have their home on `rank`."""
+        self.sampler, self.rank_offsets, self.rank, self.chooser = sampler, rank_offsets, rank, chooser
+        self.roots, self.layers = roots, layers
+        self._layer, self._destinations = layers - 1, roots
+        self._plans: list[LayerPlan] = []
+        self._key = DrawKey(TRAIN, 0, 0, 0)
+        # Where the topology is sharded, the degrees of remote sources are not known.
+        self.mixes = not isinstance(sampler, ShardedSampler)
+
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        """The edges of `destinations` (int64[n], distinct) at `hop`."""
+        (found,) = self.sampler.sample(self._key, destinations)
+        return replace(found, hop=hop)
+
+    def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
+        """Those of destinations of other ranks, int64[n], where the topology is whole. Local."""
+        return self.sampler.neighbours(self._key, 0, destinations)
+
+    def costs(self) -> np.ndarray:
+        """What feeding this layer would cost here by each of KINDS: float64."""
+        block = self.block(self.layers - 1 - self._layer, self._destinations)
+        self._inputs = LayerInputs(self._layer, block, home_of(block.src, self.rank_offsets))
+        return self.chooser.costs(self._inputs)
+
+    def needs(self, kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What other ranks are to send: vertices, int64 by rank, and int64[ranks] of them.
+
+        First those whose rows; for a layer of another `kind` then those whose projected rows, or destinations of sums
+        and after them sources whose projected rows serve more edges.
+        """
+        block, home = self._inputs.block, self._inputs.home
+        split = self.chooser.split(self._inputs, kind)
+        remote = home != self.rank
+        cached = split.cached & remote
+        if kind == PARTIAL:
+            cached &= ~split.as_kind[home]
+        elsewhere = remote & ~cached
+        by_kind = elsewhere & split.as_kind[home] if kind != RAW else np.zeros(block.n_src, bool)
+        by_kind[: block.n_dst] &= not split.destinations_as_rows
+        self._kind, self._cached, self._by_kind = kind, cached, by_kind
+        # Features come with others that are not kept, by the fetcher.
+        self._rows = self._sorted(np.flatnonzero(elsewhere & ~by_kind) if self._layer else np.empty(0, np.int64))
+        asked = [(block.src[self._rows], self._counts(home[self._rows]))]
+        if kind == RAW:
+            return asked
+        if kind == PROJECTED:
+            self._received = self._sorted(np.flatnonzero(by_kind))
+            owners = home[self._received]
+        else:
+            self._items = items_of(self._inputs, self._by_kind, len(self.rank_offsets) - 1, self.exact, self.mixes)
+            owners, self._received = np.divmod(self._items.pairs, max(1, block.n_dst))
+            self._pair_counts = self._counts(owners)
+        asked.append((block.src[self._received], self._counts(owners)))
+        if kind == PARTIAL:
+            asked.append((block.src[self._items.rows], self._counts(home[self._items.rows])))
+        return asked
+
+    def give(self, requested: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Compute one layer below what other ranks requested too.
+
+        requested: for each list of `needs`, vertices int64 by rank, and int64[ranks] of them.
+        """
+        inputs, block = self._inputs, self._inputs.block
+        (rows_of_others, row_counts), *others = requested
+        foreign, counts = others[0] if others else (np.empty(0, np.int64), np.zeros_like(row_counts))
+        self._rows_of_others = others[1] if self._kind == PARTIAL else (foreign[:0], np.zeros_like(row_counts))
+        known = self._known(foreign) if self._kind == PARTIAL else None
+
+        # What is read here: by the own block, and by what others are sent.
+        here = ~self._by_kind
+        here[self._rows] = False
+        positions = np.flatnonzero(here)
+        read = foreign if known is None else np.concatenate((foreign, known.neighbours, self._rows_of_others[0]))
+        read = read[home_of(read, self.rank_offsets) == self.rank]
+        wanted = np.concatenate((block.src[positions], rows_of_others, read))
+        vertices = _numbered(self.roots if self._layer else np.empty(0, np.int64), wanted)
+        self._destinations = vertices.ids
+
+        # Where rows come from.
+        places = positions, vertices.numbers(block.src[positions])
+        sent = vertices.numbers(rows_of_others)
+        received = self._counts(inputs.home[self._rows])
+        routes = by_kind = None
+        if self._layer and self._kind == RAW:
+            routes = RowRoutes(block.n_src, places[0], self._rows, received, row_counts, places[1], sent)
+        elif self._layer:
+            own = np.arange(len(vertices.ids))
+            arriving = len(own) + np.arange(len(self._rows))
+            routes = RowRoutes(len(own) + len(arriving), own, arriving, received, row_counts, own, sent)
+        if self._kind != RAW:
+            by_kind = self._kind_routes(vertices, places, foreign, counts, known)
+        self._plans.append(LayerPlan(block, self._kind, routes, by_kind))
+        self._layer -= 1
+
+    def graph(self) -> LayerGraph:
+        """The whole graph, when all layers are done."""
+        first = self._plans[-1]
+        fed = first.block.src if first.by_kind is None else first.by_kind.vertices
+        return LayerGraph(self.roots, self._plans[::-1], fed, np.sort(first.block.src[self._cached]))
+
+    def _kind_routes(
+        self,
+        vertices: _Numbered,
+        places: tuple[np.ndarray, np.ndarray],
+        foreign: np.ndarray,
+        counts: np.ndarray,
+        known: KnownEdges | None,
+    ) -> KindRoutes:
+        """How this layer is fed; `places` are those of sources that are here, `foreign` what others asked."""
+        block, home = self._inputs.block, self._inputs.home
+        source_rows = np.full(block.n_src, _NOWHERE, np.int64)
+        source_rows[places[0]] = places[1]
+        source_rows[self._rows] = len(vertices.ids) + np.arange(len(self._rows))
+        ids = np.concatenate((vertices.ids, block.src[self._rows]))
+        if known is None:
+            received = self._counts(home[self._received])
+            return KindRoutes(ids, source_rows, self._received, received, counts, vertices.numbers(foreign))
+        rows, self_rows = (self._numbers_here(vertices, each) for each in (known.neighbours, foreign))
+        of_others, (wanted, wanted_counts) = Foreign(known, rows, self_rows), self._rows_of_others
+        items, shares = self._items, np.arange(len(foreign))
+        received_counts = self._pair_counts, self._counts(home[items.rows])
+        marks = np.zeros(len(self._received), bool), np.ones(len(items.rows), bool)
+        mixed = MixedRoutes(
+            sent_rows=vertices.numbers(wanted),
+            sent_order=by_rank((shares, len(shares) + np.arange(len(wanted))), (counts, wanted_counts)),
+            are_rows=by_rank(marks, received_counts),
+            vertices=block.src[items.rows],
+            edge_rows=items.edge_rows,
+        )
+        return KindRoutes(
+            vertices=ids,
+            source_rows=source_rows,
+            received=by_rank((self._received, np.arange(len(items.rows))), received_counts),
+            received_counts=received_counts[0] + received_counts[1],
+            sent_counts=counts + wanted_counts,
+            foreign=of_others,
+            mixed=mixed if mixed.are_rows.any() or len(wanted) else None,
+        )
+
+    def _known(self, foreign: np.ndarray) -> KnownEdges:
+        """What the destinations `foreign` of other ranks read, here at least. Collective where the topology is sharded.
+
+        There, nobody but their owners has their lists: those who ask for sums name the edges.
+        """
+        sampler = self.sampler
+        if isinstance(sampler, ShardedSampler):
+            inputs = self._inputs
+            asked = inputs.block, inputs.home[inputs.block.indices], self._pair_counts, self._received
+            return EdgeNames(*asked, sampler.answers).exchange(sampler.communicator)[0]
+        drawn = self.drawn(self.layers - 1 - self._layer, foreign)
+        return KnownEdges.listed(sampler.topology, foreign, *drawn)
+
+    def _numbers_here(self, vertices: _Numbered, wanted: np.ndarray) -> np.ndarray:
+        """The number of each vertex whose home this is; -1 for others."""
+        numbers = np.full(len(wanted), _NOWHERE, np.int64)
+        mine = home_of(wanted, self.rank_offsets) == self.rank
+        numbers[mine] = vertices.numbers(wanted[mine])
+        return numbers
+
+    def _sorted(self, positions: np.ndarray) -> np.ndarray:
+        """Positions of sources, by home rank."""
+        return positions[np.argsort(self._inputs.home[positions], kind="stable")]
+
+    def _counts(self, ranks: np.ndarray) -> np.ndarray:
+        return np.bincount(ranks, minlength=len(self.rank_offsets) - 1).astype(np.int64)
+
+
+class SampledGraphBuilder(GraphBuilder):
+    """Builds the LayerGraph of a mini-batch: at each hop a rank draws for the destinations that it computes."""
+
+    exact = False
+
+    def __init__(self, key: DrawKey, batch: np.ndarray, *of_rank: Any) -> None:
+        """`key` and `batch` (int64[B], all roots of the iteration) are those of the draws; the rest as GraphBuilder."""
+        super().__init__(*of_rank)
+        self._key, self._batch = key, batch
+
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        return self.sampler.hop(self._key, hop, destinations, self._batch)
+
+    def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
+        return self.sampler.neighbours(self._key, hop, destinations, self._batch)
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """What a rank requests of the owners of some sources: shares of destinations, and projected rows of sources.
+
+    pairs: int64, owner * n_dst + destination, ascending. rows: int64, positions of sources, by owner. edge_rows:
+    int64[edges], the place among `rows` of the source of an edge that no share serves, -1 for all other edges.
+    """
+
+    pairs: np.ndarray
+    rows: np.ndarray
+    edge_rows: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """The number of items."""
+        return len(self.pairs) + len(self.rows)
+
+
+def items_of(inputs: LayerInputs, chosen: np.ndarray, ranks: int, exact: bool = True, mixes: bool = True) -> Items:
+    """The items that serve the edges from `chosen` sources (bool[n_src]), and these where they are destinations.
+
+    The fewest, or nearly so where not `exact`; shares alone unless `mixes`.
+    """
+    block, home = inputs.block, inputs.home
+    edges = np.flatnonzero(chosen[block.indices])
+    of_edge = np.searchsorted(block.indptr, edges, side="right") - 1
+    themselves = np.flatnonzero(chosen[: block.n_dst])
+    owners = np.concatenate((home[block.indices[edges]], home[themselves]))
+    keys = owners * block.n_dst + np.concatenate((of_edge, themselves))
+    pairs, numbers = np.unique(keys, return_inverse=True)
+    edge_rows = np.full(block.edges, _NOWHERE, np.int64)
+    if not mixes or not len(edges):
+        return Items(pairs, themselves[:0], edge_rows)
+
+    # Owners add what destinations give to themselves, whatever else is requested.
+    forced = np.zeros(len(pairs), bool)
+    forced[numbers[len(edges) :]] = True
+    of_pair = numbers[: len(edges)]
+    order = np.argsort(of_pair, kind="stable")
+    indptr = indptr_of(np.bincount(of_pair, minlength=len(pairs)))
+    sources = block.indices[edges].astype(np.int64)
+    by_owner = None if exact else pairs // block.n_dst
+    as_share, as_row = cover(indptr, sources[order], block.n_src, forced, by_owner)
+
+    rows = np.flatnonzero(as_row)
+    rows = rows[np.argsort(home[rows], kind="stable")]
+    place = np.full(block.n_src, _NOWHERE, np.int64)
+    place[rows] = np.arange(len(rows))
+    served = ~as_share[of_pair]
+    edge_rows[edges[served]] = place[sources[served]]
+    return Items(pairs[as_share], rows, edge_rows)
+
+
+class _Numbered:
+    """Distinct vertices, `ids` int64[n], and the place of each among them."""
+
+    def __init__(self, ids: np.ndarray) -> None:
+        self.ids = ids
+        self._order = np.argsort(ids)
+
+    def numbers(self, vertices: np.ndarray) -> np.ndarray:
+        """int64[k]: the place of each of `vertices`, all of them among the ids."""
+        return self._order[np.searchsorted(self.ids, vertices, sorter=self._order)]
+
+
+def _numbered(first: np.ndarray, wanted: np.ndarray) -> _Numbered:
+    """The distinct ones of `wanted` (int64[k]): `first`, which are among them, and the others ascending."""
+    return _Numbered(np.concatenate((first, np.setdiff1d(wanted, first))))
+
+
+def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
+    """The graph of this rank. Collective."""
+    codec = IdCodec.any_id(builder.rank_offsets)
+    for _ in range(builder.layers):
+        costs = communicator.all_gather_rows(builder.costs())
+        kind = _cheapest(costs)
+        builder.give([communicator.exchange_ids(*each, codec) for each in builder.needs(kind)])
+    return builder.graph()
+
+
+def build_all(builders: Sequence[GraphBuilder]) -> list[LayerGraph]:
+    """The graphs of all ranks, in one process."""
+    for _ in range(builders[0].layers):
+        kind = _cheapest(np.stack([builder.costs() for builder in builders]))
+        needs = [builder.needs(kind) for builder in builders]
+        delivered = [_delivered(of_all) for of_all in zip(*needs, strict=True)]
+        for builder in builders:
+            builder.give([by_rank[builder.rank] for by_rank in delivered])
+    return [builder.graph() for builder in builders]
+
+
+def _cheapest(costs: np.ndarray) -> str:
+    """The kind that costs all ranks least, the first of equals; `costs` float64[ranks, kinds]."""
+    return KINDS[int(costs.sum(axis=0).argmin())]
+
+
+def _delivered(sent: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What every rank gets where each one sends ids, by receiver, and int64[ranks], how many: likewise, by sender."""
+    counts = np.stack([of_each for _, of_each in sent])
+    receiver = np.repeat(np.tile(np.arange(len(sent)), len(sent)), counts.ravel())
+    ids = np.concatenate([ids for ids, _ in sent])[np.argsort(receiver, kind="stable")]
+    of_each = np.split(ids, np.cumsum(counts.sum(axis=0))[:-1])
+    return list(zip(of_each, np.ascontiguousarray(counts.T), strict=True))

@@ -1,0 +1,258 @@
+"""What an exchange mode is: one way in which the inputs of the first layer reach the rank that computes it.
+
+The input of a micro-batch lies partly on other ranks. Raw rows and sums of them can be fetched before the weights are
+known. Rows or shares that are multiplied by the layer's weights are smaller; they travel within the step, and gradients
+return. A mode requests what a mini-batch needs, and offers the feeds (layer_feed.py) that compute with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
+from leapmpi.system.counter_rng import DrawKey
+
+
+class ExchangeMode(ABC):
+    """One way to feed the first layer of the context's model. Collective unless said otherwise."""
+
+    needs_weights = False
+    """Whether what travels depends on the layer's weights, so that it cannot be fetched ahead of the step."""
+
+    overlaps = False
+    """Whether a step computes while its own messages travel."""
+
+    moves_raw_rows = False
+    """Whether raw rows are all that crosses ranks, which copies of them or fewer bytes a row spare."""
+
+    reads_numbers = True
+    """Whether sources of the layer's block are read by their numbers; else their ids suffice."""
+
+    surcharge = 1.0
+    """What its bytes count where modes are compared by bytes: one that takes more work must spare more of them."""
+
+    order = 100
+    """Of modes that move equally many bytes, the one with the lowest order is taken."""
+
+    description = "rows of remote vertices"
+    """What moves between ranks, for people."""
+
+    def __init__(self, ctx: RankContext) -> None:
+        self.ctx = ctx
+
+    @property
+    def layer(self) -> Layer:
+        """The first layer."""
+        return self.ctx.model.layers[0]
+
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
+        """Why this mode cannot feed `layer`, None if it can. Local.
+
+        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output, or makes
+        messages of it, nor a user's own module.
+        """
+        if cls.needs_weights and not layer.splits:
+            return "a module of your own is run as a whole, on raw rows"
+        if cls.needs_weights and not layer.projects:
+            return "its messages are made of raw rows and features of edges"
+        if cls.needs_weights and layer.residual is not None:
+            return "a residual first layer needs the raw rows of its destinations"
+        return None
+
+    @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """Whether what is fetched for the model of one of `layers` feeds those of all, which it serves. Local."""
+        return False
+
+    @classmethod
+    def refusal_of_rows(cls, features: FeatureFetcher) -> str | None:
+        """Why this mode cannot feed a first layer that reads `features`, None if it can. Local."""
+        return None
+
+    def collectives(self, time_steps: int) -> int:
+        """How many exchanges bring the inputs of an iteration, and gradients back. Local."""
+        return 2 * time_steps if self.needs_weights else 1
+
+    @classmethod
+    def order_for(cls, layer: Layer) -> int:
+        """The mode's `order` where it feeds `layer`. Local."""
+        return cls.order
+
+    @abstractmethod
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Payload bytes that reach this rank for the layer's inputs, counted before any travel. Local."""
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Add to `traffic` what this rank requests, receives and reads, given the mini-batches of all ranks. Local.
+
+        `leapmpi plan` calls it, which has no other ranks; training must count the same. Raises ConfigError where a mode
+        does not predict.
+        """
+        raise ConfigError(f"{type(self).__name__} does not predict its traffic; leave it out of leapmpi plan")
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """Bytes, about, that the layer's input rows take on this rank from `request` to the end of the step. Local."""
+        return 0
+
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """Bytes, about, that the layer takes while `micro_batch` is trained, `alone` in its mini-batch or not. Local.
+
+        The default is that of raw rows: a copy of the micro-batch's rows unless it is alone, and one aggregated or
+        projected row for each.
+        """
+        block, layer = micro_batch.first_block, self.layer
+        copies = (not alone) + (layer.dropout > 0)
+        if layer.linear and not self.ctx.features.sparse:
+            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
+        else:
+            projected = 2 * block.n_src * layer.projected_width
+        if "edge_features" in layer.edge_data:
+            # Messages that read what edges carry are rows of edges.
+            projected += 2 * block.edges * layer.source_width
+        return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
+
+    def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
+        """Sources, destinations and edges of the layer that this rank computes in an iteration. Local.
+
+        Given the mini-batches of all ranks, and what they read and send. By default those of its own blocks.
+        """
+        blocks = [each.first_block for each in minibatches[self.ctx.rank].micro_batches]
+        return sum(b.n_src for b in blocks), sum(b.n_dst for b in blocks), sum(b.edges for b in blocks)
+
+    @abstractmethod
+    def request(self, minibatch: MiniBatch) -> None:
+        """Do what can be done before the weights are known: request rows, exchange ids, draw for other ranks."""
+
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        """The feeds of micro-batch `number`, of its layers from the first on, and the rows that the first one reads.
+
+        Layers above them are computed whole on this rank; without feeds the whole model is. By default the feeds that
+        `request` has made. Local.
+        """
+        return minibatch.feeds[number], minibatch.features
+
+    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
+        """Add the gradients of micro-batch `number` to the parameters'; returns this rank's share of the loss."""
+        feeds, rows = self.feeds(minibatch, number)
+        outputs = _forward(feeds, rows, minibatch.dropout)
+
+        # The loss, from the rows of the feeds' outputs that the layers above and the head read.
+        with self.ctx.phases("compute"):
+            blocks = self._blocks_above(feeds, minibatch, number)
+            tops = [output.detach().requires_grad_() for output in self._read_above(outputs, blocks)]
+            loss = self.loss(minibatch, number, self._outputs(tops, rows, blocks, minibatch), labels)
+            loss.backward()
+        outputs.clear()
+
+        # From the last feed down: each returns the gradient of the rows below it.
+        gradient: Tensor | None = None
+        for feed, top in zip(reversed(feeds), reversed(tops), strict=True):
+            with self.ctx.phases("compute"):
+                of_top = torch.zeros_like(top) if top.grad is None else top.grad
+                if gradient is None:
+                    gradient = of_top
+                else:
+                    gradient[: len(of_top)] += of_top
+            gradient = feed.backward(gradient)
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
+        """Outputs of the roots of micro-batch `number`, float[roots, classes]; nothing is kept for gradients."""
+        feeds, rows = self.feeds(minibatch, number)
+        outputs = _forward(feeds, rows, minibatch.dropout)
+        with self.ctx.phases("compute"):
+            blocks = self._blocks_above(feeds, minibatch, number)
+            found = self._outputs(self._read_above(outputs, blocks), rows, blocks, minibatch)
+        return feeds[-1].returned(found, len(minibatch.micro_batches[number].roots)) if feeds else found
+
+    def _blocks_above(self, feeds: Sequence[LayerFeed], minibatch: MiniBatch, number: int) -> Sequence[BlockTensors]:
+        """The blocks that the layers above `feeds` and the head read. Local."""
+        elsewhere = feeds[-1].upper_blocks if feeds else None
+        return elsewhere or self.tensors(minibatch.micro_batches[number])
+
+    def _read_above(self, outputs: Sequence[Tensor], blocks: Sequence[BlockTensors]) -> list[Tensor]:
+        """The rows of `outputs` that are read above: all that feed a layer, else those of the roots. Local."""
+        read = [output[: blocks[0].n_dst] for output in outputs]
+        if outputs and len(outputs) < len(self.ctx.model.layers):
+            read[-1] = outputs[-1]
+        return read
+
+    def _outputs(
+        self, tops: Sequence[Tensor], rows: Rows | None, blocks: Sequence[BlockTensors], minibatch: MiniBatch
+    ) -> Tensor:
+        """The model's outputs from what is read of the feeds' outputs, or from `rows`. Local."""
+        if tops:
+            return self.ctx.model.after(len(tops) - 1, blocks, tops[-1], minibatch.dropout, tops[:-1])
+        assert rows is not None, "`request` has requested them, and the mini-batch is complete"
+        return self.ctx.model(blocks, rows, minibatch.dropout)
+
+    @property
+    def blocks_read(self) -> int:
+        """How many blocks of a micro-batch are read, from the roots outward; of the others ids suffice. Local."""
+        layers = len(self.ctx.model.layers)
+        # A model of one layer may have a head, which reads the block.
+        return layers if self.reads_numbers else max(1, layers - 1)
+
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """The blocks of `roots` as `Sampler.sample` has them; sources are numbered in those that are read, at least."""
+        ctx = self.ctx
+        numbered = ctx.counts_sources or self.blocks_read == len(ctx.model.layers)
+        return ctx.sampler.sample(key, roots, batch) if numbered else ctx.sampler.sample_unnumbered(key, roots, batch)
+
+    def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
+        """The blocks of `micro_batch` that are read, on the device. Local."""
+        return micro_batch.tensors or micro_batch.on_device(self.ctx.device, self.blocks_read)
+
+    def share_among_models(self, micro_batch: MicroBatch) -> None:
+        """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
+        *upper, first = micro_batch.on_device(self.ctx.device, self.blocks_read)
+        micro_batch.tensors = [*upper, replace(first, sums={})]
+
+    def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
+        """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.
+
+        Where edges are trained that over its edges, whose ends' embeddings cross ranks: collective.
+        """
+        if minibatch.edge_loss is not None:
+            assert self.ctx.model.scorer is not None, "a model of a task on edges has one"
+            return minibatch.edge_loss(number, logits, self.ctx.model.scorer)
+        weight: float | np.ndarray | Tensor = minibatch.root_weights[number]
+        if isinstance(weight, np.ndarray):
+            weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
+        return self.ctx.task.loss(logits, labels, weight)
+
+
+def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None) -> list[Tensor]:
+    """The outputs of all `feeds`, the first of which reads `rows`. Collective."""
+    outputs: list[Tensor] = []
+    for feed in feeds:
+        outputs.append(feed.forward(outputs[-1] if outputs else rows, key))
+    return outputs
+
+
+def predict_rows(ctx: RankContext, vertices: np.ndarray, traffic: Traffic) -> None:
+    """Add to `traffic` what it takes to fetch the feature rows of distinct `vertices` (int64). Local."""
+    rank, inputs = ctx.rank, ctx.features
+    request = inputs.request(vertices)
+    traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
+    traffic.add_answers(rank, "features", inputs.answer_bytes(request))
+    traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
+    for place, count in request.read_counts.items():
+        traffic.add_rows(rank, place, count)

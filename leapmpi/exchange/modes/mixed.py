@@ -1,0 +1,193 @@
+"""`mixed`: shares as `partial` has them, and projected rows where one row serves more edges than shares do.
+
+Between a rank and an owner, each remote edge needs its source's row or its destination's share. The fewest of both are
+a minimum vertex cover (../../plan/vertex_cover.py). A row counts for edges of destinations that request no share of its
+owner, so that owners need not know which rows are requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.known_rows import received_block
+from leapmpi.exchange.feeds.partial import MixedRows, PartialFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.modes.partial import Partial
+from leapmpi.exchange.named_destinations import Pairs
+from leapmpi.exchange.stage import Route, by_rank
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.plan.homes import home_counts, home_of
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.plan.vertex_cover import cover
+from leapmpi.sampling.block import Block
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _pairs_of_edges(indptr, others, rank_offsets, starts, destinations, of_edge):
+    """The pair of each remote edge. Pairs of owner r begin at starts[r], ordered by their destinations."""
+    place = starts.copy()
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            low, high = 0, len(rank_offsets) - 1
+            while high - low > 1:
+                middle = (low + high) >> 1
+                if rank_offsets[middle] <= others[e]:
+                    low = middle
+                else:
+                    high = middle
+            while destinations[place[low]] < i:
+                place[low] += 1
+            of_edge[e] = place[low]
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """What a rank requests for a block: shares of `pairs`, and the rows of vertices `rows` (int64 ascending).
+
+    row_counts: int64[ranks], rows of each owner. by_rows: bool[remote edges], edges that rows serve, in the order of
+    `pairs.here.others`.
+    """
+
+    pairs: Pairs
+    rows: np.ndarray
+    row_counts: np.ndarray
+    by_rows: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64[ranks]: items of each owner."""
+        return self.pairs.counts + self.row_counts
+
+
+class Mixed(Partial):
+    """Shares of destinations, and rows of sources that serve several destinations."""
+
+    order = 2
+    surcharge = 1.1
+    description = "the fewest of partial sums of destinations and projected rows of sources, and their gradients"
+
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
+        # Sources are told apart from destinations by their range.
+        count = int(ctx.rank_offsets[-1])
+        self.id_codec = IdCodec(np.zeros(ctx.ranks, np.int64), 2 * count)
+
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
+        """Refuses layers whose aggregate is no sum of projected rows."""
+        if layer.splits and (layer.partial_form is not SUM or not layer.offers_raw_shares):
+            return "its first layer sums up no projected rows"
+        return super().refusal(layer)
+
+    @classmethod
+    def order_for(cls, layer: Layer) -> int:
+        return cls.order
+
+    def items(self, block: Block) -> Items:
+        """Choose what this rank requests for `block`. Local.
+
+        Where the topology is sharded, requesters do not know the degrees of sources: shares alone.
+        """
+        ctx, pairs = self.ctx, self.named.pairs(block)
+        none = Items(
+            pairs, np.empty(0, np.int64), np.zeros(ctx.ranks, np.int64), np.zeros(len(pairs.here.others), bool)
+        )
+        if ctx.answers is not None or not len(pairs.destinations):
+            return none
+        others, indptr = pairs.here.others, block.indptr - pairs.here.indptr
+        owner = np.repeat(np.arange(ctx.ranks), pairs.counts)
+        starts = np.concatenate(([0], np.cumsum(pairs.counts)[:-1]))
+        of_edge = np.empty(len(others), np.int64)
+        _pairs_of_edges(indptr, others, ctx.rank_offsets, starts, pairs.destinations, of_edge)
+
+        # Owners of destinations add what these give to themselves, whatever else is requested.
+        forced = home_of(block.dst[pairs.destinations], ctx.rank_offsets) == owner
+        sources, numbers = np.unique(others, return_inverse=True)
+        order = np.argsort(of_edge, kind="stable")
+        edge_counts = np.bincount(of_edge, minlength=len(owner))
+        bounds = np.concatenate(([0], np.cumsum(edge_counts)))
+        as_share, as_row = cover(bounds, numbers[order], len(sources), forced, owner)
+        rows, kept = sources[as_row], np.flatnonzero(as_share)
+        counts = np.bincount(owner[kept], minlength=ctx.ranks)
+        chosen = Pairs(counts, pairs.destinations[kept], pairs.here)
+        return Items(chosen, rows, home_counts(rows, ctx.rank_offsets), ~as_share[of_edge])
+
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Items: an id, a row of numbers and its gradient."""
+        row = 2 * self.layer.partial_width * self.layer.bias.element_size()
+        blocks = [each.first_block for each in minibatch.micro_batches]
+        if self.ctx.answers is not None:
+            return super().predicted_bytes(minibatch)
+        return sum(int(self.items(block).counts.sum()) for block in blocks) * (row + self.id_codec.id_bytes)
+
+    def plan_bytes(self, block: Block) -> int:
+        """As for shares alone, of which it has fewer, with edges of received rows."""
+        return super().plan_bytes(block) + len(self.named.pairs(block).here.others) * 12
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Items named to owners, their rows and the gradients; local rows are read for all ranks."""
+        if self.ctx.answers is not None:
+            super().predict(minibatches, traffic)
+            return
+        rank, width = self.ctx.rank, self.layer.partial_width * self.layer.bias.element_size()
+        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
+            counts = self.items(micro_batch.first_block).counts
+            traffic.add_request(rank, counts, self.id_codec.id_bytes, "features", 0)
+            traffic.add_rows(rank, "remote", int(counts.sum()))
+            traffic.add_exchange(rank, counts, "activations", width)
+            # Counted once for all ranks.
+            if rank == 0:
+                blocks = [each.micro_batches[number].first_block for each in minibatches]
+                self.named.predict_reads(blocks, traffic)
+
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
+        """Name destinations and sources to their owners, and draw the neighbours of destinations named to us."""
+        ctx, block = self.ctx, micro_batch.first_block
+        if ctx.answers is not None:
+            return super().feed(minibatch, micro_batch)
+        with ctx.phases("sample"):
+            items = self.items(block)
+        pairs, count = items.pairs, int(ctx.rank_offsets[-1])
+        named = by_rank((block.dst[pairs.destinations], items.rows + count), (pairs.counts, items.row_counts))
+        foreign, foreign_counts = ctx.communicator.exchange_ids(named, items.counts, self.id_codec)
+
+        # What others request: shares of destinations, then rows of sources, by rank.
+        requester, are_rows = np.repeat(np.arange(ctx.ranks), foreign_counts), foreign >= count
+        share_counts = np.bincount(requester[~are_rows], minlength=ctx.ranks)
+        share = self.named.answer(minibatch, block, pairs, foreign[~are_rows], self.layer, foreign[are_rows] - count)
+        ctx.communicator.byte_counters.add_rows("remote", len(items.rows) + len(pairs.destinations))
+        assert share.wanted is not None, "rows are named, if none"
+        sent = np.arange(len(foreign))
+        shares, rows = sent[: share_counts.sum()], sent[share_counts.sum() :]
+        order = by_rank((shares, rows), (share_counts, foreign_counts - share_counts))
+
+        # Items that arrive, in the same order: shares go to destinations, rows to edges.
+        of_rows = np.arange(len(items.rows))
+        each = (pairs.counts, items.row_counts)
+        received = by_rank((np.zeros(len(pairs.destinations), bool), np.ones(len(of_rows), bool)), each)
+        positions = by_rank((pairs.destinations, of_rows), each)
+        route = Route(block.n_dst, None, positions, items.counts, foreign_counts)
+        mixed = MixedRows(
+            share.wanted, order, received, received_block(ctx, block, self._rows_of_edges(block, items), items.rows)
+        )
+        features = partial(share.rows, ctx.features, ctx.scatters)
+        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, mixed=mixed)
+
+    def _rows_of_edges(self, block: Block, items: Items) -> np.ndarray:
+        """int64[edges]: which of `items.rows` serves an edge of `block`, -1 for others."""
+        first, end = self.ctx.local_range
+        remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
+        rows = np.full(block.edges, -1, np.int64)
+        rows[remote[items.by_rows]] = np.searchsorted(items.rows, items.pairs.here.others[items.by_rows])
+        return rows
+
+
+MODE = Mixed

@@ -1,0 +1,237 @@
+"""`partial`: no row travels. The owner of remote neighbours returns their aggregate, already projected.
+
+The requester names destinations only (../named_destinations.py), and the owner returns H numbers for each. How shares
+of several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
+
+Where messages depend on their destination (`Layer.sent_width`), the owner first requests what it needs of the
+destinations from their homes: once for each, whoever named it. The gradients of that travel back last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
+from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.stage import Route
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.shares.partial_form import SUM, PartialForm
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
+
+
+@dataclass
+class _Requests:
+    """Destinations of a block that this rank requests shares of, by owner.
+
+    row_counts int64[ranks] and positions int64[rows]: rows that each owner returns, and where in the layer's matrix
+    each belongs.
+    """
+
+    pairs: Pairs
+    row_counts: np.ndarray
+    positions: np.ndarray
+
+
+class Partial(ComputedRowsMode):
+    """The matrix of the layer holds what every rank's share of each destination combines to."""
+
+    order = 1
+    reads_numbers = False
+    description = "projected partial sums of destinations with neighbours elsewhere and their gradients"
+
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
+        self.named = NamedDestinations(ctx)
+
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
+        """Refuses layers without a partial form, such as attention, and layers with a residual."""
+        if layer.splits and "edge_features" in layer.edge_data:
+            return "its first layer reads features of edges, which lie with their destinations"
+        # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
+        if layer.splits and (layer.partial_form is None or (layer.partial_form is SUM and not layer.linear)):
+            return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
+        return super().refusal(layer)
+
+    @classmethod
+    def order_for(cls, layer: Layer) -> int:
+        """Sums come first; what takes more work to combine than to aggregate comes last."""
+        separate = layer.partial_form is not None and layer.partial_form.separate_self
+        return cls.order + 3 * separate
+
+    @property
+    def builder(self) -> PartialBlockBuilder:
+        """What makes partial blocks of local rows."""
+        return self.named.builder
+
+    @property
+    def form(self) -> PartialForm:
+        """How shares of the layer are laid out and combined."""
+        assert self.layer.partial_form is not None
+        return self.layer.partial_form
+
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Pairs of destination and owner: an id, and shares with their gradients.
+
+        What destinations send first is counted for every rank that names them, as if owners asked for each: no less
+        than travels.
+        """
+        size, total = self.layer.bias.element_size(), 0
+        row, sent = 2 * self.layer.partial_width * size, 2 * self.layer.sent_width * size
+        for micro_batch in minibatch.micro_batches:
+            block = micro_batch.first_block
+            found = self._requests(block)
+            total += len(found.positions) * row + int(self.named.naming_bytes(block, found.pairs).sum())
+            if sent:
+                home = home_of(block.dst, self.ctx.rank_offsets)
+                owner, destination = np.divmod(self._pairs_with_edges(block), block.n_dst)
+                total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + sent)
+        return total
+
+    def plan_bytes(self, block: Block) -> int:
+        """A partial block of its own destinations and those that others name, with a list of rows not read in place."""
+        found, edges, inputs = self._requests(block), block.indices.nbytes, self.ctx.features
+        named = block.n_dst + len(found.pairs.destinations)
+        numbers = 3 * named + 2 * block.n_dst + len(found.positions)
+        if not self.builder.suit_in_place(self.layer, inputs, block.edges, named):
+            numbers += 3 * block.n_src
+        if self.form.separate_self:
+            # Where rows belong, and their order.
+            numbers += 2 * (self.form.share_rows + 1) * block.n_dst + len(found.positions)
+        if self.layer.sent_width:
+            # What destinations send, and the exchange that brings it.
+            numbers += 4 * named
+        return edges + NUMBER * numbers
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
+        rank, layer = self.ctx.rank, self.layer
+        width = layer.partial_width * layer.bias.element_size()
+        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
+            block = micro_batch.first_block
+            requests = self._requests(block)
+            self.named.predict(block, requests.pairs, traffic)
+            traffic.add_exchange(rank, requests.row_counts, "activations", width)
+            if layer.sent_width:
+                # What destinations of any rank's block send, which have a neighbour here.
+                named = [self._with_edges_here(each.micro_batches[number].first_block) for each in minibatches]
+                request = RowRequest(np.unique(np.concatenate(named)), self.ctx.rank_offsets, rank)
+                sent = layer.sent_width * layer.bias.element_size()
+                traffic.add_request(rank, request.remote_counts, self._inputs_id_bytes, "activations", sent, sent)
+            # Counted once for all ranks.
+            if rank == 0:
+                blocks = [each.micro_batches[number].first_block for each in minibatches]
+                self.named.predict_reads(blocks, traffic)
+
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
+        """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
+        ctx, block = self.ctx, micro_batch.first_block
+        requests = self._requests(block)
+        share, foreign, foreign_counts = self.named.exchange(minibatch, block, requests.pairs, self.layer, ctx.features)
+        route = Route(block.n_dst, None, requests.positions, requests.row_counts, foreign_counts)
+        order, first = None, None
+        if self.form.separate_self:
+            route, order = self._with_self_parts(route, share, foreign_counts)
+        if self.layer.sent_width:
+            # Request what destinations with a neighbour here send, each once.
+            with_edges = np.flatnonzero((share.block.edges.counts > 0).cpu().numpy())
+            distinct, numbers = np.unique(np.concatenate((block.dst, foreign))[with_edges], return_inverse=True)
+            sent_route, vertices = self.request_rows(distinct)
+            original = ctx.sampler.original_ids(vertices)
+            first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
+        features = partial(share.rows, ctx.features, ctx.scatters)
+        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, order, first)
+
+    def _requests(self, block: Block) -> _Requests:
+        """What this rank requests for `block`. Local."""
+        pairs = self.named.pairs(block)
+        counts, destinations = pairs.counts, pairs.destinations
+        if not self.form.separate_self:
+            return _Requests(pairs, counts, destinations)
+
+        # A share from every owner of a neighbour, a self part from the home of the destination.
+        home, owner = home_of(block.dst, self.ctx.rank_offsets), np.repeat(np.arange(self.ctx.ranks), counts)
+        with_edges = np.isin(owner * block.n_dst + destinations, self._pairs_with_edges(block))
+        is_home = home[destinations] == owner
+        places = self._places(destinations, block.n_dst)
+        rows = [(with_edges, place) for place in places[:-1]] + [(is_home, places[-1])]
+        positions, row_counts = _in_order_of_ranks(owner, rows, self.ctx.ranks)
+        return _Requests(pairs, row_counts, positions)
+
+    def _pairs_with_edges(self, block: Block) -> np.ndarray:
+        """Distinct pairs of an owner and the number of a destination that has neighbours there: owner x n_dst + number.
+
+        int64, ascending.
+        """
+        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+        return np.unique(home_of(block.neighbours, self.ctx.rank_offsets) * block.n_dst + of_edge)
+
+    def _with_edges_here(self, block: Block) -> np.ndarray:
+        """The destinations of `block` that have a neighbour on this rank: int64 ids."""
+        first, end = self.ctx.local_range
+        sources = block.neighbours
+        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+        return block.dst[np.unique(of_edge[(sources >= first) & (sources < end)])]
+
+    @property
+    def _inputs_id_bytes(self) -> int:
+        return self.ctx.features.id_codec.id_bytes
+
+    def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
+        """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""
+        return [destinations + n_dst * number for number in range(self.form.share_rows + 1)]
+
+    def _with_self_parts(self, route: Route, share: LocalShare, foreign_counts: np.ndarray) -> tuple[Route, np.ndarray]:
+        """The route with self parts as rows of their own, and the order in which rows of `Layer.partial` are used.
+
+        They are shares of all destinations, and then self parts.
+        """
+        n_dst, n_all = route.total, share.block.n_dst
+        local = share.block.local[0].cpu().numpy()
+        mine, foreign = local[local < n_dst], local[local >= n_dst]
+        numbers = range(self.form.share_rows)
+
+        # Own rows: all shares, and the self parts of destinations that live here.
+        self_rows = n_all * len(numbers) + np.arange(len(local))
+        local_positions = np.concatenate((np.arange(n_dst * len(numbers)), n_dst * len(numbers) + mine))
+        first = [n_all * number + np.arange(n_dst) for number in numbers]
+
+        # Rows for others, by requesting rank: shares where an edge starts here, then self parts.
+        requester = np.repeat(np.arange(len(foreign_counts)), foreign_counts)
+        with_edges = (share.block.edges.counts[n_dst:] > 0).cpu().numpy()
+        lives_here = np.zeros(n_all - n_dst, bool)
+        lives_here[foreign - n_dst] = True
+        row_of_self = np.zeros(n_all - n_dst, np.int64)
+        row_of_self[foreign - n_dst] = self_rows[len(mine) :]
+        rows = [(with_edges, n_all * number + np.arange(n_dst, n_all)) for number in numbers]
+        sent, sent_counts = _in_order_of_ranks(requester, [*rows, (lives_here, row_of_self)], len(foreign_counts))
+        total = n_dst * (len(numbers) + 1)
+        whole = Route(total, local_positions, route.received_positions, route.received_counts, sent_counts)
+        return whole, np.concatenate((*first, self_rows[: len(mine)], sent))
+
+
+def _in_order_of_ranks(
+    rank: np.ndarray, kinds: Sequence[tuple[np.ndarray, np.ndarray]], ranks: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each rank in turn, and each of `kinds`, (has, values), in turn, the values where `has`.
+
+    Arrays are of equal length, `rank` ascending. Returns int64 values and int64[ranks], how many of each rank.
+    """
+    values = np.concatenate([values[has] for has, values in kinds])
+    ranks_of = np.concatenate([rank[has] for has, _ in kinds])
+    order = np.argsort(ranks_of, kind="stable")
+    return values[order], np.bincount(ranks_of, minlength=ranks).astype(np.int64)
+
+
+MODE = Partial

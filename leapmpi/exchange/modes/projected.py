@@ -1,0 +1,126 @@
+"""`projected`: a remote row arrives multiplied by the layer's weights, H numbers instead of F.
+
+Serves every layer that offers the split, attention included. Gradients of the projected rows travel back, and the owner
+adds its share of the weights' gradient. Of layers in which destinations need numbers of their own (`Layer.own_width`),
+these follow as rows of the same width, for destinations alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
+from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.stage import Route, by_rank
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
+
+
+class Projected(ComputedRowsMode):
+    """The owner projects the rows that are requested; the matrix of the layer holds one row per source."""
+
+    order = 3
+    description = "projected rows of vertices at home elsewhere and their gradients"
+
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Remote sources of every micro-batch: an id, a projected row and its gradient; destinations alike."""
+        ctx, size = self.ctx, self.layer.bias.element_size()
+        id_bytes, total = ctx.features.id_codec.id_bytes, 0
+        for micro_batch in minibatch.micro_batches:
+            for ids, width in self._asked(micro_batch):
+                remote = int((home_of(ids, ctx.rank_offsets) != ctx.rank).sum())
+                total += remote * (id_bytes + 2 * width * size)
+        return total
+
+    def _asked(self, micro_batch: MicroBatch) -> list[tuple[np.ndarray, int]]:
+        """Vertices (int64), and the numbers that their homes project of each: sources, then destinations if need be."""
+        block, layer = micro_batch.first_block, self.layer
+        asked = [(block.src, layer.source_width if layer.own_width else layer.projected_width)]
+        return [*asked, (block.dst, layer.own_width)] if layer.own_width else asked
+
+    def plan_bytes(self, block: Block) -> int:
+        """Two ids of each source, and rows of destinations that need more; where rows belong, and their order."""
+        layer, ids, rows = self.layer, block.n_src, block.n_src
+        if not layer.own_width:
+            return NUMBER * (2 * ids + rows)
+        rows += block.n_dst * layer.own_width // layer.source_width
+        return NUMBER * (2 * ids + block.n_dst + 2 * rows)
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Of each micro-batch, ids of remote sources, their projected rows and the gradients; destinations alike."""
+        ctx, size = self.ctx, self.layer.bias.element_size()
+        id_bytes = ctx.features.id_codec.id_bytes
+        for micro_batch in minibatches[ctx.rank].micro_batches:
+            for number, (ids, width) in enumerate(self._asked(micro_batch)):
+                request, row = RowRequest(ids, ctx.rank_offsets, ctx.rank), width * size
+                traffic.add_request(ctx.rank, request.remote_counts, id_bytes, "activations", row, row)
+                # Destinations are sources, whose rows are read once.
+                if number == 0:
+                    traffic.add_rows(ctx.rank, "local", len(request.local_ids))
+                    traffic.add_rows(ctx.rank, "remote", len(request.remote_ids))
+
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ProjectedFeed:
+        """Request the projected rows of remote sources from their owners. Collective."""
+        ctx, block = self.ctx, micro_batch.first_block
+        route, vertices = self.request_rows(block.src)
+        byte_counters = ctx.communicator.byte_counters
+        byte_counters.add_rows("local", route.local_count)
+        byte_counters.add_rows("remote", len(route.received_positions))
+        rows = ProjectedRows(ctx.sampler.original_ids(vertices))
+        if self.layer.own_width:
+            route, rows = self._with_destinations(route, rows, vertices, block.dst)
+        return ProjectedFeed(ctx, self.layer, None, route, rows, self.features_of(vertices))
+
+    def _with_destinations(
+        self, route: Route, rows: ProjectedRows, vertices: np.ndarray, ids: np.ndarray
+    ) -> tuple[Route, ProjectedRows]:
+        """Request what the destinations `ids` need besides, as more rows of the matrix. Collective.
+
+        `vertices` are those whose rows are projected here, own ones first.
+        """
+        own_route, destinations = self.request_rows(ids)
+        given, local = np.arange(len(vertices)), route.local_count
+
+        # Destinations are sources too: find the row of each among those of the same rank.
+        requester = np.repeat(np.arange(-1, self.ctx.ranks), [local, *route.sent_counts])
+        of_own = np.repeat(np.arange(-1, self.ctx.ranks), [own_route.local_count, *own_route.sent_counts])
+        vertex_count = int(self.ctx.rank_offsets[-1])
+        keys = (requester + 1) * vertex_count + vertices
+        order = np.argsort(keys)
+        own_rows = order[np.searchsorted(keys, (of_own + 1) * vertex_count + destinations, sorter=order)]
+
+        # Where the rows of each destination belong: those of one follow each other.
+        each = self.layer.own_width // self.layer.source_width
+
+        def places(positions: np.ndarray) -> np.ndarray:
+            return (route.total + positions[:, None] * each + np.arange(each)).reshape(-1)
+
+        assert route.local_positions is not None, "some sources may be remote"
+        assert own_route.local_positions is not None, "so may destinations"
+        own, local_own = len(given) + np.arange(each * len(destinations)), each * own_route.local_count
+        return (
+            Route(
+                total=route.total + each * len(ids),
+                local_positions=np.concatenate((route.local_positions, places(own_route.local_positions))),
+                received_positions=by_rank(
+                    (route.received_positions, places(own_route.received_positions)),
+                    (route.received_counts, own_route.received_counts * each),
+                ),
+                received_counts=route.received_counts + own_route.received_counts * each,
+                sent_counts=route.sent_counts + own_route.sent_counts * each,
+            ),
+            ProjectedRows(
+                original=rows.original,
+                local_rows=np.concatenate((given[:local], own[:local_own])),
+                sent_rows=by_rank((given[local:], own[local_own:]), (route.sent_counts, own_route.sent_counts * each)),
+                own_rows=own_rows,
+            ),
+        )
+
+
+MODE = Projected

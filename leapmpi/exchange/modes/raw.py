@@ -1,0 +1,85 @@
+"""`raw`: feature rows travel as they are, each once per mini-batch (LeapGNN's pre-gathering)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from leapmpi.exchange.layer_feed import LayerFeed
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode, predict_rows
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.plan.traffic_model import Traffic
+
+
+class Raw(ExchangeMode):
+    """Fetches the union of all micro-batches' input rows before the weights are needed."""
+
+    order = 2
+    moves_raw_rows = True
+    description = "raw rows of vertices at home elsewhere"
+
+    @classmethod
+    def serves_all(cls, layers: Sequence[Layer]) -> bool:
+        """All read the same rows."""
+        return True
+
+    def read(self, minibatch: MiniBatch) -> np.ndarray:
+        """The distinct vertices, int64, whose rows are fetched. Local."""
+        return union(minibatch.micro_batches)
+
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Distinct remote rows of the mini-batch that are not cached, each once as id and as row, and its gradient."""
+        inputs = self.ctx.features
+        request = inputs.request(self.read(minibatch))
+        rows = inputs.answer_bytes(request)
+        returned = inputs.returned_row_bytes if minibatch.drops else 0
+        return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """The union of input rows: ids out, rows in."""
+        predict_rows(self.ctx, self.read(minibatches[self.ctx.rank]), traffic)
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
+        inputs, rows = self.ctx.features, self.read(minibatch)
+        missing = inputs.missing(rows)
+        copied = 0 if self.ctx.scatters else len(rows)
+        learns = (missing + len(rows)) * inputs.returned_row_bytes
+        return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes + learns
+
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """Nothing is copied of rows that are read where they lie."""
+        return super().step_bytes(micro_batch, alone or self.ctx.scatters)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        """Request the rows. Collective."""
+        rows = self.read(minibatch)
+        minibatch.row_exchange = self.ctx.features.prepare(rows, self.ctx.scatters, learns=minibatch.drops)
+
+    def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
+        """None, and the micro-batch's rows of the union."""
+        positions, rows = minibatch.micro_batches[number].positions, minibatch.features
+        assert rows is not None, "`request` has requested them, and the mini-batch is complete"
+        return [], rows if positions is None else rows[positions]
+
+
+def union(micro_batches: list[MicroBatch]) -> np.ndarray:
+    """Distinct vertices that the first layer reads in all micro-batches: int64, ascending where there are several.
+
+    Sets each micro-batch's `positions` in them (pre-gathering, LeapGNN section 3).
+    """
+    inputs = [micro_batch.first_block.src for micro_batch in micro_batches]
+    if len(inputs) == 1:
+        return inputs[0]
+    rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)
+    begin = 0
+    for micro_batch, ids in zip(micro_batches, inputs, strict=True):
+        micro_batch.positions = inverse[begin : begin + len(ids)]
+        begin += len(ids)
+    return rows
+
+
+MODE = Raw

@@ -1,0 +1,200 @@
+"""Destinations that ranks name to the owners of their neighbours, so that these add up their own rows for them.
+
+Sampling is pure (rule R1) and the topology is on every node, so an owner draws the same neighbours again and keeps
+those that lie with it. Where the topology is sharded, the edges that were drawn are named too (named_edges.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
+from leapmpi.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.layer import Layer
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _home(vertex, rank_offsets):
+    """What `home_of` gives."""
+    low, high = 0, len(rank_offsets) - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if rank_offsets[middle] <= vertex:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _owners(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
+    """Which other ranks each destination depends on, for its neighbours or, `with_home`, itself, in order of rank.
+
+    `elsewhere` are its neighbours on other ranks, from indptr[i] on. Returns int64[ranks], pairs by owner, and
+    int64[pairs], the number of the destination of each.
+    """
+    ranks, n_dst = len(rank_offsets) - 1, len(destinations)
+    # The last destination that was noted for an owner: each pair is noted once.
+    last, counts, place = np.empty(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    last[:] = -1
+    total = 0
+    pairs = np.empty((len(elsewhere) + n_dst, 2), np.int64)
+    for i in range(n_dst):
+        # The destination itself comes before its edges.
+        for e in range(indptr[i] - with_home, indptr[i + 1]):
+            owner = _home(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
+            if owner != rank and last[owner] != i:
+                last[owner] = i
+                counts[owner] += 1
+                pairs[total, 0], pairs[total, 1] = owner, i
+                total += 1
+    # Sort the pairs by owner, stably.
+    for owner in range(1, ranks):
+        place[owner] = place[owner - 1] + counts[owner - 1]
+    numbers = np.empty(total, np.int64)
+    for k in range(total):
+        owner = pairs[k, 0]
+        numbers[place[owner]] = pairs[k, 1]
+        place[owner] += 1
+    return counts, numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Destinations of a block and the other ranks that own a neighbour of them, or their own row, by owner.
+
+    here: the edges of all its destinations that start at rows of this rank.
+    """
+
+    counts: np.ndarray
+    """int64[ranks]: pairs of each owner."""
+    destinations: np.ndarray
+    """int64[pairs]: the number of the destination in its block."""
+    here: HomeEdges
+
+
+class NamedDestinations:
+    """Names destinations of this rank's blocks, and answers for those that others name, for a layer of `ctx`.
+
+    Its home is named for a destination too if `with_home`, where the layer reads the destination's own row there.
+    """
+
+    def __init__(self, ctx: RankContext, with_home: bool = True) -> None:
+        self.ctx, self.answers, self.with_home = ctx, ctx.answers, with_home
+        # Destinations that are named have their home on any rank.
+        self.id_codec = IdCodec.any_id(ctx.rank_offsets)
+        if isinstance(ctx.sampler, ShardedSampler):
+            own, first = ctx.sampler.shard.own, ctx.sampler.shard.first
+            self.builder = PartialBlockBuilder(own, *ctx.local_range, ctx.device, first)
+        else:
+            self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
+
+    def pairs(self, block: Block) -> Pairs:
+        """What this rank names for `block`. Local."""
+        offsets, rank = self.ctx.rank_offsets, self.ctx.rank
+        here = self.builder.cut(block.indptr, block.neighbours)
+        others = block.indptr - here.indptr, here.others
+        counts, destinations = _owners(block.dst, *others, offsets, rank, self.with_home)
+        return Pairs(counts, destinations, here)
+
+    def exchange(
+        self, minibatch: MiniBatch, block: Block, pairs: Pairs, layer: Layer, inputs: FeatureFetcher
+    ) -> tuple[LocalShare, np.ndarray, np.ndarray]:
+        """Name the destinations of `pairs` to their owners, and learn what others name here. Collective.
+
+        What local rows contribute to the destinations of `block`, then to those that others named: int64 ids by rank,
+        and int64[ranks], how many of each. Rows that are read are counted.
+        """
+        communicator = self.ctx.communicator
+        if self.answers is None:
+            named = block.dst[pairs.destinations]
+            foreign, counts = communicator.exchange_ids(named, pairs.counts, self.id_codec)
+            with self.ctx.phases("sample"):
+                theirs = self._drawn_again(minibatch, block, foreign)
+        else:
+            # Nobody but their owners has the lists of destinations: their edges are named too.
+            theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
+        communicator.byte_counters.add_rows("remote", len(pairs.destinations))
+        return self._share(block, pairs, theirs, layer, inputs), theirs.destinations, counts
+
+    def answer(
+        self,
+        minibatch: MiniBatch,
+        block: Block,
+        pairs: Pairs,
+        foreign: np.ndarray,
+        layer: Layer,
+        wanted: np.ndarray,
+    ) -> LocalShare:
+        """What local rows contribute to `block` and to the destinations `foreign` that others name. Local.
+
+        `wanted` (int64[k]) are local vertices whose rows are read besides; the share says where they stand.
+        """
+        with self.ctx.phases("sample"):
+            theirs = self._drawn_again(minibatch, block, foreign)
+        return self._share(block, pairs, theirs, layer, self.ctx.features, wanted)
+
+    def _share(
+        self,
+        block: Block,
+        pairs: Pairs,
+        theirs: KnownEdges,
+        layer: Layer,
+        inputs: FeatureFetcher,
+        wanted: np.ndarray | None = None,
+    ) -> LocalShare:
+        with self.ctx.phases("sample"):
+            groups = (KnownEdges.of(block), pairs.here), (theirs, self.builder.cut(theirs.indptr, theirs.neighbours))
+            share = self.builder.share_of(layer, inputs, groups, self.with_home, wanted)
+        self.ctx.communicator.byte_counters.add_rows("local", share.read)
+        return share
+
+    def naming_bytes(self, block: Block, pairs: Pairs) -> np.ndarray:
+        """int64[ranks]: what it takes to name `pairs`, with their edges where owners lack the lists. Local."""
+        if self.answers is None:
+            return pairs.counts * self.id_codec.id_bytes
+        return self._names(block, pairs, self.answers).sizes * self.answers.word.itemsize
+
+    def predict(self, block: Block, pairs: Pairs, traffic: Traffic) -> None:
+        """Add to `traffic` what it takes to name `pairs`, and how many there are. Local."""
+        if self.answers is None:
+            traffic.add_request(self.ctx.rank, pairs.counts, self.id_codec.id_bytes, "features", 0)
+        else:
+            traffic.add_naming(self.ctx.rank, KIND, self.naming_bytes(block, pairs), 0 * pairs.counts, counted=2)
+        traffic.add_rows(self.ctx.rank, "remote", len(pairs.destinations))
+
+    def predict_reads(self, blocks: Sequence[Block], traffic: Traffic) -> None:
+        """Add to `traffic` which of their rows all ranks read for `blocks`, those of all ranks. Local."""
+        read = np.zeros(int(self.ctx.rank_offsets[-1]), bool)
+        for block in blocks:
+            read[block.neighbours] = True
+            if self.with_home:
+                read[block.dst] = True
+        for owner, (first, end) in enumerate(pairwise(self.ctx.rank_offsets)):
+            traffic.add_rows(owner, "local", int(np.count_nonzero(read[first:end])))
+
+    def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
+        """The edges of the destinations of `pairs`, by owner."""
+        home = home_of(block.neighbours, self.ctx.rank_offsets)
+        return EdgeNames(block, home, pairs.counts, pairs.destinations, answers)
+
+    def _drawn_again(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> KnownEdges:
+        """The edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`."""
+        batch = minibatch.schedule.roots if minibatch.schedule else None
+        drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
+        return KnownEdges.listed(self.ctx.sampler.topology, foreign, *drawn)

@@ -1,0 +1,164 @@
+"""Sums of raw rows that owners of remote neighbours compute: known before the weights, shared by models that differ.
+
+Destinations of all micro-batches are merged into one block. Shares go to the ranks that named their destinations, and
+are added up there. First layers of several models are then one product over the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.comm.communicator import Communicator, Exchange
+from leapmpi.features.row_exchange import RowExchange
+from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import operations
+from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
+
+
+def merged(blocks: Sequence[Block]) -> tuple[Block, list[np.ndarray | None]]:
+    """A block of the distinct destinations of `blocks`, of one hop and one key, by id; and where those of each stand.
+
+    int64[n_dst] each, None for all in order: a single block is given back as it is. What a vertex draws does not depend
+    on the micro-batch (rule R1), so its edges are those of any of its blocks. Of sources that are no destinations names
+    and degrees are left out.
+    """
+    if len(blocks) == 1:
+        return blocks[0], [None]
+    every = _joined(blocks, attrgetter("dst"))
+    dst, first, places = np.unique(every, return_index=True, return_inverse=True)
+
+    # The edges of the first appearance of each destination.
+    counts = _joined(blocks, lambda each: np.diff(each.indptr))[first]
+    starts = np.cumsum([0, *[block.edges for block in blocks]])
+    begins = np.concatenate([block.indptr[:-1] + start for block, start in zip(blocks, starts, strict=False)])[first]
+    indptr = indptr_of(counts)
+    edges = np.repeat(begins - indptr[:-1], counts) + np.arange(indptr[-1])
+
+    # What is known of destinations and of edges, where anything is.
+    known = {
+        "src_original": ("dst_original", first),
+        "src_degree": ("dst_degree", first),
+        "src_weight_sum": ("dst_weight_sum", first),
+        "drawn_weight": ("drawn_weight", first),
+        "weight": ("weight", edges),
+        "edge_weight": ("edge_weight", edges),
+    }
+    present = {
+        name: _joined(blocks, attrgetter(source))[chosen]
+        for name, (source, chosen) in known.items()
+        if getattr(blocks[0], source) is not None
+    }
+    neighbours = _joined(blocks, attrgetter("neighbours"))[edges]
+    block = DrawnBlock.of(dst, neighbours, hop=blocks[0].hop, indptr=indptr, **present)
+    return block, list(np.split(places, np.cumsum([each.n_dst for each in blocks])[:-1]))
+
+
+def _joined(blocks: Sequence[Block], of: Callable[[Block], Any]) -> np.ndarray:
+    """What `of` gives of each of `blocks`, one after the other."""
+    return np.concatenate([of(block) for block in blocks])
+
+
+@dataclass
+class LayerSums:
+    """What a layer reads of its destinations: `sums` float[n_dst, in], and their `own` rows where it reads these.
+
+    places: by micro-batch, int64[its destinations], where they stand; None for all in order.
+    """
+
+    sums: Tensor
+    own: Rows | None
+    places: list[np.ndarray | None]
+
+    def of(self, number: int) -> tuple[Tensor, Rows | None]:
+        """The two of micro-batch `number`."""
+        place = self.places[number]
+        if place is None:
+            return self.sums, self.own
+        rows = torch.from_numpy(place).to(self.sums.device)
+        return self.sums.index_select(0, rows), None if self.own is None else self.own[rows]
+
+
+@dataclass
+class SumExchange:
+    """An exchange of shares, as a mini-batch takes it: `begin`, `wait`, `unpack`, in this order, in one channel.
+
+    answers: float[k, in], shares for other ranks in their order, answer_counts int64[ranks] of them for each. local: a
+    function that computes the shares float[n_dst, in] of this rank's rows. positions: int64[pairs], the destinations of
+    the shares that arrive, pair_counts int64[ranks] from each rank. own: the exchange of the destinations' own rows.
+    deliver: takes the sums and, if there are any, the own rows.
+    """
+
+    communicator: Communicator
+    answers: Tensor
+    answer_counts: np.ndarray
+    local: Callable[[], Tensor]
+    positions: np.ndarray
+    pair_counts: np.ndarray
+    own: RowExchange | None
+    deliver: Callable[[Tensor, Rows | None], None]
+    _sums: Tensor | None = field(default=None, init=False)
+    _end: Callable[[], None] | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        """Start moving shares and own rows; local shares are computed meanwhile. Collective."""
+        self._arrived = self.answers.new_empty((len(self.positions), self.answers.shape[1]))
+        exchanges: list[Exchange] = [(self.answers, self.answer_counts, self._arrived, self.pair_counts, "features")]
+        # Own rows travel last. Begun later, in `wait`, they would need all ranks to wait at the same time.
+        if self.own:
+            exchanges.append(self.own.exchange)
+        self._end = self.communicator.start_exchanges(exchanges)
+        self._sums = self.local()
+
+    def wait(self) -> None:
+        """Wait until all has arrived. A second call does nothing. Collective."""
+        if self._end:
+            end, self._end = self._end, None
+            end()
+            if self.own:
+                self.own.sent = None
+
+    def unpack(self) -> None:
+        """Add up the shares, those that arrived in the order of ranks, and deliver. Local."""
+        assert self._sums is not None, "`begin` has computed the local ones"
+        positions = torch.from_numpy(self.positions).to(self._sums.device)
+        operations(self._sums.device).add_rows(self._sums, positions, self._arrived)
+        self.deliver(self._sums, self.own.unpack() if self.own else None)
+
+
+def read_the_same_sums(layers: Sequence[Layer]) -> bool:
+    """Whether what `Layer.raw_sums` and `raw_share` give is the same for all of `layers`, of one model each."""
+    kinds = {(type(layer), layer.sums_hold_own, layer.in_dim, layer.bias.dtype) for layer in layers}
+    return len(kinds) == 1 and all(layer.offers_sum_shares and layer.plain_prefix for layer in layers)
+
+
+def stacks(layers: Sequence[Layer]) -> bool:
+    """Whether `stacked_from_sums` serves `layers`, which read the same sums."""
+    return all("sum_projections" in vars(type(layer)) and layer.sum_projections for layer in layers)
+
+
+def stacked_from_sums(layers: Sequence[Layer], sums: Tensor, own: Rows | None) -> list[Tensor]:
+    """What `Layer.from_sums` gives for each of `layers`: float[n_dst, its width].
+
+    The weights of all are one matrix, so that rows are read once, forward and backward. Each column of a product is
+    summed by itself, as without the others.
+    """
+    of_sums, *of_own = zip(*(layer.sum_projections for layer in layers), strict=True)
+    stacked = product(sums, _weights(of_sums))
+    for projections in of_own:
+        assert own is not None, "layers that multiply own rows need them"
+        stacked = product(own, _weights(projections)) + stacked
+    parts = stacked.split([layer.out_dim for layer in layers], dim=1)
+    return [layer.finish(None, part, own) for layer, part in zip(layers, parts, strict=True)]
+
+
+def _weights(projections: Sequence[Projection]) -> Tensor:
+    return torch.cat([projection.weight for projection in projections])

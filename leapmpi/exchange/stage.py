@@ -1,0 +1,230 @@
+"""One exchange of rows between ranks, forward and backward.
+
+Each rank computes the rows that others need and sends them first. It computes its own rows while messages travel, and
+combines both. Gradients return along the same routes; own rows are backpropagated while they travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.shares.combination import Combination
+from leapmpi.nn.shares.partial_form import PartialStep
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """The rows that ranks exchange for one matrix of `total` rows on this rank.
+
+    local_positions: int64[k], the matrix row of each own row; None for one each, in order. received_positions:
+    int64[m], the matrix row of each received row, by rank. received_counts, sent_counts: int64[ranks].
+    """
+
+    total: int
+    local_positions: np.ndarray | None
+    received_positions: np.ndarray
+    received_counts: np.ndarray
+    sent_counts: np.ndarray
+
+    @property
+    def local_count(self) -> int:
+        """The number of own rows."""
+        return self.total if self.local_positions is None else len(self.local_positions)
+
+
+@dataclass(frozen=True, eq=False)
+class RowRoutes(Route):
+    """A route of rows of the layer below: int64 numbers of own rows that are read here, and of those that are sent."""
+
+    local_rows: np.ndarray
+    sent_rows: np.ndarray
+
+
+def by_rank(rows: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Merge the arrays of `rows`, each ordered by rank with so many of each rank as `counts` (int64[ranks] each) says.
+
+    Those of a rank follow each other: first those of the first array.
+    """
+    ranks = np.concatenate([np.repeat(np.arange(len(each)), each) for each in counts])
+    return np.concatenate(rows)[np.argsort(ranks, kind="stable")]
+
+
+class Transfer:
+    """Rows sent to other ranks and received from them; gradients take the opposite way."""
+
+    def __init__(self, ctx: RankContext, sent_counts: np.ndarray, received_counts: np.ndarray) -> None:
+        self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
+        self.received = int(received_counts.sum())
+
+    def start(self, rows: Tensor) -> Callable[[], Tensor]:
+        """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective."""
+        return self._start(rows, self.sent_counts, self.received_counts)
+
+    def start_back(self, gradient: Tensor) -> Callable[[], Tensor]:
+        """Send the `gradient` of what arrived; the result waits for that of what was sent. Collective."""
+        return self._start(gradient, self.received_counts, self.sent_counts)
+
+    def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray) -> Callable[[], Tensor]:
+        arriving = rows.new_empty((int(arriving_counts.sum()), rows.shape[1]))
+        with self.ctx.phases("exchange"):
+            end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, "activations")
+
+        def finish() -> Tensor:
+            with self.ctx.phases("exchange"):
+                end()
+            return arriving
+
+        return finish
+
+
+class ComputedRows:
+    """Rows that this rank computes: `rows` holds `local` own ones, then those that other ranks need.
+
+    Call `local` once, after `sent` was read; then, in training, `backward_local` before `backward_sent`.
+    """
+
+    def __init__(self, rows: Tensor, local: int) -> None:
+        self._rows, self._local = rows, local
+        self.sent = rows[local:]
+
+    def local(self) -> Tensor:
+        """Compute the own rows, float[own rows, width]."""
+        return self._rows[: self._local]
+
+    def backward_local(self, gradient: Tensor) -> None:
+        """Backpropagate the gradient of own rows; the backward pass of a single computation runs once, later."""
+        self._gradient = gradient
+
+    def backward_sent(self, gradient: Tensor) -> None:
+        """Backpropagate the gradient of the rows that were sent."""
+        pass_back(self._rows, torch.cat([self._gradient, gradient]))
+
+
+class ComputedApart(ComputedRows):
+    """The same where own rows are computed while others travel; each half as `Layer.partial_step` does."""
+
+    def __init__(self, sent: PartialStep, local: Callable[[], PartialStep]) -> None:
+        self.sent, self._backward_sent = sent
+        self._compute = local
+
+    def local(self) -> Tensor:
+        rows, self._backward_local = self._compute()
+        return rows
+
+    def backward_local(self, gradient: Tensor) -> None:
+        self._backward_local(gradient)
+
+    def backward_sent(self, gradient: Tensor) -> None:
+        self._backward_sent(gradient)
+
+
+class PickedRows(ComputedRows):
+    """Own and sent rows picked out of a matrix `rows`, of which a row may be both and be sent to several ranks.
+
+    local_rows int64[k], sent_rows int64[m], by rank as `sent_counts` (int64[ranks]) says. `backward` takes the gradient
+    of the matrix.
+    """
+
+    def __init__(
+        self,
+        rows: Tensor,
+        local_rows: Tensor,
+        sent_rows: Tensor,
+        sent_counts: np.ndarray,
+        backward: Callable[[Tensor], None],
+    ) -> None:
+        self._rows = rows.detach()
+        self._local_rows, self._sent_rows, self._sent_counts = local_rows, sent_rows, sent_counts
+        self._backward = backward
+        self.sent = self._rows.index_select(0, sent_rows)
+
+    def local(self) -> Tensor:
+        return self._rows.index_select(0, self._local_rows)
+
+    def backward_local(self, gradient: Tensor) -> None:
+        self._gradient = torch.zeros_like(self._rows)
+        self._gradient[self._local_rows] = gradient
+
+    def backward_sent(self, gradient: Tensor) -> None:
+        add_by_rank(self._gradient, self._sent_rows, self._sent_counts, gradient)
+        self._backward(self._gradient)
+
+
+def add_by_rank(target: Tensor, rows: Tensor, counts: np.ndarray, values: Tensor) -> None:
+    """Add `values` to `rows` (int64[k], by rank as `counts` says) of `target`, rank by rank.
+
+    A row that occurs for several ranks is then added up in the same order on any device.
+    """
+    sizes = counts.tolist()
+    for places, part in zip(rows.split(sizes), values.split(sizes), strict=True):
+        target.index_add_(0, places, part)
+
+
+class Placed(Combination):
+    """Rows that each fill one row of the matrix."""
+
+    def __init__(self, local: Tensor, positions: Tensor | None, total: int) -> None:
+        self._local = positions
+        if positions is None:
+            self.rows = local.clone()
+        else:
+            self.rows = local.new_empty((total, local.shape[1]))
+            self.rows[positions] = local
+
+    def add(self, arrived: Tensor, positions: Tensor) -> None:
+        self._arrived = positions
+        self.rows[positions] = arrived
+
+    def local_gradient(self, gradient: Tensor) -> Tensor:
+        return gradient if self._local is None else gradient.index_select(0, self._local)
+
+    def arrived_gradient(self, gradient: Tensor) -> Tensor:
+        return gradient.index_select(0, self._arrived)
+
+
+Combine = Callable[[Tensor, Tensor | None, int], Combination]
+"""What makes a Combination of own rows, as its constructor does."""
+
+
+class Stage:
+    """The exchange of one matrix along `route`; rows are combined by `combination`."""
+
+    def __init__(self, ctx: RankContext, route: Route, combination: Combine = Placed) -> None:
+        self.ctx, self.route, self.combination = ctx, route, combination
+        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts)
+        self.received_positions = torch.from_numpy(route.received_positions).to(ctx.device)
+        local = route.local_positions
+        self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)
+
+    def forward(self, computed: ComputedRows) -> Tensor:
+        """Exchange what is `computed`; a leaf, float[total, width], of own and received rows. Collective."""
+        finish = self.transfer.start(computed.sent.detach())
+        with self.ctx.phases("compute"):
+            combined = self.combination(computed.local().detach(), self.local_positions, self.route.total)
+        arrived = finish()
+        with self.ctx.phases("compute"):
+            combined.add(arrived, self.received_positions)
+        self._computed, self._combined = computed, combined
+        return combined.rows.requires_grad_(torch.is_grad_enabled())
+
+    def backward(self) -> None:
+        """Return the gradient of the matrix to the ranks that computed its rows. Collective."""
+        computed, combined = self._computed, self._combined
+        del self._computed, self._combined
+        with self.ctx.phases("compute"):
+            rows = combined.rows
+            gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
+            sent = combined.arrived_gradient(gradient)
+        finish = self.transfer.start_back(sent)
+        with self.ctx.phases("compute"):
+            computed.backward_local(combined.local_gradient(gradient))
+        returned = finish()
+        with self.ctx.phases("compute"):
+            computed.backward_sent(returned)

@@ -1,0 +1,211 @@
+"""The fewest rows and shares by which remote edges can be served: a minimum vertex cover of a bipartite graph.
+
+Each remote edge needs one of its ends: the row of its source, or the share of its destination at the source's owner.
+Vertices of degree one are taken care of first (Karp and Sipser, FOCS 1981): the other end of their edge is in some
+minimum cover. What is left, the core, is solved exactly by augmenting paths (Hopcroft and Karp, SIAM J. Comput. 1973;
+Koenig's theorem), or by the smaller side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.system.jit import compiled
+
+_UNMATCHED = -1
+
+
+@compiled
+def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair_in, source_in, queue):
+    """Update the cover by vertices of degree one. Vertices are numbered pairs first, then sources."""
+    pairs, head, tail = len(pair_in), 0, 0
+    for p in range(pairs):
+        if pair_degree[p] == 1 and not pair_in[p]:
+            queue[tail] = p
+            tail += 1
+    for s in range(len(source_in)):
+        if source_degree[s] == 1 and not source_in[s]:
+            queue[tail] = pairs + s
+            tail += 1
+    while head < tail:
+        vertex = queue[head]
+        head += 1
+        if vertex < pairs:
+            if pair_degree[vertex] != 1:
+                continue
+            # The one source that is left covers this edge, and all of its others.
+            for e in range(indptr[vertex], indptr[vertex + 1]):
+                s = sources[e]
+                if not source_in[s] and source_degree[s] > 0:
+                    source_in[s] = True
+                    source_degree[s] = 0
+                    for k in range(at_indptr[s], at_indptr[s + 1]):
+                        p = at_pairs[k]
+                        if not pair_in[p]:
+                            pair_degree[p] -= 1
+                            if pair_degree[p] == 1:
+                                queue[tail] = p
+                                tail += 1
+                    break
+        else:
+            s = vertex - pairs
+            if source_degree[s] != 1:
+                continue
+            for k in range(at_indptr[s], at_indptr[s + 1]):
+                p = at_pairs[k]
+                if not pair_in[p] and pair_degree[p] > 0:
+                    pair_in[p] = True
+                    pair_degree[p] = 0
+                    for e in range(indptr[p], indptr[p + 1]):
+                        other = sources[e]
+                        if not source_in[other]:
+                            source_degree[other] -= 1
+                            if source_degree[other] == 1:
+                                queue[tail] = pairs + other
+                                tail += 1
+                    break
+
+
+@compiled
+def _by_source(indptr, sources, at_indptr, at_pairs):
+    """List the edges by source; at_indptr int64[sources + 1] is zero at first."""
+    for e in range(len(sources)):
+        at_indptr[sources[e] + 1] += 1
+    for s in range(len(at_indptr) - 1):
+        at_indptr[s + 1] += at_indptr[s]
+    place = at_indptr[:-1].copy()
+    for p in range(len(indptr) - 1):
+        for e in range(indptr[p], indptr[p + 1]):
+            at_pairs[place[sources[e]]] = p
+            place[sources[e]] += 1
+
+
+@compiled
+def _match(indptr, sources, pair_open, source_open, pair_match, source_match):
+    """Find a maximum matching of the open pairs and sources, into `pair_match` and `source_match`."""
+    pairs = len(indptr) - 1
+    distance, queue = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
+    place, stack = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
+    while True:
+        # Layers of pairs by alternating paths from unmatched ones.
+        head, tail, found = 0, 0, False
+        for p in range(pairs):
+            distance[p] = -1
+            if pair_open[p] and pair_match[p] < 0:
+                distance[p] = 0
+                queue[tail] = p
+                tail += 1
+        while head < tail:
+            p = queue[head]
+            head += 1
+            for e in range(indptr[p], indptr[p + 1]):
+                s = sources[e]
+                if not source_open[s]:
+                    continue
+                q = source_match[s]
+                if q < 0:
+                    found = True
+                elif distance[q] < 0:
+                    distance[q] = distance[p] + 1
+                    queue[tail] = q
+                    tail += 1
+        if not found:
+            return
+        # Disjoint shortest augmenting paths, depth first without recursion.
+        for p in range(pairs):
+            place[p] = indptr[p]
+        for root in range(pairs):
+            if not pair_open[root] or pair_match[root] >= 0:
+                continue
+            depth, stack[0] = 0, root
+            while depth >= 0:
+                p = stack[depth]
+                if place[p] == indptr[p + 1]:
+                    distance[p] = -1
+                    depth -= 1
+                    continue
+                s = sources[place[p]]
+                place[p] += 1
+                if not source_open[s]:
+                    continue
+                q = source_match[s]
+                if q < 0:
+                    # Flip the edges of the path.
+                    while depth >= 0:
+                        p = stack[depth]
+                        s = sources[place[p] - 1]
+                        pair_match[p], source_match[s] = s, p
+                        depth -= 1
+                elif distance[q] == distance[p] + 1:
+                    depth += 1
+                    stack[depth] = q
+
+
+@compiled
+def _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, pair_in, source_in):
+    """Add to the cover sources that alternating paths from unmatched pairs reach, and pairs they do not."""
+    pairs = len(indptr) - 1
+    reached, queue, head, tail = np.zeros(pairs, np.bool_), np.empty(pairs, np.int64), 0, 0
+    for p in range(pairs):
+        if pair_open[p] and pair_match[p] < 0:
+            reached[p] = True
+            queue[tail] = p
+            tail += 1
+    while head < tail:
+        p = queue[head]
+        head += 1
+        for e in range(indptr[p], indptr[p + 1]):
+            s = sources[e]
+            if source_open[s] and not source_in[s]:
+                source_in[s] = True
+                q = source_match[s]
+                if not reached[q]:
+                    reached[q] = True
+                    queue[tail] = q
+                    tail += 1
+    for p in range(pairs):
+        if pair_open[p] and not reached[p]:
+            pair_in[p] = True
+
+
+def cover(
+    indptr: np.ndarray,
+    sources: np.ndarray,
+    count: int,
+    forced: np.ndarray | None = None,
+    owners: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find a vertex cover: bool[pairs], served by a share, and bool[count], sources sent as rows.
+
+    `sources` (int64[edges], below `count`) of pair p begin at indptr[p] (int64[pairs + 1]); it may name one twice.
+    forced: bool[pairs], pairs that need a share whatever their edges. No cover has fewer members, unless `owners`
+    (int64[pairs]) are given: then the smaller side of the core is taken for each owner, which is faster.
+    """
+    pairs = len(indptr) - 1
+    pair_in = np.zeros(pairs, bool) if forced is None else forced.copy()
+    source_in = np.zeros(count, bool)
+    at_indptr, at_pairs = np.zeros(count + 1, np.int64), np.empty(len(sources), np.int64)
+    _by_source(indptr, sources, at_indptr, at_pairs)
+
+    # Degrees without the edges of pairs that are in anyway.
+    pair_degree = np.where(pair_in, 0, np.diff(indptr))
+    open_edges = np.repeat(~pair_in, np.diff(indptr))
+    source_degree = np.bincount(sources[open_edges], minlength=count)
+    queue = np.empty(2 * (pairs + count) + 1, np.int64)
+    _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair_in, source_in, queue)
+
+    pair_open, source_open = (pair_degree > 0) & ~pair_in, (source_degree > 0) & ~source_in
+    if not pair_open.any():
+        return pair_in, source_in
+    if owners is not None:
+        # All edges of a source are of one owner.
+        of_source = owners[at_pairs[np.minimum(at_indptr[:-1], len(at_pairs) - 1)]]
+        size = int(owners.max()) + 1
+        fewer_shares = np.bincount(owners[pair_open], minlength=size) <= np.bincount(
+            of_source[source_open], minlength=size
+        )
+        return pair_in | (pair_open & fewer_shares[owners]), source_in | (source_open & ~fewer_shares[of_source])
+    pair_match, source_match = np.full(pairs, _UNMATCHED, np.int64), np.full(count, _UNMATCHED, np.int64)
+    _match(indptr, sources, pair_open, source_open, pair_match, source_match)
+    _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, pair_in, source_in)
+    return pair_in, source_in

@@ -1,0 +1,147 @@
+"""Implementation of `leapmpi compare`: finished runs side by side, with ratios to the first."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from leapmpi.errors import LeapmpiError, RunFolderError, one_line
+from leapmpi.runs import schemas
+from leapmpi.runs.file_names import SUMMARY
+from leapmpi.runs.run import Run, load_run, require
+from leapmpi.runs.text import aligned, score_text
+from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
+
+
+def compare(folders: list[str], as_json: bool = False) -> int:
+    """Print a table (or JSON) of the runs in `folders`; report each unfinished one on standard error.
+
+    Returns the exit code. Raises RunFolderError if no folder holds a finished run.
+    """
+    # Skip unfinished runs with a message, so that one of them does not spoil the table.
+    rows: list[dict[str, Any]] = []
+    skipped: list[RunFolderError] = []
+    for folder in folders:
+        try:
+            run = load_run(folder)
+            rows += [row(each) for each in run.models() or [run]]
+        except RunFolderError as error:
+            skipped.append(error)
+    if not rows and len(folders) == 1:
+        raise skipped[0]
+    sys.stderr.writelines(f"leapmpi: left out: {one_line(each)}\n" for each in skipped)
+    if not rows:
+        raise RunFolderError(f"none of the {len(folders)} folders holds a finished run")
+
+    # Ratios need all rows.
+    set_ratios(rows)
+    sys.stdout.write((json.dumps(rows, indent=1) if as_json else table(rows)) + "\n")
+    return 0
+
+
+def row(run: Run) -> dict[str, Any]:
+    """Return the figures of one run: sums per epoch, as medians over warm epochs (see `warm_epochs`).
+
+    Raises RunFolderError if the run is not finished or its summary is damaged.
+    """
+    summary = run.summary
+    require(summary, schemas.FINISHED, run.path / SUMMARY)
+    try:
+        return {"run": str(run.path), "data": _data(run), **_figures(summary, summary["epochs"], _begun(run))}
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"{run.path / 'summary.json'}: the file is damaged ({error!r}); run it again") from None
+
+
+def _data(run: Run) -> str | None:
+    """Return the dataset's folder from the run's config; None if there is none or it cannot be read."""
+    try:
+        return run.config.data or None
+    except LeapmpiError:
+        return None
+
+
+def _begun(run: Run) -> set[int]:
+    """Return the positions of the first epoch of each start: 0, and wherever the run was resumed."""
+    begun = {0}
+    try:
+        events = [record["event"] for record in run.metrics()]
+    except (RunFolderError, KeyError, TypeError):
+        return begun
+    position = 0
+    for event in events:
+        if event == "resumed":
+            begun.add(position)
+        position += event == "epoch"
+    return begun
+
+
+def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]], begun: set[int]) -> dict[str, Any]:
+    warm, is_warm = warm_epochs(epochs, begun)
+    return {
+        "model": summary.get("model"),
+        "strategy": summary["strategy"],
+        "ranks": summary["ranks"],
+        "time_steps": epochs[-1]["time_steps"],
+        "prefetch": epochs[-1].get("prefetch", 0),
+        "hidden_seconds": statistics.median(epoch.get("ahead", {}).get("hidden", 0.0) for epoch in warm),
+        "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
+        "warm": is_warm,
+        "evaluation_seconds": _median([each["evaluation_seconds"] for each in warm if "evaluation_seconds" in each]),
+        "rows": statistics.median(sum(epoch["rows"].values()) for epoch in warm),
+        "remote_rows": statistics.median(epoch["rows"]["remote"] for epoch in warm),
+        "sent_bytes": statistics.median(sum(epoch["bytes"].values()) for epoch in warm),
+        "loss": epochs[-1]["loss"],
+        "val": summary["best"]["val"],
+        "test": summary["best"]["test"],
+        "metric": summary["metric"],
+        "varied": summary.get("varied", ""),
+    }
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+_HEADINGS = (
+    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "eval s", "s hidden by prefetch"),
+    *("rows", "remote", "MiB sent", "loss", "metric", "val", "test"),
+)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Format the rows as aligned text."""
+    # Show the whole paths of datasets only if their folder names clash.
+    paths = {each["data"] for each in rows if each["data"]}
+    named = len({Path(path).name for path in paths}) == len(paths)
+
+    lines = [_HEADINGS]
+    for each in rows:
+        data = each["data"] or "-"
+        lines.append(
+            (
+                f"{each['run']} ({each['varied']})" if each["varied"] else each["run"],
+                Path(data).name if named else data,
+                each["model"] or "-",
+                each["strategy"],
+                str(each["ranks"]),
+                str(each["time_steps"]),
+                *seconds_and_ratio(each),
+                "-" if each["evaluation_seconds"] is None else f"{each['evaluation_seconds']:.3f}",
+                f"{each['hidden_seconds']:.3f}" if each["prefetch"] else "-",
+                f"{each['rows']:,.0f}",
+                f"{each['remote_rows']:,.0f}",
+                f"{each['sent_bytes'] / 2**20:.1f}",
+                f"{each['loss']:.4f}",
+                each["metric"],
+                _score(each["val"]),
+                _score(each["test"]),
+            )
+        )
+    return "\n".join(filter(None, [aligned(lines), about_cold(rows)]))
+
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else score_text(score)

@@ -1,0 +1,105 @@
+"""Figures as text: aligned columns, scores, sizes, lists of ranks, and the table of ranks in the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Format `lines` of equally many cells with columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+def score_text(score: float) -> str:
+    """Format a score: '0.8120', or four significant digits of a very small or large one."""
+    return f"{score:.4f}" if score == 0 or 0.001 <= abs(score) < 10_000 else f"{score:.4g}"
+
+
+def scores_text(scores: Mapping[str, float | None]) -> str:
+    """Format scores as 'val 0.8120 test 0.8010', skipping splits without a score."""
+    return " ".join(f"{split} {score_text(score)}" for split, score in scores.items() if score is not None)
+
+
+def size_text(count: float) -> str:
+    """Format a number of bytes with its unit, such as '1.5 MiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+_MOST_RANK_ROWS = 16
+"""Most rows. With more ranks the table has a row per node; with more nodes it skips some."""
+
+_HEAD = ("rank", "host", "device", "threads", "parts", "features", "memory", "free on host")
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Format ranks as 'rank 3' or 'ranks 0-3, 7'."""
+    numbers = sorted(set(ranks))
+    return f"rank{'s' * (len(numbers) > 1)} {_spans(numbers)}"
+
+
+def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table of all ranks, from facts about each (`rank_facts` of training/records/banner.py).
+
+    Many ranks share a row per node: devices and threads as ranges, features and memory as sums. Of very many nodes the
+    table shows the first ones, the one with the least free memory, and the last.
+    """
+    if len(facts) <= _MOST_RANK_ROWS:
+        return aligned([_HEAD, *(_row([each], [rank]) for rank, each in enumerate(facts))]).splitlines()
+
+    # One row per node; very many nodes are thinned out.
+    nodes = defaultdict(list)
+    for rank, each in enumerate(facts):
+        nodes[each["node"]].append(rank)
+    numbers = sorted(nodes)
+    free = {node: facts[members[0]]["free"] or 0 for node, members in nodes.items()}
+    shown = _chosen(numbers, free)
+    rows = [_row([facts[rank] for rank in nodes[node]], nodes[node]) for node in shown]
+    lines = aligned([_HEAD, *rows]).splitlines()
+    if left := len(numbers) - len(shown):
+        lines.insert(len(lines) - 1, f"... and {left} more nodes; metrics.jsonl lists all ranks")
+    return lines
+
+
+def _chosen(numbers: list[int], free: Mapping[int, int]) -> list[int]:
+    """Choose the nodes that the table shows, given the free memory of each in bytes."""
+    if len(numbers) <= _MOST_RANK_ROWS:
+        return numbers
+    return sorted({*numbers[: _MOST_RANK_ROWS - 2], min(numbers, key=free.__getitem__), numbers[-1]})
+
+
+def _row(members: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> tuple[str, ...]:
+    """Return the row of `ranks`, which share a host, from the facts about each."""
+    # Ranges of what differs within a node.
+    parts = sorted(part for each in members for part in range(each["parts"][0], each["parts"][1] + 1))
+    devices = list(dict.fromkeys(each["device"] for each in members))
+    threads = sorted({each["threads"] for each in members})
+    free = members[0]["free"]
+    return (
+        _spans(ranks),
+        members[0]["host"],
+        devices[0] if len(devices) == 1 else f"{devices[0]} ... {devices[-1]}",
+        "-".join(map(str, dict.fromkeys((threads[0], threads[-1])))),
+        _spans(parts),
+        size_text(sum(each["features"] for each in members)),
+        size_text(sum(each["memory"] for each in members)),
+        "unknown" if free is None else size_text(free),
+    )
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """Format ascending numbers as '0-3, 7'."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

@@ -1,0 +1,287 @@
+"""Text tables of `leapmpi bench`, `plan` and `evaluate --per-class`, and the epochs of a run as a table.
+
+In: rows of plain values, as records and summaries hold them. Out: lines of aligned columns.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from leapmpi.runs.text import aligned, score_text, size_text
+from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio
+
+_BENCH_HEADINGS = (
+    *("strategy", "steps", "remote", "s/epoch", "ratio", "core s"),
+    *("rows", "remote rows", "MiB sent", "loss", "val", "test"),
+)
+
+
+def bench_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Format seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase."""
+    lines = [_BENCH_HEADINGS, *(_bench_line(row) for row in rows)]
+    parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
+    parts += [about_cold(rows)] if about_cold(rows) else []
+    return "\n\n".join([*parts, *_costs(rows), *_prefetching(rows), *_cache(rows), *_ignored(rows)])
+
+
+def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the core-hours and cost of each strategy, if ranks have roles or prices are given."""
+    priced = any("cost" in row for row in rows)
+    if not priced and not any(row.get("roles") for row in rows):
+        return []
+    lines = [("an epoch", "compute", "prepare", "core-hours", "busy", "needed", *(["cost"] if priced else []))]
+    for row in rows:
+        roles = row.get("roles") or {"computing": row["ranks"], "preparing": 0}
+        busy = "-" if row.get("busy") is None else f"{row['busy']:.0%}"
+        needed = str(roles.get("ranks_needed") or "-")
+        shown = (
+            row["strategy"],
+            str(roles["computing"]),
+            str(roles["preparing"]),
+            f"{row['core_hours']:.5f}",
+            busy,
+            needed,
+        )
+        lines.append((*shown, *([f"{row['cost']:.6f}"] if priced else [])))
+    note = "busy: share of time that compute ranks work; needed: preparing ranks predicted to keep up with them"
+    return [f"{aligned(lines)}\n{note}"]
+
+
+def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the seconds spent on prefetching, and those overlapped with training."""
+    ran = [row for row in rows if row["prefetch"]]
+    if not ran:
+        return []
+    lines = [("seconds of prefetching", "prefetch", "spent", "hidden")]
+    for row in ran:
+        spent, hidden = row["ahead"]["seconds"], row["ahead"]["hidden"]
+        lines.append((row["strategy"], str(row["prefetch"]), f"{spent:.2f}", f"{hidden:.2f}"))
+    return [aligned(lines)]
+
+
+def _cache(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the table of hit rates of strategies with a cache."""
+    cached = [row for row in rows if "cache" in row]
+    if not cached:
+        return []
+    lines = [("remote rows saved by the cache", "measured", "predicted")]
+    names = ("hit_rate", "predicted_hit_rate")
+    lines += [(row["strategy"], *(f"{row['cache'][name]:.1%}" for name in names)) for row in cached]
+    return [aligned(lines)]
+
+
+def _ignored(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the settings without effect, one line each."""
+    lines = [f"{row['strategy']}: {sentence}" for row in rows for sentence in row["ignored"]]
+    return ["\n".join(lines)] if lines else []
+
+
+def _bench_line(row: dict[str, Any]) -> tuple[str, ...]:
+    # The last epoch that was evaluated.
+    scores: dict[str, float | None] = next(
+        (each for each in reversed(row["accuracy"]) if any(v is not None for v in each.values())), {}
+    )
+    return (
+        row["strategy"],
+        str(row["time_steps"]),
+        row["remote"],
+        *seconds_and_ratio(row),
+        f"{row['core_seconds']:.2f}",
+        f"{sum(row['rows'].values()):,.0f}",
+        f"{row['rows']['remote']:,.0f}",
+        f"{sum(row['bytes'].values()) / 2**20:.1f}",
+        f"{row['loss'][-1]:.4f}",
+        *("-" if (score := scores.get(split)) is None else score_text(score) for split in ("val", "test")),
+    )
+
+
+def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -> str:
+    """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows."""
+    shown = [part for part in rows[0][name] if any(row[name][part] * scale >= 0.005 for row in rows)]
+    lines = [(unit, *shown)]
+    lines += [(row["strategy"], *(f"{row[name][part] * scale:.2f}" for part in shown)) for row in rows]
+    return aligned(lines)
+
+
+_FORECAST_HEADINGS = (
+    *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote", "R_micro", "imbalance"),
+    *("MiB sent", "busiest pair", "GiB a rank", "s"),
+)
+
+
+def forecast_table(outcome: dict[str, Any]) -> str:
+    """Format the figures of one iteration over all ranks, bytes by kind, and the strategies left out."""
+    tables = [*_of_forecasts(outcome["forecasts"]), *_of_roles(outcome["roles"]), *outcome["left_out"]]
+    tables += outcome["too_large"]
+    tables += [f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: {each['sentence']}" for each in outcome["auto"]]
+    tables += [
+        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: topology {size_text(each['node'][0])} in a copy per node, "
+        f"or sharded {size_text(max(each['sharded']))} at most a rank"
+        for each in outcome["topology"]
+    ]
+    tables += [
+        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}{_preparing(each['preparing'])}: "
+        f"features {size_text(max(each['resident']))} resident and "
+        f"{size_text(max(each['mapped']))} mapped from files, at most a rank"
+        for each in outcome["feature_memory"]
+    ]
+    return "\n\n".join(tables)
+
+
+def _preparing(ranks: int) -> str:
+    return f", {ranks} of which prepare{'s' * (ranks == 1)}" if ranks else ""
+
+
+def _of_roles(roles: list[dict[str, Any]]) -> list[str]:
+    """Return figures of one iteration with preparing ranks, and a sentence about each."""
+    if not roles:
+        return []
+    lines: list[tuple[str, ...]] = [
+        ("ranks", "strategy", "compute", "prepare", "needed", "busy", "s", "MiB of shares", "MiB of rows")
+    ]
+    for each in roles:
+        counts = each["ranks"], each["strategy"], each["computing"], each["preparing"], each["ranks_needed"] or "-"
+        sent = (f"{each['sent'][kind] / 2**20:.2f}" for kind in ("shares", "features"))
+        lines.append((*map(str, counts), f"{each['busy']:.0%}", f"{each['seconds']:.4f}", *sent))
+    return [aligned(lines), *(each["sentence"] for each in roles)]
+
+
+def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
+    """Return figures of one iteration without roles, and bytes by kind."""
+    if not forecasts:
+        return []
+    kinds = [kind for kind in forecasts[0]["sent"] if any(each["sent"][kind] >= 2**10 for each in forecasts)]
+    by_kind = [("ranks", "MiB an iteration", *kinds)]
+    by_kind += [
+        (str(each["ranks"]), each["strategy"], *(f"{each['sent'][kind] / 2**20:.2f}" for kind in kinds))
+        for each in forecasts
+    ]
+    return [aligned([_FORECAST_HEADINGS, *(_forecast_line(each) for each in forecasts)]), aligned(by_kind)]
+
+
+def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(each["ranks"]),
+        each["strategy"],
+        str(each["time_steps"]),
+        each["remote"],
+        f"{sum(each['rows'].values()):,.0f}",
+        f"{each['rows']['remote']:,.0f}",
+        f"{each['remote_ratio']:.1%}",
+        f"{each['micrograph_locality']:.2f}",
+        f"{each['imbalance']:.2f}",
+        f"{sum(each['sent'].values()) / 2**20:.2f}",
+        f"{max(map(max, each['pairs'])) / 2**20:.2f}",
+        f"{max(each['memory']) / 2**30:.2f}",
+        "-" if each["seconds"] is None else f"{each['seconds']:.4f}",
+    )
+
+
+def forecast_comparison(outcome: dict[str, Any]) -> str:
+    """Format rows and bytes of an epoch, predicted and counted."""
+    lines: list[tuple[str, ...]] = [("an epoch", "predicted", "counted", "ratio")]
+    for name, unit, scale in (("rows", "rows", 1), ("bytes", "MiB", 2**20)):
+        for key, each in outcome[name].items():
+            ratio = "-" if each["ratio"] is None else f"{each['ratio']:.3f}"
+            figures = (f"{each[side] / scale:,.{0 if scale == 1 else 3}f}" for side in ("predicted", "counted"))
+            lines.append((f"{key} ({unit})", *figures, ratio))
+    return f"{outcome['run']}: {outcome['strategy']} on {outcome['ranks']} ranks\n\n{aligned(lines)}"
+
+
+_MOST_CLASS_ROWS = 40
+"""Most classes shown; with more, those with most vertices. JSON has all."""
+
+_MOST_CONFUSED = 3
+
+
+def class_table(found: dict[str, Any], names: Sequence[str] | None = None) -> str:
+    """Format the table of one split, from its class_report; `names` are class names, if known."""
+    regression = "mse" in found
+    count = len(found["known"])
+    kind = "target" if regression else "class" if "confusion" in found else "label"
+    figures = ("known", "mse", "mae", "rmse", "r2") if regression else ("support", "precision", "recall", "f1")
+    further = ("right", "wrongly", "missed") if kind == "label" else ()
+
+    # The classes with most vertices, in their order.
+    size = found[figures[0]]
+    shown = sorted(sorted(range(count), key=lambda each: -size[each])[:_MOST_CLASS_ROWS])
+    lines = [(kind, *figures, *further, *["taken for"] * (kind == "class"))]
+    for each in shown:
+        name = str(each) if names is None else f"{each} {names[each]}"
+        values = [_class_text(found[figure][each]) for figure in figures]
+        counts = [_class_text(found[key][each]) for key in further]
+        more = [_confused(found["confusion"], each)] if kind == "class" else counts
+        lines.append((name, *values, *more))
+    rest = f"\n{count - len(shown):,} more classes, with fewer vertices, are in --json" if count > len(shown) else ""
+    return aligned(lines) + rest
+
+
+def _class_text(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else score_text(value)
+
+
+def _confused(confusion: Sequence[Sequence[int]], each: int) -> str:
+    """Return the most frequent wrong predictions of a class, such as '3 (12 times), 0 (4)'."""
+    wrong = sorted((-count, other) for truth, other, count in confusion if truth == each and other != truth)
+    return ", ".join(f"{'none' if other < 0 else other} ({-count:,})" for count, other in wrong[:_MOST_CONFUSED]) or "-"
+
+
+_COLUMNS = (
+    *("epoch", "loss", "val", "test", "seconds", "evaluation_seconds", "remote_share", "sent_bytes", "lr"),
+    *("time_steps", "remote"),
+)
+
+
+class EpochTable(list[dict[str, Any]]):
+    """List of dicts, one per epoch, that displays as a table, in notebooks too."""
+
+    def __repr__(self) -> str:
+        return aligned(self._lines()) if self else "no epochs"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML shown by notebooks."""
+        head, *rows = [[escape(cell) for cell in line] for line in self._lines()]
+        cells = "".join(f"<th>{cell}</th>" for cell in head)
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+        return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _lines(self) -> list[list[str]]:
+        return [[*_COLUMNS], *([_epoch_text(row[name]) for name in _COLUMNS] for row in self)]
+
+
+def epoch_table(records: Sequence[dict[str, Any]]) -> Any:
+    """Return one row per epoch of `records`; the last record of an epoch counts. Missing scores are None.
+
+    Columns: epoch (from 1), loss, val and test by the run's metric, seconds of training and of evaluation, remote_share
+    of the rows read, sent_bytes over all ranks, lr, time_steps, remote. The result is a pandas.DataFrame if pandas is
+    installed.
+    """
+    last = {each["epoch"]: each for each in records}
+    rows = EpochTable(_epoch_row(last[number]) for number in sorted(last))
+    if importlib.util.find_spec("pandas") is None:
+        return rows
+    import pandas
+
+    return pandas.DataFrame(rows, columns=list(_COLUMNS)).set_index("epoch")
+
+
+def _epoch_row(record: dict[str, Any]) -> dict[str, Any]:
+    scores, rows = record.get("accuracy", {}), record.get("rows", {})
+    return {
+        **{name: record.get(name) for name in _COLUMNS},
+        "val": scores.get("val"),
+        "test": scores.get("test"),
+        "remote_share": rows.get("remote", 0) / max(1, sum(rows.values())),
+        "sent_bytes": sum(record.get("bytes", {}).values()),
+    }
+
+
+def _epoch_text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Construction of samplers from settings: the samplers of leapmpi, of users, and sharded ones."""

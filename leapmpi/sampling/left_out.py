@@ -1,0 +1,147 @@
+"""Draws of one iteration without some edges, usually the target edges to predict.
+
+Destinations of these edges draw from a copy of their list without them; all others draw as usual. So no block of the
+iteration holds a target edge or its reverse, at any hop and on any rank. In-degrees remain those of the whole topology.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.sampler import Drawn
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.jit import compiled
+
+
+class DrawsFromLists(Protocol):
+    """Sampler whose draws for a vertex read only its list in `topology`, and original ids."""
+
+    topology: Topology
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """Draw; see HopSampler.draw."""
+
+
+@compiled
+def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, numbers):
+    """Write the positions of the lists of `vertices` without their `sources`; return their number.
+
+    sources[starts[i]:starts[i + 1]] belong to vertex i, ascending.
+    """
+    count = 0
+    for i in range(len(vertices)):
+        removed = sources[starts[i] : starts[i + 1]]
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            source = np.int64(topology_indices[e])
+            place = np.searchsorted(removed, source)
+            if place == len(removed) or removed[place] != source:
+                numbers[count] = e
+                count += 1
+        indptr[i + 1] = count
+    return count
+
+
+@compiled
+def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, weight_b, indptr, neighbours, weight):
+    """Interleave the draws of two groups of destinations; `touched` bool[n] marks group b."""
+    a, b = 0, 0
+    for i in range(len(touched)):
+        if touched[i]:
+            first, end, source, of_source = indptr_b[b], indptr_b[b + 1], neighbours_b, weight_b
+            b += 1
+        else:
+            first, end, source, of_source = indptr_a[a], indptr_a[a + 1], neighbours_a, weight_a
+            a += 1
+        place = indptr[i]
+        for e in range(first, end):
+            neighbours[place + e - first] = source[e]
+            if len(weight):
+                weight[place + e - first] = of_source[e]
+
+
+class LeftOut:
+    """Edges left out of all draws with `key`: `edges` int64[k, 2], sources and destinations.
+
+    vertices: int64[v], the affected destinations, ascending. topology: their lists without these edges, vertex by
+    vertex. numbers: int64, positions of the remaining edges in the whole topology. scale: float64[v], old over new
+    length of each list.
+    """
+
+    def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
+        self.key = key
+        by_destination = np.unique(edges[:, ::-1], axis=0)
+        self.vertices, starts = np.unique(by_destination[:, 0], return_index=True)
+        starts = np.append(starts, len(by_destination))
+        degree = topology.degree(self.vertices)
+
+        # The lists of these vertices, by their number among them.
+        indptr = np.zeros(len(self.vertices) + 1, np.int64)
+        numbers = np.empty(int(degree.sum()), np.int64)
+        sources = np.ascontiguousarray(by_destination[:, 1])
+        count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, numbers)
+        self.numbers = numbers = numbers[:count]
+        weight, time = (None if each is None else each[numbers] for each in (topology.edge_weight, topology.edge_time))
+        indices, original = topology.indices[numbers], topology.original_id
+        self.topology = Topology(indptr, indices, original, edge_weight=weight, edge_time=time)
+        self.scale = degree / np.maximum(1, np.diff(indptr))
+
+    def holds_for(self, key: DrawKey) -> bool:
+        """Return whether draws with `key` leave the edges out.
+
+        Raises ValueError for training draws with another key, whose target edges are not registered.
+        """
+        if key != self.key and key.stream == TRAIN:
+            raise ValueError(f"edges were left out for {self.key}, not for {key}")
+        return key == self.key
+
+    def draw(
+        self,
+        sampler: DrawsFromLists,
+        key: DrawKey,
+        hop: int,
+        vertices: np.ndarray,
+        original: np.ndarray,
+        degree: np.ndarray,
+    ) -> Drawn:
+        """Draw for `vertices` by `sampler.draw` without these edges, with their key."""
+        number = np.searchsorted(self.vertices, vertices)
+        number[number == len(self.vertices)] = 0
+        touched = self.vertices[number] == vertices if len(self.vertices) else np.zeros(len(vertices), bool)
+        if not touched.any():
+            return sampler.draw(key, hop, vertices, original, degree)
+
+        # Affected destinations draw from their own lists. Copy the result: it may be working memory.
+        mine = number[touched]
+        whole, sampler.topology = sampler.topology, self.topology
+        try:
+            found = sampler.draw(key, hop, mine, original[touched], np.diff(self.topology.indptr)[mine])
+            found = Drawn(found.indptr, found.neighbours.copy(), found.weight)
+        finally:
+            sampler.topology = whole
+        rest = ~touched
+        others = sampler.draw(key, hop, vertices[rest], original[rest], degree[rest])
+        return self._merged(touched, others, found, mine)
+
+    def _merged(self, touched: np.ndarray, others: Drawn, found: Drawn, mine: np.ndarray) -> Drawn:
+        """Interleave both groups by destination; `mine` int64 are the numbers of the affected ones."""
+        counts = np.empty(len(touched), np.int64)
+        counts[touched], counts[~touched] = np.diff(found.indptr), np.diff(others.indptr)
+        indptr = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        none = np.empty(0, np.float32)
+        weights = [none if each.weight is None else each.weight for each in (others, found)]
+        if found.weight is not None:
+            # Scale up: weights estimate sums over the full in-degree.
+            weights[1] = (found.weight * np.repeat(self.scale[mine], np.diff(found.indptr))).astype(np.float32)
+        neighbours = np.empty(indptr[-1], others.neighbours.dtype)
+        weight = none if others.weight is None else np.empty(indptr[-1], np.float32)
+        _merge(
+            touched,
+            *(others.indptr, others.neighbours, weights[0]),
+            *(found.indptr, found.neighbours, weights[1]),
+            *(indptr, neighbours, weight),
+        )
+        return Drawn(indptr, neighbours, None if others.weight is None else weight)

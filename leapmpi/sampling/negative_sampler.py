@@ -1,0 +1,76 @@
+"""Negatives: destinations for each edge of a batch that its source has no edge to.
+
+Each is a pure function of (stream, seed, epoch, iteration, original ids of the edge's ends, number). It is the same on
+every rank and partition, unless candidates are restricted to the source's owner. A candidate that is the source itself
+or a training edge is redrawn up to 16 times; then the last counts. Edges held back for validation and test are not
+checked, which would leak them to the model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from leapmpi.registry import Registry
+from leapmpi.sampling.candidates import Candidates
+from leapmpi.system.counter_rng import DrawKey, fold, key_hash
+from leapmpi.system.jit import compiled
+
+NEGATIVES = Registry("negative sampler", "leapmpi.sampling.negatives")
+
+_TRIES = 16
+_NEGATIVE = 0x6E656761  # keeps negatives apart from draws of neighbours
+
+
+class NegativeSampler(ABC):
+    """Base of the ways to draw candidates."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self.candidates = candidates
+
+    @abstractmethod
+    def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        """Draw a vertex int64[k] for each of `words` uint64[k], random words; `rows` int64[k] is the edge of each.
+
+        `edges` int64[B, 2] are those of the whole batch, in an order independent of the partition. Pure.
+        """
+
+    def draw(self, key: DrawKey, edges: np.ndarray, count: int, names: np.ndarray | None = None) -> np.ndarray:
+        """Draw `count` negative destinations for each of `edges` (int64[B, 2]): int64[B, count]. Pure.
+
+        names: int64[B, 2], original ids of their ends, required with a sharded topology. Draws are then collective, and
+        all ranks pass the same edges.
+        """
+        candidates = self.candidates
+        names = candidates.names(edges) if names is None else names
+        base = np.uint64(fold(key_hash(key), _NEGATIVE))
+        words = _words(base, names, count).reshape(-1)
+        rows = np.repeat(np.arange(len(edges)), count)
+        found, open_ = np.zeros(len(rows), np.int64), np.arange(len(rows))
+        for _ in range(_TRIES):
+            found[open_] = self.pick(words[open_], rows[open_], edges)
+            named = rows[open_]
+            open_ = open_[candidates.are_edges(edges[named, 0], found[open_], names[named, 0])]
+            if not len(open_):
+                break
+            words[open_] = _next(words[open_])
+        return found.reshape(len(edges), count)
+
+
+@compiled
+def _words(base, ends, count):
+    out = np.empty((len(ends), count), np.uint64)
+    for i in range(len(ends)):
+        edge = fold(fold(base, ends[i, 0]), ends[i, 1])
+        for j in range(count):
+            out[i, j] = fold(edge, j)
+    return out
+
+
+@compiled
+def _next(words):
+    out = np.empty_like(words)
+    for i in range(len(words)):
+        out[i] = fold(words[i], 1)
+    return out

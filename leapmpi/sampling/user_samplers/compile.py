@@ -1,0 +1,118 @@
+"""Loading, checks and compilation of the user's code, given as my_file.py:MySampler."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from leapmpi.config.user_code import load_named
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.user_samplers.api import NONE, OwnSampler, holds
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
+
+_ATTEMPTS = 1000
+"""Repeated draws in a row after which the sampler is refused."""
+
+NO_NEIGHBOUR, REPEATS = -1, -2
+"""Results of `pick` in place of a count: the vertex is no in-neighbour, or every draw is a repetition."""
+
+compile_uncached = numba.njit(nogil=True)
+"""Compiler for code that differs from class to class, hence without a cache."""
+
+compile_checked = numba.njit(nogil=True, boundscheck=True)
+"""Compiler for the user's functions, with bounds checks: errors in place of crashes."""
+
+
+@functools.cache
+def load_custom(named: str) -> type[OwnSampler]:
+    """Load the class `named` (path.py:Class). Runs the file, once in a process. Raises ConfigError."""
+    found = load_named(named, "--sampler")
+    if not (isinstance(found, type) and issubclass(found, OwnSampler) and found is not OwnSampler):
+        path, _, name = named.rpartition(":")
+        raise ConfigError(
+            f"--sampler {named}: {path} has no class {name} made from leapmpi.sampling.user_samplers.api.OwnSampler"
+        )
+    return found
+
+
+def sizes_of(custom: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> tuple[int, ...]:
+    """Return the draws per step: sizes of the class, or else the fan-outs. Raises ConfigError for invalid sizes."""
+    sizes = custom.sizes
+    if not isinstance(sizes, tuple | list) or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
+        raise ConfigError(f"--sampler {named}: sizes is {sizes!r}; give positive whole numbers, one per step")
+    if sizes and len(sizes) != len(fanouts):
+        raise ConfigError(
+            f"--sampler {named}: it has {len(sizes)} steps, but --fanout names {len(fanouts)} layers; "
+            f"add --fanout {','.join(map(str, sizes))}"
+        )
+    return tuple(sizes) or fanouts
+
+
+@compiled
+def _sort_few(values):
+    """Sort in place, by insertion."""
+    for i in range(1, len(values)):
+        value, k = values[i], i
+        while k > 0 and values[k - 1] > value:
+            values[k] = values[k - 1]
+            k -= 1
+        values[k] = value
+
+
+@functools.cache
+def picker(custom: type[OwnSampler]) -> Callable:
+    """Return a compiled function pick(names, size, unique, base, positions) that draws by the class's `next`.
+
+    names: int64[k], ascending original ids; base: uint64, seed of the random words. Writes the positions in `names` of
+    the drawn vertices to `positions` (int64[size]) and returns (their number, 0), or (NO_NEIGHBOUR or REPEATS, the
+    vertex).
+    """
+    next_vertex = compile_checked(custom.next)
+
+    @compile_uncached
+    def pick(names, size, unique, base, positions):
+        # Take all of a short list.
+        if unique and len(names) <= size:
+            for j in range(len(names)):
+                positions[j] = j
+            return len(names), 0
+
+        # Draw one by one; redo a repeated draw with another word if draws must be distinct.
+        drawn, taken = np.empty(size, np.int64), 0
+        for number in range(size if len(names) else 0):
+            for attempt in range(_ATTEMPTS):
+                word = fold(base, number) if attempt == 0 else fold(fold(base, number), attempt)
+                vertex = np.int64(next_vertex(names, number, size, drawn[:taken], word))
+                if vertex == NONE:
+                    break
+                place = np.searchsorted(names, vertex)
+                if place == len(names) or names[place] != vertex:
+                    return NO_NEIGHBOUR, vertex
+                if not (unique and holds(drawn[:taken], vertex)):
+                    drawn[taken], positions[taken] = vertex, place
+                    taken += 1
+                    break
+                if attempt == _ATTEMPTS - 1:
+                    return REPEATS, vertex
+        _sort_few(positions[:taken])
+        return taken, 0
+
+    return pick
+
+
+def refused(named: str, error: Exception) -> ConfigError:
+    """Return the ConfigError for an exception in the user's code, or in its compilation."""
+    if isinstance(error, numba.core.errors.NumbaError):
+        return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
+    return ConfigError(f"--sampler {named}: it raised {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    """Return the type of `error` and the first line of its message outside numba's frame."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    messages = [line for line in lines if line and not line.startswith(("Failed in", "During:", "No implementation"))]
+    return f"{type(error).__name__}: {messages[0]}" if messages else type(error).__name__

@@ -1,0 +1,181 @@
+"""The English of the code: words, sentence length, and first words of docstrings, in the rooms mended so far."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.launch import PROJECT
+
+ROOMS = (
+    "leapmpi/dataset",
+    "leapmpi/device",
+    "leapmpi/features/README.md",
+    "leapmpi/plan",
+    "leapmpi/report",
+    "leapmpi/runs",
+    "leapmpi/sampling",
+    "leapmpi/tools",
+)
+"""Rooms, or single files, held to these rules. The list only grows."""
+
+EXCEPT = (
+    "leapmpi/runs/run_lock.py",
+    "leapmpi/runs/run_folder.py",
+    "leapmpi/sampling/README.md",
+)
+"""Files of these rooms that are not yet mended. The list only shrinks."""
+
+MOST_WORDS, MOST_MEAN = 30, 17
+
+DIALECT = re.compile(
+    r"\b(told|ask(s|ed|ing)? for|lies?|lay|anew|dealt|ha(s|ve) come|at home|go(es)? home|of which|thereof|whosoever)\b",
+    re.IGNORECASE,
+)
+
+VERBS = frozenset(
+    re.findall(
+        r"\w+",
+        """add allocate alternate append assign begin build call cap check choose clear collect compare compile
+        compute concatenate convert copy count create cut describe distribute double drain draw drop
+        end examine export find fit forecast forget format gather give group import interleave keep
+        leave list load look make map mark measure merge move multiply note number open parse pick
+        place plan prepare print propagate put quote raise read record redistribute register remove
+        rename renumber replace report reset restore return run sample save scale select send set
+        share show shuffle sink skip sort split start store submit sum sync take test train try turn
+        unpack update use verify wait wrap write yield zero""",
+    )
+)
+"""Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""
+
+RELATIVE = ("what", "which", "that", "how", "where", "who", "whose", "when")
+
+
+class Docstring(NamedTuple):
+    """A docstring, its owner (module, class, function or value) and its place."""
+
+    place: str
+    owner: str
+    text: str
+
+
+def files(suffix: str) -> list[Path]:
+    """List the files of the mended rooms."""
+    found = [path for room in ROOMS for path in _files_of(PROJECT / room, suffix)]
+    return [path for path in found if str(path.relative_to(PROJECT)) not in EXCEPT]
+
+
+def _files_of(room: Path, suffix: str) -> list[Path]:
+    if room.is_dir():
+        return sorted(room.rglob(f"*{suffix}"))
+    return [room] if room.suffix == suffix else []
+
+
+@cache
+def docstrings() -> list[Docstring]:
+    """List all docstrings of the mended rooms, of values too."""
+    return [each for path in files(".py") for each in _docstrings_of(path)]
+
+
+def _docstrings_of(path: Path) -> Iterator[Docstring]:
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for position, statement in enumerate(body):
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                text = statement.value.value
+                if isinstance(text, str):
+                    owner = _owner(node) if position == 0 else "value"
+                    yield Docstring(f"{path.relative_to(PROJECT)}:{statement.lineno}", owner, text)
+
+
+def _owner(node: ast.AST) -> str:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+        return "value" if decorators & {"property", "cached_property"} else "function"
+    return "class" if isinstance(node, ast.ClassDef) else "module"
+
+
+def pages() -> list[tuple[str, str]]:
+    """List places and texts of the paragraphs, items and table cells of the mended rooms' pages."""
+    found = []
+    for path in files(".md"):
+        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for block in re.split(r"\n\s*\n|\n(?=[-|] ?)|\n(?=    )|\n(?=#)", text):
+            for cell in block.split(" | ") if block.startswith("|") else [block]:
+                if not block.startswith("    "):
+                    found.append((str(path.relative_to(PROJECT)), cell.strip("|-# \n")))
+    return found
+
+
+def sentences(text: str) -> list[str]:
+    """Split prose into sentences; code in backticks and links count as one word."""
+    parts = re.split(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*- ", prose(text))
+    return [part for part in parts if re.search(r"[A-Za-z]{2}", part)]
+
+
+def prose(text: str) -> str:
+    """Replace code in backticks and links by one word each."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"`[^`]*`", "code", re.sub(r"``.*?``", "code", text))
+
+
+def words(sentence: str) -> int:
+    """Count the words of a sentence."""
+    return len(re.findall(r"[A-Za-z][\w'-]*", sentence))
+
+
+def comments() -> Iterator[tuple[str, str]]:
+    """Yield places and texts of comments."""
+    for path in files(".py"):
+        source = io.BytesIO(path.read_bytes())
+        for token in tokenize.tokenize(source.readline):
+            if token.type == tokenize.COMMENT:
+                yield f"{path.relative_to(PROJECT)}:{token.start[0]}", token.string
+
+
+def test_no_dialect():
+    texts = [(each.place, each.text) for each in docstrings()] + pages() + list(comments())
+    found = [f"{place}: {hit[0]!r} in {text[:90]!r}" for place, text in texts if (hit := DIALECT.search(prose(text)))]
+    assert not found, "\n".join(found)
+
+
+def test_sentences_are_short():
+    texts = [(each.place, each.text) for each in docstrings()] + pages()
+    long = [f"{place}: {words(each)} words: {each[:90]!r}" for place, text in texts for each in sentences(text)]
+    long = [line for line in long if int(re.search(r": (\d+) words", line)[1]) > MOST_WORDS]
+    assert not long, "\n".join(long)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_mean_sentence_is_short(room):
+    texts = [each.text for each in docstrings() if each.place.startswith(room)]
+    texts += [text for place, text in pages() if place.startswith(room)]
+    counts = [words(each) for text in texts for each in sentences(text)]
+    assert sum(counts) / len(counts) <= MOST_MEAN
+
+
+def test_functions_begin_with_a_verb():
+    found = []
+    for each in docstrings():
+        first = re.match(r"[A-Za-z-]*", each.text.lstrip("`'"))[0].lower()
+        if each.owner == "function" and first not in VERBS and not each.text.startswith("transit("):
+            found.append(f"{each.place}: {each.text.splitlines()[0]}")
+    assert not found, "\n".join(found)
+
+
+def test_classes_and_values_begin_with_a_noun():
+    found = []
+    for each in docstrings():
+        first = re.match(r"[A-Za-z-]*", each.text)[0].lower()
+        if each.owner != "function" and first in RELATIVE:
+            found.append(f"{each.place}: {each.text.splitlines()[0]}")
+    assert not found, "\n".join(found)
