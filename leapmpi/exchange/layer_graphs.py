@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.exchange.items import items_of
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.exchange.stage import RowRoutes, by_rank
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.vertex_cover import cover
-from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Drawn, Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -215,7 +215,8 @@ class GraphBuilder:
             self._received = self._sorted(np.flatnonzero(by_kind))
             owners = home[self._received]
         else:
-            self._items = items_of(self._inputs, self._by_kind, len(self.rank_offsets) - 1, self.exact, split.mixes)
+            ranks = len(self.rank_offsets) - 1
+            self._items = items_of(block, home, self._by_kind, ranks, self.exact, split.mixes)
             owners, self._received = np.divmod(self._items.pairs, max(1, block.n_dst))
             self._pair_counts = self._counts(owners)
         asked.append((block.src[self._received], self._counts(owners)))
@@ -348,59 +349,6 @@ class SampledGraphBuilder(GraphBuilder):
 
     def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
         return self.sampler.neighbours(self._key, hop, destinations, self._batch)
-
-
-@dataclass(frozen=True, eq=False)
-class Items:
-    """What a rank requests of the owners of some sources: shares of destinations, and projected rows of sources.
-
-    pairs: int64, owner * n_dst + destination, ascending. rows: int64, positions of sources, by owner. edge_rows:
-    int64[edges], the place among `rows` of the source of an edge that no share serves, -1 for all other edges.
-    """
-
-    pairs: np.ndarray
-    rows: np.ndarray
-    edge_rows: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """The number of items."""
-        return len(self.pairs) + len(self.rows)
-
-
-def items_of(inputs: LayerInputs, chosen: np.ndarray, ranks: int, exact: bool = True, mixes: bool = True) -> Items:
-    """The items that serve the edges from `chosen` sources (bool[n_src]), and these where they are destinations.
-
-    The fewest, or nearly so where not `exact`; shares alone unless `mixes`.
-    """
-    block, home = inputs.block, inputs.home
-    edges = np.flatnonzero(chosen[block.indices])
-    of_edge = np.searchsorted(block.indptr, edges, side="right") - 1
-    themselves = np.flatnonzero(chosen[: block.n_dst])
-    owners = np.concatenate((home[block.indices[edges]], home[themselves]))
-    keys = owners * block.n_dst + np.concatenate((of_edge, themselves))
-    pairs, numbers = np.unique(keys, return_inverse=True)
-    edge_rows = np.full(block.edges, _NOWHERE, np.int64)
-    if not mixes or not len(edges):
-        return Items(pairs, themselves[:0], edge_rows)
-
-    # Owners add what destinations give to themselves, whatever else is requested.
-    forced = np.zeros(len(pairs), bool)
-    forced[numbers[len(edges) :]] = True
-    of_pair = numbers[: len(edges)]
-    order = np.argsort(of_pair, kind="stable")
-    indptr = indptr_of(np.bincount(of_pair, minlength=len(pairs)))
-    sources = block.indices[edges].astype(np.int64)
-    by_owner = None if exact else pairs // block.n_dst
-    as_share, as_row = cover(indptr, sources[order], block.n_src, forced, by_owner)
-
-    rows = np.flatnonzero(as_row)
-    rows = rows[np.argsort(home[rows], kind="stable")]
-    place = np.full(block.n_src, _NOWHERE, np.int64)
-    place[rows] = np.arange(len(rows))
-    served = ~as_share[of_pair]
-    edge_rows[edges[served]] = place[sources[served]]
-    return Items(pairs[as_share], rows, edge_rows)
 
 
 class _Numbered:

@@ -29,8 +29,8 @@ from leapmpi.system.jit import compiled
 
 
 @compiled
-def _home(vertex, rank_offsets):
-    """What `home_of` gives."""
+def home_rank(vertex, rank_offsets):
+    """Return what `home_of` does, for one vertex, in kernels."""
     low, high = 0, len(rank_offsets) - 1
     while high - low > 1:
         middle = (low + high) >> 1
@@ -57,7 +57,7 @@ def _owners(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
     for i in range(n_dst):
         # The destination itself comes before its edges.
         for e in range(indptr[i] - with_home, indptr[i + 1]):
-            owner = _home(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
+            owner = home_rank(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
             if owner != rank and last[owner] != i:
                 last[owner] = i
                 counts[owner] += 1

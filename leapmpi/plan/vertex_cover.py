@@ -16,6 +16,30 @@ _UNMATCHED = -1
 
 
 @compiled
+def _take_other_end(vertex, indptr, ends, back, degree, covered, other_degree, other_covered, queue, tail, offset):
+    """Add to the cover the other end of the one edge that `vertex` has left; return the new end of `queue`.
+
+    Edges of the side of `vertex` are in (indptr, ends), those of the other in `back`. Vertices of the side of `vertex`
+    that have one edge left then are queued, with `offset` added to their numbers.
+    """
+    back_indptr, back_ends = back
+    for e in range(indptr[vertex], indptr[vertex + 1]):
+        other = ends[e]
+        if not other_covered[other] and other_degree[other] > 0:
+            other_covered[other] = True
+            other_degree[other] = 0
+            for k in range(back_indptr[other], back_indptr[other + 1]):
+                neighbour = back_ends[k]
+                if not covered[neighbour]:
+                    degree[neighbour] -= 1
+                    if degree[neighbour] == 1:
+                        queue[tail] = offset + neighbour
+                        tail += 1
+            break
+    return tail
+
+
+@compiled
 def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair_in, source_in, queue):
     """Update the cover by vertices of degree one. Vertices are numbered pairs first, then sources."""
     pairs, head, tail = len(pair_in), 0, 0
@@ -27,43 +51,17 @@ def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair
         if source_degree[s] == 1 and not source_in[s]:
             queue[tail] = pairs + s
             tail += 1
+    of_pairs, of_sources = (indptr, sources), (at_indptr, at_pairs)
     while head < tail:
         vertex = queue[head]
         head += 1
         if vertex < pairs:
-            if pair_degree[vertex] != 1:
-                continue
-            # The one source that is left covers this edge, and all of its others.
-            for e in range(indptr[vertex], indptr[vertex + 1]):
-                s = sources[e]
-                if not source_in[s] and source_degree[s] > 0:
-                    source_in[s] = True
-                    source_degree[s] = 0
-                    for k in range(at_indptr[s], at_indptr[s + 1]):
-                        p = at_pairs[k]
-                        if not pair_in[p]:
-                            pair_degree[p] -= 1
-                            if pair_degree[p] == 1:
-                                queue[tail] = p
-                                tail += 1
-                    break
-        else:
-            s = vertex - pairs
-            if source_degree[s] != 1:
-                continue
-            for k in range(at_indptr[s], at_indptr[s + 1]):
-                p = at_pairs[k]
-                if not pair_in[p] and pair_degree[p] > 0:
-                    pair_in[p] = True
-                    pair_degree[p] = 0
-                    for e in range(indptr[p], indptr[p + 1]):
-                        other = sources[e]
-                        if not source_in[other]:
-                            source_degree[other] -= 1
-                            if source_degree[other] == 1:
-                                queue[tail] = pairs + other
-                                tail += 1
-                    break
+            if pair_degree[vertex] == 1:
+                sides = pair_degree, pair_in, source_degree, source_in
+                tail = _take_other_end(vertex, indptr, sources, of_sources, *sides, queue, tail, 0)
+        elif source_degree[vertex - pairs] == 1:
+            sides = source_degree, source_in, pair_degree, pair_in
+            tail = _take_other_end(vertex - pairs, at_indptr, at_pairs, of_pairs, *sides, queue, tail, pairs)
 
 
 @compiled
@@ -209,3 +207,16 @@ def cover(
     _match(indptr, sources, pair_open, source_open, pair_match, source_match)
     _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, pair_in, source_in)
     return pair_in, source_in
+
+
+def cover_edges(
+    of_pair: np.ndarray, sources: np.ndarray, count: int, forced: np.ndarray, owners: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find a `cover` of edges in any order: the two masks, and bool[edges], edges that a row serves and no share.
+
+    of_pair: int64[edges], the pair of each edge; sources: int64[edges]; forced: bool[pairs].
+    """
+    order = np.argsort(of_pair, kind="stable")
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(of_pair, minlength=len(forced)))))
+    as_share, as_row = cover(indptr, sources[order], count, forced, owners)
+    return as_share, as_row, ~as_share[of_pair]

@@ -19,37 +19,31 @@ from leapmpi.exchange.feeds.known_rows import received_block
 from leapmpi.exchange.feeds.partial import MixedRows, PartialFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.modes.partial import Partial
-from leapmpi.exchange.named_destinations import Pairs
+from leapmpi.exchange.named_destinations import Pairs, home_rank
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.shares.partial_form import SUM
 from leapmpi.plan.homes import home_counts, home_of
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.plan.vertex_cover import cover
+from leapmpi.plan.vertex_cover import cover_edges
 from leapmpi.sampling.block import Block
 from leapmpi.system.jit import compiled
 
 
 @compiled
 def _pairs_of_edges(indptr, others, rank_offsets, starts, destinations, of_edge):
-    """The pair of each remote edge. Pairs of owner r begin at starts[r], ordered by their destinations."""
+    """Write the pair of each remote edge. Pairs of owner r begin at starts[r], ordered by their destinations."""
     place = starts.copy()
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            low, high = 0, len(rank_offsets) - 1
-            while high - low > 1:
-                middle = (low + high) >> 1
-                if rank_offsets[middle] <= others[e]:
-                    low = middle
-                else:
-                    high = middle
-            while destinations[place[low]] < i:
-                place[low] += 1
-            of_edge[e] = place[low]
+            owner = home_rank(others[e], rank_offsets)
+            while destinations[place[owner]] < i:
+                place[owner] += 1
+            of_edge[e] = place[owner]
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
+class BatchItems:
     """What a rank requests for a block: shares of `pairs`, and the rows of vertices `rows` (int64 ascending).
 
     row_counts: int64[ranks], rows of each owner. by_rows: bool[remote edges], edges that rows serve, in the order of
@@ -76,7 +70,7 @@ class Mixed(Partial):
 
     def __init__(self, ctx: RankContext) -> None:
         super().__init__(ctx)
-        # Sources are told apart from destinations by their range.
+        # Ids of sources are counted on from those of destinations.
         count = int(ctx.rank_offsets[-1])
         self.id_codec = IdCodec(np.zeros(ctx.ranks, np.int64), 2 * count)
 
@@ -91,13 +85,13 @@ class Mixed(Partial):
     def order_for(cls, layer: Layer) -> int:
         return cls.order
 
-    def items(self, block: Block) -> Items:
+    def items(self, block: Block) -> BatchItems:
         """Choose what this rank requests for `block`. Local.
 
         Where the topology is sharded, requesters do not know the degrees of sources: shares alone.
         """
         ctx, pairs = self.ctx, self.named.pairs(block)
-        none = Items(
+        none = BatchItems(
             pairs, np.empty(0, np.int64), np.zeros(ctx.ranks, np.int64), np.zeros(len(pairs.here.others), bool)
         )
         if ctx.answers is not None or not len(pairs.destinations):
@@ -111,14 +105,11 @@ class Mixed(Partial):
         # Owners of destinations add what these give to themselves, whatever else is requested.
         forced = home_of(block.dst[pairs.destinations], ctx.rank_offsets) == owner
         sources, numbers = np.unique(others, return_inverse=True)
-        order = np.argsort(of_edge, kind="stable")
-        edge_counts = np.bincount(of_edge, minlength=len(owner))
-        bounds = np.concatenate(([0], np.cumsum(edge_counts)))
-        as_share, as_row = cover(bounds, numbers[order], len(sources), forced, owner)
+        as_share, as_row, by_rows = cover_edges(of_edge, numbers, len(sources), forced, owner)
         rows, kept = sources[as_row], np.flatnonzero(as_share)
         counts = np.bincount(owner[kept], minlength=ctx.ranks)
         chosen = Pairs(counts, pairs.destinations[kept], pairs.here)
-        return Items(chosen, rows, home_counts(rows, ctx.rank_offsets), ~as_share[of_edge])
+        return BatchItems(chosen, rows, home_counts(rows, ctx.rank_offsets), by_rows)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Items: an id, a row of numbers and its gradient."""
@@ -175,13 +166,13 @@ class Mixed(Partial):
         received = by_rank((np.zeros(len(pairs.destinations), bool), np.ones(len(of_rows), bool)), each)
         positions = by_rank((pairs.destinations, of_rows), each)
         route = Route(block.n_dst, None, positions, items.counts, foreign_counts)
-        mixed = MixedRows(
-            share.wanted, order, received, received_block(ctx, block, self._rows_of_edges(block, items), items.rows)
-        )
+        with ctx.phases("sample"):
+            edges = received_block(ctx, block, self._rows_of_edges(block, items), items.rows)
+        mixed = MixedRows(share.wanted, order, received, edges)
         features = partial(share.rows, ctx.features, ctx.scatters)
         return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, mixed=mixed)
 
-    def _rows_of_edges(self, block: Block, items: Items) -> np.ndarray:
+    def _rows_of_edges(self, block: Block, items: BatchItems) -> np.ndarray:
         """int64[edges]: which of `items.rows` serves an edge of `block`, -1 for others."""
         first, end = self.ctx.local_range
         remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
