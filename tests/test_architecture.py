@@ -22,9 +22,7 @@ CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
         "edges -> .",
     ),
     "leapmpi.features": (
-        ". -> policies",
         ". -> shards",
-        "policies -> .",
         "shards -> .",
     ),
     "leapmpi.nn": (
@@ -105,7 +103,6 @@ COMMAND = {"HELP", "add_arguments", "run"}
 MEMBERS = {
     "leapmpi.cli.commands": COMMAND,
     "leapmpi.exchange.modes": {"MODE"},
-    "leapmpi.features.policies": {"POLICY"},
     "leapmpi.nn.models": {"build"},
     "leapmpi.nn.tasks": {"TASK"},
     "leapmpi.nn.scorers": {"build"},

@@ -59,12 +59,6 @@ SAMPLER = """
     def build(setup, options):
         return EveryNeighbour(setup)
 """
-POLICY = """
-    import numpy as np
-
-    def POLICY(access):
-        return np.arange(access.topology.vertices, dtype=float) + 1
-"""
 MERGE = """
     import os
     from leapmpi.plan.merging import paper
@@ -167,7 +161,6 @@ FILES = {
     "data_prep.sources": SOURCE,
     "data_prep.partitioning.methods": METHOD,
     "leapmpi.sampling.samplers": SAMPLER,
-    "leapmpi.features.policies": POLICY,
     "leapmpi.plan.merging": MERGE,
     "leapmpi.cli.commands": COMMAND,
     "leapmpi.nn.models": MODEL,
@@ -301,7 +294,7 @@ def test_a_scorer_and_a_way_to_draw_negatives_are_files(added, tmp_path, small_d
 def three_ranks(added, small_data, tmp_path_factory):
     """A run of three ranks, and the lines that were traced."""
     flags = ["--strategy", "mine", "--time-steps", "2", "--merge", "mine", "--remote", "mine", "--dropout", "0"]
-    flags += ["--cache", "0.1", "--cache-policy", "mine", "--metric", "mine", "--hidden", "8"]
+    flags += ["--metric", "mine", "--hidden", "8"]
     return train_mine(small_data, tmp_path_factory.mktemp("three") / "run", added, *flags, ranks=3)
 
 
@@ -315,14 +308,6 @@ def test_a_strategy_is_a_file(three_ranks, small_data, tmp_path):
 def test_a_merge_rule_and_an_exchange_mode_are_files(three_ranks):
     _, trace = three_ranks
     assert {"merged 3 steps into 2", "trained"} <= set(trace)
-
-
-def test_a_cache_policy_is_a_file(three_ranks):
-    finished, _ = three_ranks
-    records = {record["event"]: record for record in finished.metrics()}
-    # A tenth of 240 vertices on each rank.
-    assert records["banner"]["economy"]["cache"]["rows"] == 3 * 24
-    assert records["epoch"]["rows"]["cached"] > 0
 
 
 def test_a_metric_is_a_file(three_ranks):

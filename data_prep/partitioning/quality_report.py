@@ -1,7 +1,7 @@
 """What a partition means for training, estimated without training: copies, edges cut, locality, remote rows.
 
 Remote rows are counted in dry runs of some iterations with the real sampler, and also derived from vertex-inclusion
-probabilities (SALIENT++, MLSys 2023; leapmpi/features/policies/vip.py). The latter take draws of different vertices as
+probabilities (SALIENT++, MLSys 2023; features/expected_reads.py). The latter take draws of different vertices as
 independent, and give too many rows where small batches meet dense neighbourhoods.
 """
 
@@ -19,7 +19,7 @@ from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.topology import from_graph
-from leapmpi.features.policies.vip import included
+from leapmpi.features.expected_reads import included
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.planner import plan_pull
 from leapmpi.sampling.epoch_order import epoch_order

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from leapmpi.config.options import lines_of_help
+from leapmpi.config.other_names import about_former_flag
 from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import DATA_AND_RUN, GROUPS, fields
@@ -17,8 +20,7 @@ from leapmpi.errors import ConfigError, nearest
 
 OF_RUN_FOLDERS = (
     *("run.folder", "run.overwrite", "run.replay", "run.timeline"),
-    *("run.checkpoint_every", "run.checkpoint_keep", "run.stop_before_end"),
-    "train.init",
+    *("run.checkpoint_every", "train.init"),
 )
 """Settings that act on nothing where no run folder is made."""
 
@@ -48,7 +50,7 @@ def add_settings(parser: CommandParser, without: Iterable[str] = ()) -> None:
                 action = add_flag(group, setting)
                 if not setting.limits.get("common"):
                     parser.hide(action, title)
-    parser.add_help_all()
+    parser.add_help_all(lines_of_help)
 
 
 def add_flag(
@@ -76,7 +78,7 @@ def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
     keys = {setting.flag.replace("-", "_"): key for key, setting in fields()}
     for name, value in values.items():
         if name not in keys:
-            raise ConfigError(f"no setting is called {name}; {nearest(name, keys)}")
+            raise ConfigError(about_former_flag(name) or f"no setting is called {name}; {nearest(name, keys)}")
         plain = os.fspath(value) if isinstance(value, os.PathLike) else value
         config = config.assigned({keys[name]: plain}, name)
     config.check()
@@ -99,7 +101,7 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
     if (seeds := getattr(arguments, "seeds", None)) is not None:
         # Models that differ in their seeds alone, or in other settings too.
         varied = (*config.strategy.vary, f"model.seed={seeds}")
-        config = config.assigned({"strategy.replicas": "independent", "strategy.vary": varied}, "--seeds")
+        config = config.assigned({"strategy.vary": varied}, "--seeds")
     _check_code(arguments, config)
 
     # The dataset on the command line wins over the one in the file.
@@ -133,3 +135,40 @@ def parse_assignment(text: str) -> tuple[str, str]:
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The values of flags made by `add_flag` that were given, by key."""
     return {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
+
+
+def parse_strategies(text: str, config: Config) -> dict[str, Config]:
+    """One config per strategy in 'pull,leap,leap:time-steps=N:merge=random', by label. Raises ConfigError.
+
+    A strategy may be given twice, to see how much its times differ; the second is labelled 'pull (2)'.
+    """
+    configs: dict[str, Config] = {}
+    given: Counter[str] = Counter()
+    for label in filter(None, (each.strip() for each in text.split(","))):
+        given[label] += 1
+        name = label if given[label] == 1 else f"{label} ({given[label]})"
+        configs[name] = config.replaced(_values_of(label), f"--strategies {label}")
+    if not configs:
+        raise ConfigError("--strategies names no strategy; give some, such as pull,leap")
+    return configs
+
+
+def _values_of(label: str) -> dict[str, str]:
+    """The settings in 'leap:time-steps=N:merge=random'. Raises ConfigError."""
+    name, *settings = label.split(":")
+    if name == "auto":
+        raise ConfigError(
+            f"--strategies {label}: auto chooses one of the others, which leapmpi plan shows; name those to be compared"
+        )
+    values = {"strategy.name": name}
+    for setting in settings:
+        flag, equals, value = setting.partition("=")
+        key = f"strategy.{flag.replace('-', '_')}"
+        if not equals:
+            raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")
+        if key == "strategy.name":
+            raise ConfigError(f"--strategies {label}: the name comes first, as in {value or 'leap'}:time-steps=N")
+        if key in values:
+            raise ConfigError(f"--strategies {label}: {flag} is given twice")
+        values[key] = value
+    return values

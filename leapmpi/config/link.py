@@ -35,12 +35,6 @@ class LinkConfig:
         "uniform", "how destinations of negatives are drawn", registry="leapmpi.sampling.negatives"
     )
     negatives_per_edge: int = setting(1, "negatives of each edge in training", least=1, below=2**20)
-    negatives_at: str = setting(
-        "any",
-        "where negatives are drawn: among all vertices, or those at home with the edge's source, which makes results "
-        "depend on the partition",
-        choices=("any", "home"),
-    )
     eval_negatives: str = setting(
         AUTO,
         "what an edge is ranked against in evaluation: so many drawn destinations, all, or the negatives given by the "

@@ -1,8 +1,10 @@
-"""Names that other programs use for what a flag of ours is called otherwise, for the hint about an unknown flag."""
+"""Names that are no settings: those of other programs, and those of earlier versions, with what to use instead."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 _OTHERS = {
     "lr": "learning-rate learningrate learn-rate alpha eta",
@@ -13,11 +15,8 @@ _OTHERS = {
     "epochs": "num-epochs n-epochs nepochs max-epochs epoch iterations",
     "batch-size": "bs batch batchsize mini-batch-size",
     "hidden": "hidden-dim hidden-size hidden-channels num-hidden n-hidden dim width units",
-    "heads": "num-heads n-heads attention-heads",
     "dropout": "drop drop-rate feat-drop dropout-rate p",
     "input-dropout": "in-drop feature-dropout",
-    "attention-dropout": "attn-drop att-dropout",
-    "aggregate": "aggregator aggregator-type aggr pool",
     "norm": "normalization normalisation layer-norm use-layer-norm batch-norm",
     "residual": "skip skip-connections use-residual",
     "model": "arch architecture gnn net network",
@@ -39,7 +38,6 @@ _OTHERS = {
     "dtype": "precision",
     "cache": "cache-size cache-ratio",
     "checkpoint-every": "save-every checkpoint-interval save-interval",
-    "checkpoint-keep": "keep-checkpoints save-total-limit",
     "log-level": "verbose verbosity quiet debug loglevel",
     "parts": "num-parts nparts n-parts partitions num-partitions k",
     "max-mem": "memory mem max-memory memory-limit",
@@ -47,6 +45,9 @@ _OTHERS = {
 """By flag, the names that others use, as far as their spelling does not lead to the flag."""
 
 _EXPLAINED = {
+    "num-heads n-heads attention-heads": ("model-option", "write --model-option heads=8"),
+    "attn-drop att-dropout": ("model-option", "write --model-option attention-dropout=0.1"),
+    "aggregator aggregator-type aggr pool": ("model-option", "write --model-option aggregate=max"),
     "layers num-layers n-layers nlayers depth hops num-hops": (
         "fanout",
         "the model has as many layers as there are fan-outs: --fanout 10,10,10 makes three",
@@ -77,3 +78,112 @@ def about_other_name(name: str, flags: Container[str]) -> str:
         if flag in flags and name in others.split():
             return sentence
     return ""
+
+
+@dataclass(frozen=True)
+class FormerSetting:
+    """A setting that was removed: its `default`, and a sentence for whoever gives another value.
+
+    `becomes` gives today's settings for such a value, where there are any that do the same.
+    """
+
+    default: Any
+    instead: str
+    becomes: Callable[[Any], dict[str, Any]] | None = None
+    models: tuple[str, ...] = ()
+    """The models that read it, besides those of users; where it is empty, any."""
+
+
+def _option(name: str, default: Any, *models: str) -> FormerSetting:
+    """The former setting of models that is the option `name` of some."""
+    spelled = name.replace("_", "-")
+    instead = f"write --model-option {spelled}=VALUE ({', '.join(models)})"
+    return FormerSetting(default, instead, lambda value: {f"model.options.{spelled}": value}, models)
+
+
+FORMER: dict[str, FormerSetting] = {
+    "model.heads": _option("heads", 4, "gat", "gatv2"),
+    "model.attention_dropout": _option("attention_dropout", 0.0, "gat", "gatv2"),
+    "model.aggregate": _option("aggregate", "auto", "sage", "film", "deepgcn"),
+    "model.temperature": _option("temperature", 0.0, "deepgcn"),
+    "model.learn_scalars": _option("learn_scalars", False, "deepgcn", "gin"),
+    "model.mlp_layers": _option("mlp_layers", 0, "deepgcn", "gin"),
+    "model.message_norm": _option("message_norm", False, "deepgcn"),
+    "strategy.wire_dtype": FormerSetting(
+        "native",
+        "rows cross ranks in the type in which they are stored; leapmpi-prep --feature-dtype stores fewer bytes",
+    ),
+    "strategy.cache_policy": FormerSetting(
+        "vip", "--cache takes the rows most likely to be read: by analysis, or by a dry run where none applies"
+    ),
+    "strategy.balance": FormerSetting(
+        "off", "leap trains each root on its home rank; leapmpi-prep partition --balance evens out the parts"
+    ),
+    "strategy.migrate": FormerSetting("ring", "at several time steps models always travel"),
+    "strategy.replicas": FormerSetting("equal", "--vary alone makes models that differ", lambda value: {}),
+    "strategy.prepared_as": FormerSetting(
+        "auto", "preparation ranks send sums where these keep the bits of rows; --remote sums sends sums always"
+    ),
+    "train.autocast": FormerSetting(
+        "off", "write --dtype bfloat16, which a GPU multiplies in", lambda value: {"train.dtype": value}
+    ),
+    "link.negatives_at": FormerSetting(
+        "any", "negatives are drawn among all vertices, so that results do not depend on the partition"
+    ),
+    "run.checkpoint_keep": FormerSetting(2, "the last two checkpoints are kept"),
+    "run.stop_before_end": FormerSetting(120, "training stops two minutes before the end of a Slurm job"),
+    "run.deterministic": FormerSetting(
+        False, "a GPU uses operations that give the same bits each time", lambda value: {}
+    ),
+    "run.progress": FormerSetting(
+        "30s", "a line each 30 seconds tells how far a long step is; --log-level warning hides it"
+    ),
+}
+"""By dotted key."""
+
+
+def about_former_flag(flag: str) -> str:
+    """A sentence about `flag`, without dashes, where an earlier version had it; else empty."""
+    flag = flag.lower().replace("_", "-").removeprefix("no-")
+    for key, former in FORMER.items():
+        if flag == key.rpartition(".")[2].replace("_", "-"):
+            return f"leapmpi no longer has --{flag}: {former.instead}"
+    return ""
+
+
+def about_former_key(key: str) -> str:
+    """A sentence about the dotted `key`, where an earlier version had it; else empty."""
+    return f"leapmpi no longer has {key}: {FORMER[key].instead}" if key in FORMER else ""
+
+
+def recorded_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` by dotted key, as a run of this version or an earlier one recorded them, as settings of this version.
+
+    Former settings become what does the same today; those without an equivalent acted on training alone, and go.
+    """
+    found = {key: value for key, value in values.items() if key not in FORMER}
+    model = str(values.get("model.name", ""))
+    for key, value in values.items():
+        former = FORMER.get(key)
+        if former and former.becomes and value != former.default:
+            read = not former.models or model in former.models or ":" in model
+            found |= former.becomes(value) if read else {}
+    if "strategy.vary" in found:
+        found["strategy.vary"] = tuple(_varied_today(text) for text in found["strategy.vary"])
+    return found
+
+
+def _varied_today(text: str) -> str:
+    """The text of --vary, which may name a former setting of models."""
+    key, equals, values = text.partition("=")
+    former = FORMER.get(key.strip())
+    return f"{next(iter(former.becomes('')))}{equals}{values}" if former and former.becomes else text
+
+
+def lost_values(values: Mapping[str, Any]) -> list[str]:
+    """One sentence for each value of recorded `values`, by dotted key, that no setting of this version stands for."""
+    return [
+        f"{key} was {value}, which leapmpi no longer has: {FORMER[key].instead}"
+        for key, value in values.items()
+        if key in FORMER and FORMER[key].becomes is None and value != FORMER[key].default
+    ]

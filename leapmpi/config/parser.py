@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn, TextIO, cast
 
-from leapmpi.config.other_names import about_other_name
+from leapmpi.config.other_names import about_former_flag, about_other_name
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.system.allocator import leave_garbage
 from leapmpi.version import VERSION
@@ -94,6 +94,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **settings)
         self._hidden: dict[str, list[tuple[argparse.Action, str | None]]] = {}
+        self._more: Callable[[], Iterable[str]] = tuple
 
     def hide(self, action: argparse.Action, group: str) -> None:
         """Leave the flag of `action` out of --help, where only its name is listed, after `group`."""
@@ -106,14 +107,15 @@ class CommandParser(argparse.ArgumentParser):
             for action, help in actions:
                 action.help = help
         self._hidden.clear()
-        self.epilog = None
+        self.epilog = "\n".join(self._more()) or None
 
     def actions(self) -> list[argparse.Action]:
         """Every flag and argument, in the order in which they were added."""
         return list(self._actions)
 
-    def add_help_all(self) -> None:
-        """Add --help-all, the usage in one line, and the names of the hidden flags at the end of --help."""
+    def add_help_all(self, more: Callable[[], Iterable[str]] = tuple) -> None:
+        """Add --help-all, which ends with the lines of `more`, and the names of the hidden flags to --help."""
+        self._more = more
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
         positionals = [action for action in self._actions if not action.option_strings]
         words = [f"[{each.metavar}]" if each.nargs == "?" else str(each.metavar) for each in positionals]
@@ -145,7 +147,8 @@ class CommandParser(argparse.ArgumentParser):
         if not word.startswith("-"):
             return f"see {self.prog} --help"
         flags, name = {flag.lstrip("-"): flag for flag in self._option_string_actions}, word.split("=")[0].lstrip("-")
-        if found := about_other_name(name, flags):
+        # Settings are those of commands with --set.
+        if found := about_other_name(name, flags) or ("set" in flags and about_former_flag(name)):
             return found
         close = difflib.get_close_matches(name, flags, n=1)
         return f"did you mean {flags[close[0]]!r}?" if close else f"see {self.prog} --help"

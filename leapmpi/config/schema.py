@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from leapmpi.config.compatibility import Facts, check
 from leapmpi.config.link import LinkConfig
-from leapmpi.config.options import sampler_options
+from leapmpi.config.options import MODELS, SAMPLERS, options_of, with_option
+from leapmpi.config.other_names import FORMER, recorded_values
 from leapmpi.config.sections import (
     DATA,
-    WITHDRAWN,
     EvaluateConfig,
     ModelConfig,
     RunConfig,
@@ -55,6 +56,11 @@ class Config:
         """
         return cls().replaced(values, origin)
 
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any], origin: str) -> Config:
+        """The config that a run of this version or an earlier one recorded as `values`, each checked alone."""
+        return cls().assigned(recorded_values(flattened(values)), origin)
+
     def replaced(self, values: Mapping[str, Any], origin: str = "config") -> Config:
         """A copy with `values` in place of the present ones, checked as by `from_values`."""
         config = self.assigned(values, origin)
@@ -86,11 +92,15 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """A copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
-        if key in WITHDRAWN:
-            accepted, why = WITHDRAWN[key]
-            if value != accepted:
-                raise ConfigError(f"{origin}: {key} = {value} is no longer offered: {why}")
-            return self
+        if f"{(holder := key.partition('.options.'))[0]}.options" in known and holder[1]:
+            section = holder[0]
+            key, value = f"{section}.options", with_option(getattr(self, section).options, holder[2], value)
+        if former := FORMER.get(key):
+            # Files of earlier versions name every setting; one that was left alone does no harm.
+            if str(value).lower() == str(former.default).lower():
+                return self
+            if former.becomes:
+                return self.assigned(former.becomes(value), origin)
         if key not in known:
             raise ConfigError(f"{origin}: {about_unknown(key, known)}")
         checked = parse_value(known[key], value, f"{origin}: {key}")
@@ -101,15 +111,14 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        _check_replicas(self)
-        # A custom sampler is not loaded here.
-        sampler, options = self.sampling.sampler, self.sampling.options
-        if not names_code(sampler) and (sampler != "node-wise" or options):
-            sampler_options(sampler, options)
-        if self.strategy.memory_limit and self.strategy.time_steps != "auto":
-            raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
-        if self.train.early_stop and not self.evaluate.every:
-            raise ConfigError("train.early_stop counts evaluations, but evaluate.every is 0: give --eval-every 1")
+        check(Facts(self))
+        _check_vary(self)
+        # Code is not loaded here. Models that differ are checked one by one.
+        held = [(SAMPLERS, self.sampling.sampler, self.sampling.options)]
+        held += [] if self.strategy.vary else [(MODELS, self.model.name, self.model.options)]
+        for members, name, options in held:
+            if options and not names_code(name):
+                options_of(members, name, options)
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
         if given not in (0, 1, layers):
             raise ConfigError(
@@ -118,27 +127,10 @@ class Config:
             )
 
 
-def _check_replicas(config: Config) -> None:
-    """Raise ConfigError for settings that do not go with models that differ, or with models that are equal."""
-    strategy = config.strategy
-    if strategy.replicas == "equal":
-        if strategy.vary:
-            raise ConfigError("strategy.vary: models that differ need --replicas independent")
+def _check_vary(config: Config) -> None:
+    """Raise ConfigError for settings that do not go with models that differ."""
+    if not config.strategy.vary:
         return
-    if not strategy.vary:
-        raise ConfigError("strategy.replicas: independent models need something to differ in; give --vary")
-
-    # Settings that models on their way around the ranks need.
-    needed = {
-        "time_steps": (("auto", "1"), "every model trains the whole batch on its way around the ranks"),
-        "remote": (("raw", "sums", "auto"), "projected rows and partial sums depend on the weights of one model"),
-        "migrate": (("ring",), "independent models travel, their optimizers do not"),
-    }
-    for name, (values, why) in needed.items():
-        if (given := getattr(strategy, name)) not in values:
-            raise ConfigError(f"strategy.{name}: {given} does not go with --replicas independent: {why}")
-
-    # Each model by itself.
     for each in variations(config).values():
         if each.model.norm == "batch" and not names_code(each.model.name):
             raise ConfigError(
@@ -159,7 +151,7 @@ def variations(config: Config) -> dict[str, Config]:
         raise ConfigError(f"strategy.vary: {twice.pop()} is varied twice; give all its values at once")
 
     # One config per combination, with settings of a run of one model.
-    one_model = {"strategy.replicas": "equal", "strategy.vary": ()}
+    one_model: dict[str, Any] = {"strategy.vary": ()}
     models = {}
     for combination in product(*choices):
         label = " ".join(f"{key}={value}" for key, value in combination)
@@ -169,7 +161,7 @@ def variations(config: Config) -> dict[str, Config]:
 
 def models_of(config: Config) -> list[Config]:
     """The configs of the models that are trained: `config` itself where there is one."""
-    return list(variations(config).values()) if config.strategy.replicas == "independent" else [config]
+    return list(variations(config).values()) if config.strategy.vary else [config]
 
 
 def model_names(config: Config) -> str:
@@ -200,6 +192,8 @@ def _choices(text: str) -> list[tuple[str, str]]:
 def _varied(key: str) -> Setting:
     """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
     known = dict(fields())
+    if key.startswith("model.options.") and key.count(".") == 2:
+        return Setting(key, str, "", {})
     optimisation = {"link.scorer", *(f"train.{each}" for each in _OPTIMISATION)}
     allowed = {name: each for name, each in known.items() if name.startswith("model.") or name in optimisation}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leapmpi.config.link import LinkConfig
-from leapmpi.config.other_names import about_other_name
+from leapmpi.config.other_names import about_former_key, about_other_name
 from leapmpi.config.setting import (
     FULL_BATCH,
     Setting,
@@ -16,7 +16,6 @@ from leapmpi.config.setting import (
     check_time_steps,
     learned_width,
     parse_interval,
-    parse_seconds,
     setting,
     settings_of,
 )
@@ -38,24 +37,9 @@ class ModelConfig:
         common=True,
     )
     hidden: int = setting(128, "width of the hidden layers", least=1, common=True)
-    heads: int = setting(4, "attention heads (gat, gatv2); divides hidden", least=1)
-    aggregate: str = setting(
-        "auto",
-        "how in-neighbours are combined: sage mean|max, film sum|mean, deepgcn any; auto: the first of these, and "
-        "softmax_sg for deepgcn",
-        choices=("auto", "mean", "max", "sum", "softmax", "softmax_sg", "power"),
+    options: tuple[str, ...] = setting(
+        (), "an option of the model, such as heads=8 (--help-all lists them)", flag="model-option", metavar="NAME=VALUE"
     )
-    temperature: float = setting(
-        0.0,
-        "t of deepgcn's softmax, or the exponent of its power mean; 0: 0.1 for softmax_sg, else 1",
-        least=0,
-        metavar="NUMBER",
-    )
-    learn_scalars: bool = setting(
-        False, "learn single numbers too: deepgcn's temperature and the scale of its messages, eps of gin"
-    )
-    mlp_layers: int = setting(0, "layers of the MLP in each layer; 0: 1 for deepgcn, 2 for gin", least=0)
-    message_norm: bool = setting(False, "scale what deepgcn combines to the length of the destination's row")
     jumping: str = setting(
         "none",
         "what the output is made of: the last layer, all layers side by side, or their maximum",
@@ -64,9 +48,6 @@ class ModelConfig:
     dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1, metavar="SHARE")
     input_dropout: float = setting(
         0.0, "share of input features dropped in training", least=0, below=1, metavar="SHARE"
-    )
-    attention_dropout: float = setting(
-        0.0, "share of attention weights dropped in training (gat, gatv2)", least=0, below=1, metavar="SHARE"
     )
     norm: str = setting(
         "auto",
@@ -106,7 +87,7 @@ class SamplingConfig:
     )
     options: tuple[str, ...] = setting(
         (),
-        "an option of the sampler (leapmpi/sampling/README.md lists them)",
+        "an option of the sampler, such as rounds=2 (--help-all lists them)",
         flag="sampler-option",
         metavar="NAME=VALUE",
     )
@@ -141,11 +122,6 @@ class StrategyConfig:
         metavar="SIZE",
         check=check_size,
     )
-    balance: str = setting(
-        "off",
-        "leap: train roots of the most loaded rank on other ranks: never, where rates say that it pays, always",
-        choices=("off", "auto", "on"),
-    )
     balance_parts: str = setting(
         "off",
         "full batches: deal the dataset's parts to ranks anew by the seconds that epochs took: never, where it pays",
@@ -165,9 +141,6 @@ class StrategyConfig:
         below=1,
         metavar="SHARE",
     )
-    cache_policy: str = setting(
-        "vip", "how rows are chosen for --cache and --feature-memory", registry="leapmpi.features.policies"
-    )
     feature_memory: str = setting(
         "",
         "memory for feature rows on each rank, such as 2G: those that are read most; the others are read from the "
@@ -184,26 +157,17 @@ class StrategyConfig:
     tune: bool = setting(
         False, "let clocks decide: measure the rates of this job, and try numbers of time steps while training"
     )
-    replicas: str = setting(
-        "equal",
-        "the models on the ranks: one and the same (equal), or several that differ in --vary (independent)",
-        choices=("equal", "independent"),
-    )
     vary: tuple[str, ...] = setting(
-        (), "a setting and its values, such as model.hidden=16,32; several multiply", metavar="KEY=A,B"
+        (),
+        "train several models at once, which differ in a setting: its key and values, such as model.hidden=16,32; "
+        "several multiply",
+        metavar="KEY=A,B",
     )
     prepare_ranks: int = setting(
         0,
         "ranks, the last ones, that hold the dataset and prepare mini-batches; the others hold the model and compute",
         least=0,
     )
-    prepared_as: str = setting(
-        "auto",
-        "what preparation ranks send for the first layer: rows; sums of linear layers (gcn, sage, gin); auto: sums "
-        "where the bits stay those of rows",
-        choices=("auto", "rows", "sums"),
-    )
-    migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 
 @dataclass(frozen=True)
@@ -245,15 +209,19 @@ class TrainConfig:
         metavar="N",
     )
     seed: int = setting(0, "seed of everything that is drawn", least=0)
-    dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
-    autocast: str = setting(
-        "off",
-        "type in which a GPU multiplies rows and weights; sums, gradients of weights and weights stay float32",
-        choices=("off", "bfloat16"),
+    dtype: str = setting(
+        "float32",
+        "type of parameters and activations; bfloat16: as float32, but a GPU multiplies rows and weights in bfloat16",
+        choices=("float32", "float64", "bfloat16"),
     )
     init: str = setting(
         "", "start from the best weights of this run, or from a weights file, instead of random ones", metavar="RUN"
     )
+
+    @property
+    def parameter_dtype(self) -> str:
+        """The type of parameters, activations and gradients: that of products too, unless `dtype` is bfloat16."""
+        return "float32" if self.dtype == "bfloat16" else self.dtype
 
 
 @dataclass(frozen=True)
@@ -299,27 +267,8 @@ class RunConfig:
         check=parse_interval,
         group=CHECKPOINTS,
     )
-    checkpoint_keep: int = setting(2, "checkpoints that are kept", least=1, group=CHECKPOINTS)
-    stop_before_end: int = setting(
-        120,
-        "seconds before the end of a Slurm job at which training stops, resumable; 0 never",
-        least=0,
-        metavar="SECONDS",
-        group=CHECKPOINTS,
-    )
-    deterministic: bool = setting(
-        False, "only operations that give the same bits each time on a GPU; CPUs do anyway", group=MACHINE
-    )
     log_level: str = setting(
         "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
-    )
-    progress: str = setting(
-        "30s",
-        "time between two lines that tell how far an epoch, an evaluation or another long step has come (on a terminal "
-        "a bar instead); 0: none",
-        metavar="Ns|Nm",
-        check=parse_seconds,
-        group=DATA_AND_RUN,
     )
     timeline: bool = setting(
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN
@@ -391,18 +340,10 @@ def fields() -> tuple[tuple[str, Setting], ...]:
     return tuple(found.items())
 
 
-WITHDRAWN = {
-    "strategy.wire_dtype": (
-        "native",
-        "rows cross ranks in the type in which they are stored; leave it out, and store fewer bytes with "
-        "leapmpi-prep --feature-dtype",
-    )
-}
-"""Settings of earlier versions by dotted key: the default, which changes nothing and is accepted, and why no other."""
-
-
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     """A clause about a key that is no setting: it names a section, lacks its section, or is unknown."""
+    if former := about_former_key(key):
+        return former
     if inside := [name for name in known if name.startswith(f"{key}.")]:
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
     same_name = [name for name in known if name.rpartition(".")[2] == key]

@@ -137,18 +137,6 @@ def parse_interval(text: str, where: str) -> tuple[int, float]:
     return (0, 60.0 * value) if minutes else (int(value), 0.0)
 
 
-def parse_seconds(text: str, where: str) -> float:
-    """Seconds of '30s' or '2m'; 0 of '0'. Raises ConfigError."""
-    unit = {"s": 1.0, "m": 60.0}.get(text[-1:])
-    try:
-        value = float(text[:-1] if unit else text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < _LARGEST or (unit is None and value):
-        raise ConfigError(f"{where}: {text!r} is no length of time; give seconds such as 30s, minutes such as 2m, or 0")
-    return value * (unit or 1.0)
-
-
 def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
     """'10,10', 'all', [10, "all"] or 10 as a tuple with -1 for 'all'. Raises ConfigError."""
     items = value.split(",") if isinstance(value, str) else value

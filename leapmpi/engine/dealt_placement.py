@@ -27,13 +27,8 @@ class DealtPlacement(Placement):
                 f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; "
                 "leave it out or use leap"
             )
-        for setting, given in (("memory_limit", config.memory_limit), ("balance", config.balance != "off")):
-            if given:
-                raise ConfigError(f"strategy.{setting}: {config.name} deals roots evenly; leave it out or use leap")
-        if config.migrate != "ring":
-            raise ConfigError(
-                f"strategy.migrate: {config.name} leaves no choice whether models travel; leave it out or use leap"
-            )
+        if config.memory_limit:
+            raise ConfigError(f"strategy.memory_limit: {config.name} deals roots evenly; leave it out or use leap")
         return 1
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:

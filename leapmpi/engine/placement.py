@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from leapmpi.engine.tuning_log import TuningLog
     from leapmpi.exchange.minibatch import MiniBatch
     from leapmpi.exchange.mode import ExchangeMode
-    from leapmpi.plan.cost_model import Rates
     from leapmpi.plan.traffic_model import Traffic
 
 STRATEGIES = Registry("strategy", "leapmpi.strategies")
@@ -111,11 +110,6 @@ class Placement(ABC):
         """Whether the engine chooses the exchange mode."""
         return self.config.remote == "auto"
 
-    @property
-    def moves_roots(self) -> bool:
-        """Whether, as far as it is chosen, roots may be trained away from their home rank to even out loads."""
-        return False
-
     @abstractmethod
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
         """Deal `batch` (int64 roots in shuffled order) to ranks and time steps; `time_steps` overrides their number.
@@ -135,15 +129,6 @@ class Placement(ABC):
 
     def after_step(self, minibatch: MiniBatch, step: int) -> None:
         """Pass on what travels when time step `step` is done and another follows. Collective."""
-        return
-
-    @property
-    def wants_rates(self) -> bool:
-        """Whether `use_rates` is to be called before training: something is chosen by measured rates."""
-        return False
-
-    def use_rates(self, rates: Rates, remote_row_bytes: int) -> None:
-        """Choose by the job's `rates`, given the bytes that cross ranks for a row away from its home. Local."""
         return
 
     @property

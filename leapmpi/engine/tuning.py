@@ -70,7 +70,7 @@ def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
 
 
 def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
-    """Choose time steps and the price of moving roots, as far as the strategy leaves them open. Collective.
+    """Choose the number of time steps, where the strategy leaves it open. Collective.
 
     Measured on the first `batch` (None but on rank 0). Raises TooLarge, on all ranks, where an iteration does not
     fit `--memory-limit`.
@@ -78,9 +78,6 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     placement, given = engine.placement, engine.config.memory_limit
     if placement.restored:
         return
-    if placement.wants_rates:
-        placement.use_rates(job_rates(engine, batch), _remote_row_bytes(engine))
-
     limit = parse_size(given, "--memory-limit") if given else None
     if placement.time_steps_are_open:
         rates = job_rates(engine, batch)
@@ -94,14 +91,6 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     elif limit is not None and engine.ctx.ranks == 1 and not engine.limits_memory:
         # One rank has nothing to choose, but the limit holds there too.
         time_step_candidates(engine, batch, limit)
-
-
-def _remote_row_bytes(engine: Engine) -> int:
-    """Bytes that cross ranks for a row away from its home."""
-    layer, features = engine.ctx.model.layers[0], engine.ctx.features
-    if not engine.mode.needs_weights:
-        return features.id_codec.id_bytes + features.shard.row_bytes
-    return features.id_codec.id_bytes + 2 * layer.projected_width * layer.bias.element_size()
 
 
 def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
@@ -207,7 +196,7 @@ def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Can
     # Rows that need no weights are fetched ahead of the step.
     moved, ahead = float(gathered[:, -2].max()), engine.fetches_ahead
     exchanges = 2 * time_steps if engine.mode.needs_weights else 0
-    hops = time_steps - 1 if engine.config.migrate == "ring" else 0
+    hops = time_steps - 1
     counts = Counts(
         rows=gathered[:, :time_steps],
         edges=gathered[:, time_steps : 2 * time_steps],

@@ -1,7 +1,4 @@
-"""Copies of remote rows, chosen once and kept: rows in the cache are not requested from other ranks again.
-
-How many remote reads it will save is found by analysis where that applies, else counted in a dry run.
-"""
+"""Copies of remote rows, chosen once and kept: rows in the cache are not requested from other ranks again."""
 
 from __future__ import annotations
 
@@ -10,14 +7,7 @@ import torch
 
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.features.access import AccessPattern
-from leapmpi.features.policies import presample, vip
-
-_EPOCH = 2
-"""First epoch of the dry run, on the random streams of dry runs. Epoch 0 chose the rows of `presample`, which would
-look better there than they are; epoch 1 is that of `leapmpi plan`."""
-
-_ITERATIONS = 16
-"""Iterations of the dry run at most: part of an epoch, or several short ones."""
+from leapmpi.features.expected_reads import expected_reads
 
 
 class RowCache:
@@ -50,17 +40,3 @@ def predicted_hits(access: AccessPattern, ids: np.ndarray) -> tuple[float, float
     reads = expected_reads(access)
     reads[access.local] = 0
     return float(reads[ids].sum()), float(reads.sum())
-
-
-def expected_reads(access: AccessPattern) -> np.ndarray:
-    """How often this rank will read each vertex: float64[n], in units that all ranks share."""
-    return vip.inclusion(access) if vip.applies_to(access) else _counted_reads(access)
-
-
-def _counted_reads(access: AccessPattern) -> np.ndarray:
-    """In how many iterations of the dry run this rank read each vertex: float64[n]."""
-    epochs = max(1, _ITERATIONS // max(1, access.sampler.iterations(access.train, access.batch_size)))
-    reads = np.zeros(access.topology.vertices)
-    for epoch in range(_EPOCH, _EPOCH + epochs):
-        reads += presample.read_counts(access, epoch, _ITERATIONS)
-    return reads

@@ -103,8 +103,6 @@ class FullBatchPlacement(Placement):
         """Always 1. Raises ConfigError for settings that ask for something else."""
         given = {
             "time_steps": config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"),
-            "balance": config.balance != "off",
-            "migrate": config.migrate != "ring",
             "tune": config.tune,
         }
         for name, asked in given.items():
@@ -156,7 +154,7 @@ class FullBatchPlacement(Placement):
             ("remote", by_kind and config.strategy.remote not in (*KINDS, MIXED), f"has no {config.strategy.remote}"),
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
-            ("replicas", config.strategy.replicas == "independent", "trains one model"),
+            ("vary", bool(config.strategy.vary), "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
             ("feature_memory", bool(config.strategy.feature_memory), "reads all rows in every iteration"),
         ):

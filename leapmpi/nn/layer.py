@@ -21,12 +21,13 @@ in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.config.options import parse_options
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.gradient import pass_back
@@ -113,8 +114,12 @@ class Layer(nn.Module):
     attention_dropout = 0.0
     """Share of attention weights dropped in training."""
 
+    Options: type | None = None
+    """What `--model-option` sets: a dataclass of fields made by `setting`, whose values are `self.options`."""
+
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__()
+        self.options: Any = parse_options(self.Options, config.options, config.name, "model")
         self.seed = config.seed
         self.number, self.in_dim, self.out_dim, self.last = number, in_dim, out_dim, last
         self.first_column = 0

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.options import MODELS, options_of, texts_of
 from leapmpi.config.setting import learned_width, names_code
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
@@ -28,7 +29,6 @@ from leapmpi.nn.rows import Rows
 from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.registry import Registry
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -37,18 +37,12 @@ if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
     from leapmpi.dataset.partitioned import Dataset
 
-MODELS = Registry("model", "leapmpi.nn.models")
-
 _OWN = "leapmpi.nn.own.construct"
 """Builds what a user has written; imported like a member of MODELS, when it is named."""
 
-_OF_SOME = (
-    "heads", "aggregate", "temperature", "learn_scalars", "mlp_layers", "message_norm", "attention_dropout"
-)  # fmt: skip
-"""Settings that only those models read whose module lists them in READS; one without READS may read all."""
-
 _OF_HIDDEN = ("hidden", "dropout", "norm")
-"""Settings that act on hidden rows, which a stack of one layer has not, unless READS lists them."""
+"""Settings of hidden rows, which a stack of one layer has not. A model whose module lists one in READS reads it all the
+same; one without READS may read all."""
 
 _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 
@@ -137,21 +131,6 @@ def hidden_layers(layer: Callable[..., Layer], config: ModelConfig, layers: int,
     return [layer(config, n, widths[n - 1], widths[n], False) for n in range(1, layers + 1)]
 
 
-def aggregate_of(config: ModelConfig, choices: Sequence[str]) -> str:
-    """How the model named in `config` combines in-neighbours, of `choices`, whose first stands for `auto`.
-
-    Raises ConfigError for another.
-    """
-    if config.aggregate == "auto":
-        return choices[0]
-    if config.aggregate not in choices:
-        raise ConfigError(
-            f"model.aggregate: {config.name} combines in-neighbours by {' or '.join(choices)}, not by "
-            f"{config.aggregate}; choose one of these or leave it out"
-        )
-    return config.aggregate
-
-
 @compiled
 def _fill(base, limit, out):
     for i in range(len(out)):
@@ -227,10 +206,10 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
         return {}
     reads = [module.READS for module in modules]
     found = " and ".join(dict.fromkeys(config.model.name for config in configs))
-    why = {name: f"not read by {found}" for name in _OF_SOME if not any(name in each for each in reads)}
+    why = {}
     if len(configs[0].sampling.fanout) == 1 and all(config.model.jumping == "none" for config in configs):
         one = "one fan-out makes a model of one layer, which has no hidden rows"
-        why |= {name: one for name in _OF_HIDDEN if not any(name in each for each in reads)}
+        why = {name: one for name in _OF_HIDDEN if not any(name in each for each in reads)}
     if all("residual" in getattr(module, "HAS", ()) for module in modules):
         why["residual"] = f"layers of {found} have residuals of their own"
 
@@ -243,16 +222,15 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted key, with what `auto` stands for in those of models: what runs are compared by.
+    """Settings by dotted key, with every option of the model and what `auto` stands for: what runs are compared by.
 
-    Runs of earlier versions say `mean` where `model.aggregate` was left alone, and `dot` and `100` likewise.
+    Runs of earlier versions say `dot` and `100` where `auto` stands today.
     """
     found = dict(values)
-    module = builder(found["model.name"])
-    if not hasattr(module, "AGGREGATES") and found["model.aggregate"] == "mean":
-        found["model.aggregate"] = "auto"
-    elif hasattr(module, "AGGREGATES") and found["model.aggregate"] == "auto":
-        found["model.aggregate"] = module.AGGREGATES[0]
+    name = found["model.name"]
+    module = builder(name)
+    if not names_code(name):
+        found["model.options"] = list(texts_of(options_of(MODELS, name, found["model.options"])))
     if found.get("link.scorer") == "auto":
         found["link.scorer"] = "mlp" if found["train.task"] == "edge-class" else "dot"
     if found.get("link.eval_negatives") == "auto":
@@ -272,7 +250,7 @@ def model_of(config: Config, dataset: Dataset) -> Model:
 
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
-    layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
+    layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.parameter_dtype)
     task, width = task_of(config, dataset), input_width(config, dataset)
     model = build_model(config.model, layers, width, task.width, config.model_seed, dtype, dataset.edge_feature_dim)
     if (scorer := task.scorer()) is not None:

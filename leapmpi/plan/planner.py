@@ -43,7 +43,6 @@ def plan_leap(
     *,
     merge: Rule | None = None,
     cost: np.ndarray | None = None,
-    rank: np.ndarray | None = None,
     seed: int = 0,
     epoch: int = 0,
     iteration: int = 0,
@@ -53,7 +52,7 @@ def plan_leap(
     time_steps = ranks: the batch is cut into one slice per model. Rank s trains its roots of slice (s + t) mod
     ranks at step t, when model (s + t) mod ranks visits it. Fewer: `merge` (None: `paper`) drops steps and moves their
     roots to the kept steps, by `cost` (float64[B], 1 if None); models skip the dropped steps. time_steps = 1: all roots
-    of a rank at once. `rank` (int64[B]) overrides the home rank of each root.
+    of a rank at once.
 
     Raises ConfigError for time steps that are not between 1 and ranks, ValueError for roots outside the graph.
     """
@@ -62,7 +61,7 @@ def plan_leap(
         raise ConfigError(f"--time-steps must be between 1 and the number of ranks ({ranks}), not {time_steps}")
     if len(batch) and not rank_offsets[0] <= batch.min() <= batch.max() < rank_offsets[-1]:
         raise ValueError(f"roots must be in [{rank_offsets[0]}, {rank_offsets[-1]})")
-    trained_by = home_of(batch, rank_offsets) if rank is None else rank
+    trained_by = home_of(batch, rank_offsets)
     if time_steps == 1:
         return _schedule(batch, trained_by, ranks, np.zeros(1, np.int64), epoch, iteration)
 

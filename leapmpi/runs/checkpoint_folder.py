@@ -40,12 +40,15 @@ def name_of(epoch: int, iteration: int) -> str:
     return f"epoch-{epoch:06d}-iteration-{iteration:09d}"
 
 
-class CheckpointFolder:
-    """Checkpoints of the run in folder `run`; the newest `keep` are kept."""
+_KEPT = 2
+"""The last checkpoint may be damaged by what ended the run; the one before it is whole."""
 
-    def __init__(self, run: Path, keep: int = 1) -> None:
+
+class CheckpointFolder:
+    """The checkpoints of the run in folder `run`, of which the newest two are kept."""
+
+    def __init__(self, run: Path) -> None:
         self.path = run / CHECKPOINTS
-        self.keep = keep
 
     def names(self) -> list[str]:
         """List all checkpoints by name, oldest first. Raises DataError if they cannot be listed."""
@@ -98,7 +101,7 @@ class CheckpointFolder:
         try:
             put_in_place(self._aside(name), self.path / name)
             # Remove older checkpoints only now: the new one is complete on disk.
-            for old in [each for each in self.names() if each != name][: -self.keep + 1 or None]:
+            for old in [each for each in self.names() if each != name][: 1 - _KEPT]:
                 remove(self.path / old)
         except OSError as error:
             raise explain(error, self.path / name) from None

@@ -43,7 +43,7 @@ class Run:
     def config(self) -> Config:
         """The resolved config of the run. Raises ConfigError if it cannot be read."""
         path = self.path / CONFIG
-        return Config.from_values(read_toml(path, regular=True), str(path))
+        return Config.recorded(read_toml(path, regular=True), str(path))
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -140,7 +140,7 @@ _TUNER = record(
 
 _STRATEGY = record(
     {"ranks": count, "remote": text, "decisions": items(EVENTS["decision"]), "time_steps": count},
-    {"price": maybe(number), "tuner": maybe(_TUNER), "machine": maybe(entries(number))},
+    {"tuner": maybe(_TUNER), "machine": maybe(entries(number))},
 )
 
 STRATEGY_CHOICE = record(

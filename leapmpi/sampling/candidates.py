@@ -12,8 +12,8 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
-WeightedDraw = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Draw from random words uint64[k] and edge sources int64[k] to vertices int64[k]."""
+WeightedDraw = Callable[[np.ndarray], np.ndarray]
+"""Draw from random words uint64[k] to vertices int64[k]."""
 
 
 @compiled
@@ -27,11 +27,11 @@ def _is_edge(sources, destinations, indptr, indices, original):
 
 
 @compiled
-def scaled(words, first, end):
-    """Return each of `words` (uint64[k]) as a number in [first[i], end[i]): int64[k]."""
+def scaled(words, end):
+    """Return each of `words` (uint64[k]) as a number in [0, end): int64[k]."""
     out = np.empty(len(words), np.int64)
     for i in range(len(words)):
-        out[i] = first[i] + np.int64(bounded(words[i], np.uint64(end[i] - first[i])))
+        out[i] = np.int64(bounded(words[i], np.uint64(end)))
     return out
 
 
@@ -41,11 +41,10 @@ def range_of(numbers: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 class Candidates:
-    """Vertices of a whole topology: all of them, or only those owned by the rank of an edge's source."""
+    """All vertices of a whole topology."""
 
-    def __init__(self, topology: Topology, rank_offsets: np.ndarray | None = None) -> None:
-        """Take `rank_offsets` int64[ranks + 1] if candidates have the owner of the source, else None."""
-        self.topology, self.rank_offsets = topology, rank_offsets
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
 
     @property
     def vertices(self) -> int:
@@ -56,16 +55,9 @@ class Candidates:
         """Return the original ids of the ends of `edges` (int64[k, 2]): int64[k, 2]."""
         return self.topology.original_id[edges]
 
-    def homes(self, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return first and end vertex, int64[k] each, of the range that each of `sources` draws from."""
-        if self.rank_offsets is None:
-            return np.zeros(len(sources), np.int64), np.full(len(sources), self.vertices)
-        home = range_of(sources, self.rank_offsets)
-        return self.rank_offsets[home], self.rank_offsets[home + 1]
-
     def vertices_at(self, places: np.ndarray) -> np.ndarray:
-        """Return the vertices at `places`, int64[k]: by original id, or by number among the owner's."""
-        return places if self._order is None else self._order[places]
+        """Return the vertices at `places` in the order of original ids, which no partition changes: int64[k]."""
+        return self._order[places]
 
     def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
         """Return bool[k]: whether `found` are no negatives of `sources` (int64[k]), with original ids `names`."""
@@ -74,20 +66,19 @@ class Candidates:
     def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
         """Return draws with chances proportional to weigh(in-degrees), int64; uniform if all weights are 0."""
         weights = weigh(np.diff(self.topology.indptr))
-        total = running_total(weights if self._order is None else weights[self._order])
+        total = running_total(weights[self._order])
 
-        def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
-            low, high = self.homes(sources)
-            hit, span = total[low], total[high] - total[low]
-            places = np.searchsorted(total, scaled(words, hit, hit + np.maximum(1, span)), side="right") - 1
-            return self.vertices_at(np.where(span > 0, places, scaled(words, low, high)))
+        def draw(words: np.ndarray) -> np.ndarray:
+            if total[-1] == 0:
+                return self.vertices_at(scaled(words, self.vertices))
+            return self.vertices_at(np.searchsorted(total, scaled(words, total[-1]), side="right") - 1)
 
         return draw
 
     @cached_property
-    def _order(self) -> np.ndarray | None:
-        """Vertices by original id, int64[n]; None if candidates have the owner of the source."""
-        return np.argsort(self.topology.original_id) if self.rank_offsets is None else None
+    def _order(self) -> np.ndarray:
+        """Vertices by original id, int64[n]."""
+        return np.argsort(self.topology.original_id)
 
 
 def running_total(weights: np.ndarray) -> np.ndarray:

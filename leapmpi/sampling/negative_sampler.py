@@ -19,7 +19,6 @@ from leapmpi.system.jit import compiled
 
 NEGATIVES = Registry("negative sampler", "leapmpi.sampling.negatives")
 
-ANY, HOME = "any", "home"
 _TRIES = 16
 _NEGATIVE = 0x6E656761  # keeps negatives apart from draws of neighbours
 

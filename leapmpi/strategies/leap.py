@@ -7,7 +7,6 @@ is the same and no model moves.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,9 +21,6 @@ from leapmpi.engine.tuning_log import TIME_STEPS, TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
-from leapmpi.plan.cost_model import Rates
-from leapmpi.plan.homes import home_of
-from leapmpi.plan.load_balance import balanced, moving_price
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule
@@ -41,8 +37,6 @@ class Leap(Placement):
         self.tuner: Tuner | None = None
         self.rule = merge_rule(config.merge)
         """How time steps are merged."""
-        # What a micrograph away from its home costs beyond its work, by the rates of the job; infinite while unknown.
-        self.price = 0.0 if config.balance == "on" else math.inf
         self._last: tuple[int, int, int, float] | None = None
 
     @staticmethod
@@ -59,8 +53,6 @@ class Leap(Placement):
 
     @classmethod
     def why_whole_topology(cls, config: StrategyConfig) -> str:
-        if config.balance != "off":
-            return "--balance counts the lists of all vertices; leave it out"
         return "--merge balanced counts the lists of all vertices; take another" if config.merge == "balanced" else ""
 
     @cached_property
@@ -69,29 +61,19 @@ class Leap(Placement):
         topology = self.ctx.sampler.topology
         return ExpectedWork(topology.indptr, topology.indices, self.ctx.sampler.fanouts)
 
-    @property
-    def moves_roots(self) -> bool:
-        """Whether roots may move, as far as their price is known."""
-        return self.config.balance != "off" and self.price < math.inf
-
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
         """Roots on their home ranks; at more than one step the batch is cut into N models that visit the ranks."""
         ctx, steps = self.ctx, time_steps or self.time_steps
 
-        # The expected cost of each micrograph, where loads are to be evened out.
+        # The expected cost of each micrograph, where steps are merged by it.
         merges_by_cost = self.config.merge == "balanced" and 1 < steps < ctx.ranks
-        cost = self.expected_work.of(batch) if self.moves_roots or merges_by_cost else None
-        rank = None
-        if self.moves_roots:
-            assert cost is not None
-            rank = balanced(home_of(batch, ctx.rank_offsets), cost, ctx.ranks, self.price)
+        cost = self.expected_work.of(batch) if merges_by_cost else None
         return plan_leap(
             batch,
             ctx.rank_offsets,
             steps,
             merge=self.rule,
             cost=cost,
-            rank=rank,
             seed=ctx.seed,
             epoch=epoch,
             iteration=iteration,
@@ -99,8 +81,6 @@ class Leap(Placement):
 
     def after_step(self, minibatch: MiniBatch, step: int) -> None:
         """Pass the model trained here, with its gradients so far, on to the rank that trains it next. Collective."""
-        if self.config.migrate != "ring":
-            return
         parameters = self.ctx.parameters
         size = parameters.gradients.nbytes
         with self.ctx.phases("migrate"):
@@ -109,18 +89,9 @@ class Leap(Placement):
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Models with their gradients, between time steps."""
-        if self.config.migrate != "ring":
-            return
         schedule, size = minibatches[0].planned, self.ctx.parameters.gradients.nbytes
         for step in range(schedule.time_steps - 1):
             traffic.add_hop(self.ctx.rank, _distance(schedule, step), {"parameters": size, "gradients": size})
-
-    @property
-    def wants_rates(self) -> bool:
-        return self.config.balance == "auto"
-
-    def use_rates(self, rates: Rates, remote_row_bytes: int) -> None:
-        self.price = moving_price(remote_row_bytes, rates.row, rates.edge, rates.byte)
 
     @property
     def time_steps_are_open(self) -> bool:
@@ -160,16 +131,12 @@ class Leap(Placement):
             self.tuner.add(schedule.time_steps, now - before[3])
 
     def state(self) -> dict[str, Any]:
-        """With the price of moving roots and the tuner."""
-        return super().state() | {
-            "price": self.price if self.price < math.inf else None,
-            "tuner": self.tuner.state() if self.tuner else None,
-        }
+        """With the tuner."""
+        return super().state() | {"tuner": self.tuner.state() if self.tuner else None}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on with the tuner and the price; on another number of ranks they are chosen anew."""
+        """Continue with the tuner; another number of ranks has another."""
         super().restore(state)
-        self.price = math.inf if state["price"] is None else state["price"]
         self.tuner = Tuner.restored(state["tuner"]) if state["tuner"] else None
 
 

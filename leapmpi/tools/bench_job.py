@@ -10,8 +10,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config, models_of, variations
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import Loaded
@@ -41,7 +41,7 @@ def bench(
     strategy's. Without a warm epoch the ratio is None. Losses and scores are those of every epoch.
     """
     configs = parse_strategies(strategies, config)
-    if config.strategy.replicas == "independent":
+    if config.strategy.vary:
         configs = _ensemble_and_each(configs)
     # The roles of the first strategy decide which ranks choose a GPU.
     first = next(iter(configs.values()))
@@ -55,7 +55,7 @@ def bench(
 def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
     """Return one run of all models, then a separate run of each. Raises ConfigError for several strategies."""
     if len(configs) > 1:
-        raise ConfigError("--strategies: with --replicas independent give one strategy, such as leap")
+        raise ConfigError("--strategies: with --vary give one strategy, such as leap")
     label, config = next(iter(configs.items()))
     each = variations(config)
     return {f"{label}, {len(each)} models": config, **each}
@@ -110,7 +110,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
 
     # Ratios come last: they need the row of sums.
     rows = [_row(label, trainer) for label, trainer in trainers.items()]
-    if first.strategy.replicas == "independent":
+    if first.strategy.vary:
         rows.append(_sum_of(rows[1:]))
     set_ratios(rows)
     return rows

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.machine import kept_for
@@ -86,7 +86,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
                     byte, data = _machine(each, size, rates).byte, (forecaster.dataset, forecaster.topology)
                     roles.append(forecast_roles(label, each, *data, size, byte).to_values())
                     continue
-                one_model = each.strategy.replicas != "independent"
+                one_model = not each.strategy.vary
                 known = rates.rates(each, size) if rates and one_model else None
                 forecasts.append(forecaster.forecast(label, each, size, known).to_values())
                 too_large += _too_large(label, each, forecaster, size)
@@ -136,7 +136,7 @@ def _feature_memory(
 def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:
     """Return a sentence if an iteration of `config` exceeds its --memory-limit, with settings predicted to fit."""
     given, name = config.strategy.memory_limit, config.strategy.name
-    if not given or config.strategy.replicas == "independent" or task_of(config, forecaster.dataset).roots == "edges":
+    if not given or config.strategy.vary or task_of(config, forecaster.dataset).roots == "edges":
         return []
     advice, limit = MemoryAdvice(config, forecaster.dataset, forecaster.topology, ranks), parse_size(given, label)
     # A full batch obeys the limit itself; leap may need more time steps to fit.

@@ -40,12 +40,12 @@ class Checkpointer:
     def __init__(self, trainer: Trainer, folder: RunFolder, signals: Signals, job_end: float | None) -> None:
         run = trainer.config.run
         self.trainer, self.folder, self.signals = trainer, folder, signals
-        self.checkpoints = CheckpointFolder(folder.path, run.checkpoint_keep)
+        self.checkpoints = CheckpointFolder(folder.path)
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
         self._answer: Callable[[], StopRequest] = StopRequest
         self.last: str | None = None
         self._saved_at = self._begun_at = time.monotonic()
-        self._stop_at = _stop_at(job_end, run.stop_before_end)
+        self._stop_at = _stop_at(job_end)
         self._slowest = 0.0
         self._failed = 0
 
@@ -226,9 +226,13 @@ class Checkpointer:
         return StopRequest(SAVE) if due else StopRequest()
 
 
-def _stop_at(job_end: float | None, margin: float) -> float | None:
-    """When to stop a job that ends at `job_end`: `margin` seconds before, but not in its first nine tenths."""
-    if job_end is None or not margin:
+_MARGIN = 120.0
+"""Seconds before the end of a job at which training stops."""
+
+
+def _stop_at(job_end: float | None) -> float | None:
+    """When to stop a job that ends at `job_end`: two minutes before, but not in its first nine tenths."""
+    if job_end is None:
         return None
     left = job_end - time.time()
-    return job_end - min(margin, left / 10)
+    return job_end - min(_MARGIN, left / 10)

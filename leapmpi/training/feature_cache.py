@@ -17,8 +17,9 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.context import Loaded
-from leapmpi.features.access import AccessPattern, choose
+from leapmpi.features.access import AccessPattern
 from leapmpi.features.cache import RowCache, predicted_hits
+from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.hottest import hottest_rows
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.runs.text import size_text
@@ -44,7 +45,6 @@ def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: 
         batch_size=batch_size,
         seed=ctx.seed,
         drawn_for=engine.drawn_for,
-        balances=engine.placement.moves_roots,
     )
 
 
@@ -68,7 +68,7 @@ class FeatureCache:
         needed, host = count * ctx.features.shard.row_bytes * self.world.node_comm.size, self.world.host
         taken = "the remote-row cache of its ranks takes"
         self.world.on_all(lambda: check_memory(needed, taken, host, "ask for a smaller --cache"))
-        ids = choose(self._access(), self.config.cache_policy, count)
+        ids = choose(self._access(), count)
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
 
     def keep_hottest(self) -> None:
@@ -83,15 +83,14 @@ class FeatureCache:
         # Ranks whose rows are elsewhere, on a device, say how they will read those of the others.
         ids, share = np.empty(0, np.int64), 1.0
         if self.engine.reads_rows:
-            capacity, policy = shard.capacity if shard else 0, self.config.cache_policy
-            ids, share = hottest_rows(self._access(), policy, capacity, ctx.communicator, ctx.features.cache)
+            capacity = shard.capacity if shard else 0
+            ids, share = hottest_rows(self._access(), capacity, ctx.communicator, ctx.features.cache)
         figures = 0, 0, 1.0
         if shard:
             shard.keep(ids)
             figures = shard.resident_bytes, shard.nbytes - len(ids) * shard.row_bytes, share
         table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
         self.about["feature_memory"] = {
-            "policy": self.config.cache_policy,
             "resident_bytes": [int(each) for each in table[:, 0]],
             "mapped_bytes": [int(each) for each in table[:, 1]],
             "predicted_share": [float(each) for each in table[:, 2]],
@@ -114,7 +113,6 @@ class FeatureCache:
         hits, away = communicator.all_gather_rows(np.array(expected)).sum(axis=0)
         rows, _, filled = table.sum(axis=0).tolist()
         self.about["cache"] = {
-            "policy": self.config.cache_policy,
             "rows": int(rows),
             "bytes": [int(each) for each in table[:, 1]],
             "filled_bytes": int(filled),
@@ -131,12 +129,12 @@ class FeatureCache:
         sentences = self.ignored()
         if cache := self.about["cache"]:
             sentences.append(
-                f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
+                f"cache: {cache['rows']:,} rows over all ranks, predicted to spare "
                 f"{cache['predicted_hit_rate']:.0%} of the remote rows"
             )
         if held := self.about["feature_memory"]:
             sentences.append(
-                f"feature memory ({held['policy']}): at most {size_text(max(held['resident_bytes']))} resident and "
+                f"feature memory: at most {size_text(max(held['resident_bytes']))} resident and "
                 f"{size_text(max(held['mapped_bytes']))} mapped from files on a rank; at least "
                 f"{min(held['predicted_share']):.0%} of reads are predicted to find their row in memory"
             )

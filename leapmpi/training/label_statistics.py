@@ -48,7 +48,7 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
         weights = task.balanced_weights(sums.sum(axis=0))
     else:
         weights = world.on_all(lambda: given_weights(setting, task.classes, task.columns))
-    task.class_weights = torch.from_numpy(weights).to(ctx.device, getattr(torch, config.train.dtype))
+    task.class_weights = torch.from_numpy(weights).to(ctx.device, getattr(torch, config.train.parameter_dtype))
 
 
 def own_edge_labels(ctx: RankContext) -> np.ndarray:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.config.other_names import lost_values, recorded_values
 from leapmpi.config.schema import Config, models_of
-from leapmpi.config.sections import WITHDRAWN, fields, flattened
+from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
@@ -40,7 +41,7 @@ log = logging.getLogger("leapmpi")
 
 CHANGEABLE = (
     *("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size"),
-    *("strategy.prepare_ranks", "strategy.prepared_as"),
+    "strategy.prepare_ranks",
 )
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
 
@@ -138,17 +139,16 @@ def start_from(trainer: Trainer) -> dict[str, Any]:
 def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
     if saved["graph_uuid"] != dataset.graph_uuid:
         yield f"{config.data} holds another graph"
-    before, now = flattened(saved["config"]), flattened(json.loads(json.dumps(config.to_values())))
-    missing = {key: json.loads(json.dumps(each.default)) for key, each in fields() if key not in before}
-    then, today = canonical(before | missing), canonical(now)
+    before, known = recorded_values(flattened(saved["config"])), dict(fields())
+    unknown = sorted(key for key in before if key not in known and not key.startswith("model.options."))
+    earlier = Config.recorded({key: value for key, value in before.items() if key not in unknown}, "checkpoint")
+    then, today = (canonical(flattened(json.loads(json.dumps(each.to_values())))) for each in (earlier, config))
     for key, _ in fields():
         if (key, today[key]) == ("strategy.name", "auto"):
             continue
         if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):
             yield f"{key} was {_text(then[key])}, is {_text(today[key])}"
-    for key in sorted(before.keys() - now.keys()):
-        if key in WITHDRAWN and before[key] == WITHDRAWN[key][0]:
-            continue
+    for key in unknown:
         yield f"{key} was {_text(before[key])}, which this leapmpi does not know"
     done = saved["progress"]["epoch"]
     if config.train.epochs <= done and config.train.epochs != before["train.epochs"]:
@@ -162,6 +162,7 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
     if saved["uuid"] != dataset.uuid:
         yield "another partition of the same graph"
     yield from changed_code(config, saved)
+    yield from lost_values(flattened(saved["config"]))
     before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
         cosine = ", over which --lr-schedule cosine lowers the rate from here on" if _cosine(config) else ""

@@ -71,7 +71,7 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 
     `begun` is when this start began, on the clock time.perf_counter.
     """
-    several, edges = config.strategy.replicas == "independent", loaded.ctx.task.roots == "edges"
+    several, edges = bool(config.strategy.vary), loaded.ctx.task.roots == "edges"
     if edges:
         loaded = with_root_edges(world, loaded)
     kind: type[Trainer] = ReplicaTrainer if several else Trainer

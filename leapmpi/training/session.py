@@ -16,15 +16,14 @@ import torch
 
 from leapmpi.comm.launcher import launched_rank, launcher_size
 from leapmpi.comm.world import World, finish, split, start
-from leapmpi.config.schema import Config
-from leapmpi.config.setting import parse_seconds
+from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.machine import machine_rates
 from leapmpi.engine.placement import placement_class
-from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
@@ -50,6 +49,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("leapmpi")
 
 T = TypeVar("T")
+
+_BETWEEN_LINES = 30.0
+"""Seconds between two lines that tell how far a long step is."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     try:
         with (
             _log_to_screen(config.run.log_level, world),
-            _steps_shown(config.run.progress, world),
-            _deterministic(config.run.deterministic),
+            _steps_shown(world),
+            _deterministic(config.run.device != "cpu" and (device.type == "cuda" or config.run.device == "stand-in")),
             products_in_full(),
             ends_the_job(watchdog),
             session.signals.handled(),
@@ -129,7 +131,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     finally:
         watchdog.stop()
         stand_in(False)
-        autocast("off")
+        autocast("float32")
         for each in (*session.roles, session.world):
             finish(each)
         take_back_lasting_objects()
@@ -158,60 +160,49 @@ def check_settings(config: Config, world: World) -> Dataset:
     else:
         rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
-    task = task_of(config, dataset)
-    edges = dataset.edge_splits
-    validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
-    if config.train.early_stop and not len(validation):
-        raise ConfigError(f"train.early_stop: {config.data} has no validation {task.roots} to stop by; leave it out")
-    choose_metric(config.evaluate.metric, task)
+    check(facts_of(config, dataset))
+    choose_metric(config.evaluate.metric, task_of(config, dataset))
     placement = placement_class(config.strategy.name)
-    if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
-        raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
-    if config.strategy.balance_parts != "off" and not placement.deals_parts:
-        raise ConfigError(
-            f"strategy.balance_parts: {config.strategy.name} does not deal parts anew; leave it out, or train full "
-            "batches with depcomm, depcache or hybrid"
-        )
     check_topology(config, dataset)
     uses_times(config, dataset)
-    if not dataset.feature_dim:
-        check_learned(config)
     return dataset
 
 
-def check_learned(config: Config) -> None:
-    """Raise ConfigError for settings that do not go together with learned rows. Local."""
-    strategy = config.strategy
-    several, fixed = strategy.replicas == "independent", issubclass(placement_class(strategy.name), FixedModePlacement)
-    for key, given, why in (
-        ("name", fixed, f"{strategy.name} does not learn rows"),
-        ("replicas", several, "one model learns the rows"),
-        ("cache", strategy.cache > 0, "copies of learned rows would be out of date after a step"),
-        ("feature_memory", bool(strategy.feature_memory), "learned rows are moved where they lie"),
-    ):
-        if given:
-            mend = "use leap or pull" if key == "name" else "leave it out"
-            raise ConfigError(f"strategy.{key} with --missing-features {config.model.missing_features}: {why}; {mend}")
-    if config.train.optimizer == "sgd":
-        raise ConfigError("train.optimizer: learned rows are moved by Adam; use adam or adamw")
+def facts_of(config: Config, dataset: Dataset) -> Facts:
+    """What is known of `dataset` and the strategy of `config` before anything is loaded. Local."""
+    placement, task, edges = placement_class(config.strategy.name), task_of(config, dataset), dataset.edge_splits
+    validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
+    return Facts(
+        config,
+        own_mode=issubclass(placement, FixedModePlacement),
+        deals_parts=placement.deals_parts,
+        features=dataset.feature_dim > 0,
+        edge_weights=dataset.has_edge_weight,
+        roots=task.roots,
+        validation=len(validation) > 0,
+        answers=task.answers,
+        edge_labels=task.reads_edge_labels,
+        optimizers=tuple(each.train.optimizer for each in models_of(config)),
+    )
 
 
 @contextmanager
-def _deterministic(setting: bool) -> Iterator[None]:
-    """While the body runs, let torch use only operations that give the same bits each time, if `setting`.
+def _deterministic(on_gpu: bool) -> Iterator[None]:
+    """While the body runs, let torch use operations that give the same bits each time, if `on_gpu`.
 
-    A CPU does so anyway. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
+    A CPU does so anyway. A module of the user's own gets a warning where
+    torch has none. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
     """
-    if not setting:
+    if not on_gpu:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Its attribute is made on first use, which no type says.
     module: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling memory that is written anyway costs time and changes nothing.
     module.fill_uninitialized_memory = False
     try:
@@ -221,13 +212,13 @@ def _deterministic(setting: bool) -> Iterator[None]:
         module.fill_uninitialized_memory = before[1]
 
 
-def _steps_shown(progress: str, world: World) -> AbstractContextManager[None]:
+def _steps_shown(world: World) -> AbstractContextManager[None]:
     """Show how far rank 0 has come: by a bar where it writes to a terminal itself, else by lines of the log."""
     if world.rank != 0:
         return nullcontext()
     # What a launcher forwards may end in a file, whatever it looks like here.
     out = None if launcher_size() else sys.stdout
-    return progress_line.shown_by(log.info, parse_seconds(progress, "run.progress"), out)
+    return progress_line.shown_by(log.info, _BETWEEN_LINES, out)
 
 
 class _Screen(logging.StreamHandler[TextIO]):

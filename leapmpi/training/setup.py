@@ -137,7 +137,7 @@ def load(
     """
     torch.set_num_threads(world.threads)
     set_threads(world.threads)
-    autocast(config.train.autocast)
+    autocast(config.train.dtype)
 
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
@@ -159,7 +159,7 @@ def load(
     else:
         counts = share_entry_counts(world, dataset) if dataset.sparse else None
         host = world.on_all(lambda: _shard(config, opened, first, counts))
-    dtype = getattr(torch, config.train.dtype)
+    dtype = getattr(torch, config.train.parameter_dtype)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
@@ -207,7 +207,7 @@ def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray)
     labels = HostShard([_labels(part, ctx.task) for part in opened], first)
     shard = load_shard(host, ctx.device, loaded.shared)
     rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
-    features, dtype = _features(config, *rows, None), getattr(torch, config.train.dtype)
+    features, dtype = _features(config, *rows, None), getattr(torch, config.train.parameter_dtype)
     edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
     moved = replace(
         ctx,
@@ -334,7 +334,7 @@ def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: l
     stand_ins(ctx, sampled)
     tensors = sampled.on_device(ctx.device)
     features = ctx.stand_in(tensors[-1].n_src)
-    labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.dtype), ctx.device)
+    labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
     ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
     ctx.parameters.gradients.zero_()
     with torch.no_grad():
@@ -368,7 +368,7 @@ def _features(
     phases: PhaseTimers,
     learned: LearnedRows | None,
 ) -> FeatureFetcher:
-    dtype = getattr(torch, config.train.dtype)
+    dtype = getattr(torch, config.train.parameter_dtype)
     fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases)
     fetcher.learned = learned
     return fetcher
@@ -383,7 +383,7 @@ def _first_rows(
         original = topology.original_id[first:end]
     else:
         original = topology.own.original_id[: end - first]
-    return LearnedRows(original, first, width, config.train.dtype, config.model_seed)
+    return LearnedRows(original, first, width, config.train.parameter_dtype, config.model_seed)
 
 
 def direct_path(setting: str) -> tuple[bool, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leapmpi.comm.collectives import all_gather_values
-from leapmpi.config.options import SAMPLERS, sampler_options
+from leapmpi.config.options import SAMPLERS, options_of
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
@@ -63,7 +63,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         able = [name for name in SAMPLERS.names() if sources_named_by(name) is not None]
         choices = f"{', '.join(able[:-1])} or {able[-1]}"
         return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
-    if reads_times(config) and sampler_options(sampler, config.sampling.options).root_time not in (AUTO, LATEST_EDGE):
+    times = reads_times(config) and options_of(SAMPLERS, sampler, config.sampling.options).root_time
+    if times and times not in (AUTO, LATEST_EDGE):
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if why := placement_class(strategy.name).why_whole_topology(strategy):
         return why

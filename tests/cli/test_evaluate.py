@@ -67,7 +67,7 @@ def test_another_graph_is_noted(small_data, finished_run, tmp_path, capsys):
 
 
 def test_every_model_of_a_run_of_several(small_data, tmp_path, capsys):
-    settings = {"data": str(small_data), "train.epochs": 2, "strategy.replicas": "independent", "run.threads": 1}
+    settings = {"data": str(small_data), "train.epochs": 2, "run.threads": 1}
     varied = {"strategy.vary": ("model.hidden=4,8",), "run.folder": str(tmp_path / "run"), "run.log_level": "error"}
     summary = train(Config.from_values(settings | varied)).summary
     assert main(["evaluate", str(small_data), str(tmp_path / "run"), "--json"]) == 0

@@ -15,7 +15,7 @@ ASKED = {
     "leapmpi tra": ["train"],
     "leapmpi train --strat": ["--strategy"],
     "leapmpi train --strategy p": ["p3", "pull"],
-    "leapmpi train data --autocast b": ["bfloat16"],
+    "leapmpi train data --dtype b": ["bfloat16"],
     "leapmpi export --to t": ["tensorboard"],
     "leapmpi completion z": ["zsh"],
     "leapmpi-prep part": ["partition"],

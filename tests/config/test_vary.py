@@ -11,7 +11,7 @@ from leapmpi.errors import ConfigError
 
 
 def varied(*vary, **values):
-    return Config.from_values({"strategy.replicas": "independent", "strategy.vary": vary, **values})
+    return Config.from_values({"strategy.vary": vary, **values})
 
 
 def test_values_of_several_settings_multiply():
@@ -33,18 +33,19 @@ def test_flags_repeat_and_toml_keeps_them(tmp_path):
     parser = CommandParser(prog="test")
     add_settings(parser)
     parser.add_argument("--data", default=None)
-    words = ["--replicas", "independent", "--vary", "model.hidden=8,16", "--vary", "model.seed=1,2"]
+    words = ["--vary", "model.hidden=8,16", "--vary", "model.seed=1,2"]
     config = config_from(parser.parse_strictly(words))
     assert config.strategy.vary == ("model.hidden=8,16", "model.seed=1,2")
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config))
     assert Config.from_values(read_toml(path)) == config
-    assert Config.from_values({"strategy.vary": "model.seed=1,2; model.hidden=4", "strategy.replicas": "independent"})
+    assert Config.from_values({"strategy.vary": "model.seed=1,2; model.hidden=4"})
 
 
 def test_settings_need_only_fit_together_in_each_model():
     unfit = {"model.name": "gat", "model.hidden": 18}
-    assert [each.model.heads for each in models_of(varied("model.heads=2,3", **unfit))] == [2, 3]
+    models = models_of(varied("model.options.heads=2,3", "model.options.attention-dropout=0.1", **unfit))
+    assert [each.model.options for each in models] == [(f"heads={heads}", "attention-dropout=0.1") for heads in (2, 3)]
     # Heads are gat's alone.
     assert [each.model.name for each in models_of(varied("model.name=gcn,sage", **unfit))] == ["gcn", "sage"]
 
@@ -57,8 +58,6 @@ def test_one_model_is_trained_unless_they_differ():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"strategy.replicas": "independent"}, "give --vary"),
-        ({"strategy.vary": ["model.hidden=8"]}, "need --replicas independent"),
         ({"vary": "train.seed=1,2"}, "vary model.seed"),
         ({"vary": "train.batch_size=1,2"}, "cannot differ in train.batch_size"),
         ({"vary": "model.hiden=1,2"}, "did you mean 'model.hidden'?"),
@@ -75,12 +74,11 @@ def test_one_model_is_trained_unless_they_differ():
         ({"vary": "model.hidden=0,8"}, "too small"),
         ({"vary": "model.hidden=8", "strategy.remote": "partial"}, "remote: partial does not go with"),
         ({"vary": "model.hidden=8", "strategy.time_steps": "N"}, "time_steps: N does not go with"),
-        ({"vary": "model.hidden=8", "strategy.migrate": "none"}, "migrate: none does not go with"),
     ],
 )
 def test_what_cannot_be_varied_is_refused(values, message):
     if "vary" in values:
-        values = {**values, "strategy.vary": values["vary"], "strategy.replicas": "independent"}
+        values = {**values, "strategy.vary": values["vary"]}
         del values["vary"]
     with pytest.raises(ConfigError) as caught:
         Config.from_values(values)
@@ -94,9 +92,8 @@ def parsed(words):
 
 
 def test_seeds_are_a_short_way_to_vary_them():
-    config = parsed(["--seeds", "0,1,2", "--replicas", "independent", "--vary", "model.hidden=8,16"])
+    config = parsed(["--seeds", "0,1,2", "--vary", "model.hidden=8,16"])
     assert config.strategy.vary == ("model.hidden=8,16", "model.seed=0,1,2")
-    assert config.strategy.replicas == "independent"
 
 
 @pytest.mark.parametrize("seeds", ["", "a", "0,0", "-5", "1.5"])

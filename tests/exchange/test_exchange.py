@@ -32,7 +32,9 @@ ROWS = 100_000
 
 
 def layer_of(aggregate, in_dim=600, out_dim=128):
-    return build_model(ModelConfig(aggregate=aggregate, hidden=out_dim, dropout=0.0), 2, in_dim, 3, seed=0).layers[0]
+    return build_model(
+        ModelConfig(options=(f"aggregate={aggregate}",), hidden=out_dim, dropout=0.0), 2, in_dim, 3, seed=0
+    ).layers[0]
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "max"])
@@ -119,7 +121,7 @@ def test_film_sends_partial_sums_only_where_destinations_have_many_neighbours_on
         graph, folder = random_graph(n=240, degree=degree), tmp_path / str(degree)
         write_dataset(folder, graph, np.arange(240) % 2, 2, method="test", figures={}, seed=0)
         config = Config.from_values(
-            {"data": str(folder), "model.name": "film", "model.aggregate": aggregate, "model.hidden": 2,
+            {"data": str(folder), "model.name": "film", "model.options.aggregate": aggregate, "model.hidden": 2,
              "sampling.fanout": "all", "train.batch_size": roots, "strategy.name": "pull"}
         )  # fmt: skip
         dataset = open_dataset(folder)

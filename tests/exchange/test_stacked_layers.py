@@ -48,7 +48,7 @@ def test_sums_are_shared_by_layers_that_add_up_alike():
     assert read_the_same_sums(layers({"hidden": 4}, {"hidden": 9, "residual": True}))
     assert not read_the_same_sums(layers({"name": "gcn"}, {"name": "sage"}))
     assert not read_the_same_sums(layers({}, {"input_dropout": 0.5}))
-    assert not read_the_same_sums(layers({"name": "gin"}, {"name": "gin", "learn_scalars": True}))
+    assert not read_the_same_sums(layers({"name": "gin"}, {"name": "gin", "options": ("learn-scalars=yes",)}))
     assert read_the_same_sums(layers({"name": "gin"}, {"name": "gin", "hidden": 7}))
     assert not stacks(layers({"name": "gin"}, {"name": "gin", "hidden": 7}))
 

@@ -7,7 +7,6 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.learned_rows import IDS, ROWS, LearnedRows, first_rows
-from leapmpi.training.session import check_learned
 
 ORIGINAL = np.array([4, 9, 11, 30])
 
@@ -99,17 +98,3 @@ def test_rows_of_a_weights_file_are_found_by_original_ids():
 def test_other_ways_are_refused(text):
     with pytest.raises(ConfigError, match="is no way to do without features"):
         Config.from_values({"model.missing_features": text})
-
-
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [
-        ({"strategy.name": "p3"}, "p3 does not learn rows; use leap or pull"),
-        ({"strategy.cache": 0.1}, "copies of learned rows would be out of date"),
-        ({"strategy.replicas": "independent", "strategy.vary": "model.hidden=2,4"}, "one model learns the rows"),
-        ({"train.optimizer": "sgd"}, "learned rows are moved by Adam"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(values, why):
-    with pytest.raises(ConfigError, match=why):
-        check_learned(Config.from_values({"model.missing_features": "learned:4", **values}))

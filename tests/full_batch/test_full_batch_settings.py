@@ -46,8 +46,8 @@ def test_strategies_of_mini_batches_take_numbers_alone(name, small_data):
         ({"model__name": "mine.py:Mine"}, "computes layer by layer, and mine.py:Mine is run as a whole; use leap"),
         ({"strategy__cache": 0.2}, "strategy.cache: .* leave it out"),
         (
-            {"strategy__replicas": "independent", "strategy__vary": ["train.lr=0.1,0.2"]},
-            "strategy.replicas: .* trains one model",
+            {"strategy__vary": ["train.lr=0.1,0.2"]},
+            "strategy.vary: .* trains one model",
         ),
     ],
 )
@@ -67,9 +67,7 @@ def test_how_rows_are_sent_is_no_setting_of_those_that_send_none_or_choose(name,
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize(
-    ("setting", "value"), [("time_steps", "2"), ("balance", "on"), ("migrate", "none"), ("tune", True)]
-)
+@pytest.mark.parametrize(("setting", "value"), [("time_steps", "2"), ("tune", True)])
 def test_settings_of_leap_are_refused(name, setting, value, small_data):
     strategy = config_of(small_data, name, **{f"strategy__{setting}": value}).strategy
     with pytest.raises(ConfigError, match=f"strategy.{setting}: {name} trains every vertex at home in one step"):

@@ -42,7 +42,13 @@ def world():
 
 
 def loaded(data, world, name):
-    values = {"data": str(data), "model.name": name, "model.hidden": 32, "model.heads": 4, "sampling.fanout": "2,2,2"}
+    values = {
+        "data": str(data),
+        "model.name": name,
+        "model.hidden": 32,
+        "model.options.heads": 4,
+        "sampling.fanout": "2,2,2",
+    }
     config = Config.from_values(values)
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 

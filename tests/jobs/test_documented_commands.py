@@ -14,9 +14,8 @@ from data_prep.cli import COMMANDS as PREPARATION
 from data_prep.cli import main as prepare
 from leapmpi.cli.main import COMMANDS as TRAINING
 from leapmpi.cli.main import main as train
-from leapmpi.config.flags import config_from
+from leapmpi.config.flags import config_from, parse_strategies
 from leapmpi.config.parser import parser_of
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError
 from tests.support.documentation import commands, inline_commands, pages

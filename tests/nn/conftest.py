@@ -1,11 +1,14 @@
 """Random graphs, their samples and model configs for the tests of networks."""
 
-from types import SimpleNamespace
+import dataclasses
 
 import numpy as np
 import pytest
 import torch
 
+from leapmpi.config.options import MODELS
+from leapmpi.config.sections import ModelConfig
+from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -54,13 +57,16 @@ def sampled():
 
 @pytest.fixture(scope="session")
 def model_config():
-    """A function: name, [changed attributes] -> an object with the attributes of ModelConfig."""
+    """A function: name, [changed settings and options] -> ModelConfig; options that the model has not are left out."""
 
     def make(name, **changes):
-        values = {"hidden": 8, "heads": 2, "dropout": 0.0, "input_dropout": 0.0, "attention_dropout": 0.0}
-        values |= {"norm": "none", "residual": False, "seed": -1, "aggregate": "auto", "jumping": "none"}
-        values |= {"temperature": 0.0, "learn_scalars": False, "mlp_layers": 0, "message_norm": False}
-        return SimpleNamespace(**{"name": name, **values, **changes})
+        known = {field.name for field in dataclasses.fields(ModelConfig)}
+        declared = None if names_code(name) or name == "none" else getattr(MODELS.load(name), "Options", None)
+        names = {field.name for field in dataclasses.fields(declared)} if declared else set()
+        options = {key: value for key, value in {"heads": 2, **changes}.items() if key in names}
+        values = {"hidden": 8, "dropout": 0.0, "input_dropout": 0.0, "norm": "none", "residual": False}
+        values |= {key: value for key, value in changes.items() if key in known}
+        return ModelConfig(name=name, **values, options=tuple(f"{key}={value}" for key, value in options.items()))
 
     return make
 

@@ -306,7 +306,7 @@ def test_a_softmax_of_large_values_does_not_overflow(either_operations):
 
 
 def test_what_a_model_has_not_is_refused_in_a_sentence(model_config, graph, features, sampled):
-    with pytest.raises(ConfigError, match=r"aggregate: sage combines in-neighbours by mean or max, not by power"):
+    with pytest.raises(ConfigError, match=r"model.options: aggregate: unknown value 'power'"):
         build_model(model_config("sage", aggregate="power"), 2, 5, 4, 0)
     (block,), src = sampled(graph, (3,), [0, 1])
     weighted = replace(block, weight=torch.ones(len(block.edges.indices)))
@@ -330,27 +330,28 @@ def test_any_stack_may_combine_all_layers(name, jumping, graph, features, sample
     torch.testing.assert_close(model.after(1, blocks[:1], middle, below=rows[:1]), expected)
 
 
-def without_effect(**values):
-    config = Config.from_values({"data": "x", **{f"model.{name}": value for name, value in values.items()}})
+def without_effect(name, *options):
+    config = Config.from_values({"data": "x", "model.name": name, "model.options": options})
     return settings_without_effect([config])
 
 
 def test_settings_that_a_model_does_not_read_are_known():
-    assert "temperature" in without_effect(name="deepgcn", aggregate="mean")
-    assert "learn_scalars" in without_effect(name="deepgcn")
-    assert not {"temperature", "learn_scalars"} & without_effect(name="deepgcn", aggregate="power").keys()
-    assert without_effect(name="deepgcn")["residual"] == "layers of deepgcn have residuals of their own"
-    assert {"mlp_layers", "aggregate", "heads"} <= without_effect(name="gatv2", heads=2).keys() | {"heads"}
+    assert "temperature" in without_effect("deepgcn", "aggregate=mean")
+    assert "learn-scalars" in without_effect("deepgcn")
+    assert not {"temperature", "learn-scalars"} & without_effect("deepgcn", "aggregate=power").keys()
+    assert without_effect("deepgcn")["residual"] == "layers of deepgcn have residuals of their own"
 
 
 @pytest.mark.parametrize(
-    ("name", "aggregate", "norm"),
-    [("sage", "mean", "none"), ("gat", "auto", "none"), ("deepgcn", "softmax_sg", "layer"), ("film", "sum", "layer")],
+    ("name", "options", "norm"),
+    [
+        ("sage", ["aggregate=mean"], "none"),
+        ("gat", ["heads=4", "attention-dropout=0.0"], "none"),
+        ("film", ["aggregate=sum"], "layer"),
+    ],
 )
-def test_runs_are_compared_by_what_auto_stands_for(name, aggregate, norm):
-    values = {"model.name": name, "model.aggregate": "auto", "model.norm": "auto"}
-    found = {"model.name": name, "model.aggregate": aggregate, "model.norm": norm}
+def test_runs_are_compared_by_all_options_and_what_auto_stands_for(name, options, norm):
+    values = {"model.name": name, "model.options": [], "model.norm": "auto"}
+    found = {"model.name": name, "model.options": options, "model.norm": norm}
     assert canonical(values) == canonical(found) == found
-    # Of a run before there was a choice.
-    before = values | {"model.aggregate": "mean", "model.norm": "none"}
-    assert (canonical(before) == canonical(values)) == (name in ("sage", "gat"))
+    assert canonical(values | {"model.options": options[:1]}) == found

@@ -140,7 +140,7 @@ def test_pygs_own_models_are_named_by_their_module():
     for name in ("GraphSAGE", "GCN", "GAT"):
         assert examined(built(f"torch_geometric.nn.models:{name}")) == []
     why = settings_without_effect([Config.from_values({"model.name": "torch_geometric.nn.models:GCN"})])
-    assert set(why) >= {"heads", "norm"}
+    assert "norm" in why
     assert "hidden" not in why
     assert "missing_features" not in why
 

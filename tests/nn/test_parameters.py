@@ -13,7 +13,7 @@ pytestmark = pytest.mark.compiles
 
 
 def layout_of(name="gat", seed=1, dtype=torch.float64):
-    model = build_model(ModelConfig(name=name, hidden=8, heads=2, norm="layer", residual=True), 2, 5, 3, seed, dtype)
+    model = build_model(ModelConfig(name=name, hidden=8, norm="layer", residual=True), 2, 5, 3, seed, dtype)
     return model, ParameterLayout(model)
 
 

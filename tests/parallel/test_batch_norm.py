@@ -20,7 +20,7 @@ from tests.support.equality import Case, Runner, check, references
 PLAIN = Case(
     strategy="leap", partition="hash", parts=4, batch="even", fanout="4,3,2", model="deepgcn mean",
     dropout="everywhere", shape="batch norm", labels="single", threads=1, remote="raw", merge="paper", rows="copied",
-    cache="none", prefetch=0, balance="off",
+    cache="none", prefetch=0,
 )  # fmt: skip
 EVERY_CASE = [
     PLAIN,
@@ -29,7 +29,7 @@ EVERY_CASE = [
     dataclasses.replace(PLAIN, model="film mean", remote="projected", batch="larger than the training set"),
     dataclasses.replace(PLAIN, model="sage", strategy="p3", remote="own", fanout="10,10", threads=2),
     dataclasses.replace(PLAIN, model="gin", strategy="pull", remote="partial", batch="one root in the last batch"),
-    dataclasses.replace(PLAIN, model="gcn", fanout="all,all", sampler="labor-0", balance="on"),
+    dataclasses.replace(PLAIN, model="gcn", fanout="all,all", sampler="labor-0"),
     dataclasses.replace(PLAIN, model="deepgcn softmax", strategy="p3", remote="own", batch="three roots"),
 ]
 # Each number of ranks takes a quarter of them.

@@ -76,7 +76,7 @@ def test_all_strategies_learn_the_same(data, said):
 
 @on_two_ranks
 def test_caches_spare_rows_and_say_how_many(data, said):
-    strategies = "leap,leap:cache=0.3,pull:cache=0.3:cache-policy=degree,leap:cache=0.3:remote=partial"
+    strategies = "leap,leap:cache=0.3,pull:cache=0.3,leap:cache=0.3:remote=partial"
     settings = ["--epochs", 2, "--dtype", "float64", "--hidden", 8, "--batch-size", 32, "--fanout", "5,5"]
     plain, cached, pulled, partial = json.loads(said("bench", data, "--strategies", strategies, "--json", *settings))
     for row in (cached, pulled, partial):
@@ -95,8 +95,8 @@ def test_caches_spare_rows_and_say_how_many(data, said):
 @on_two_ranks
 def test_models_that_differ_are_set_against_separate_runs(data, said):
     # No model has the widths of the config itself, which fit no number of heads.
-    settings = ["--model", "gat", "--heads", 2, "--hidden", 3]
-    settings += ["--replicas", "independent", "--vary", "model.hidden=4,8,6", "--epochs", 2, "--batch-size", 32]
+    settings = ["--model", "gat", "--model-option", "heads=2", "--hidden", 3]
+    settings += ["--vary", "model.hidden=4,8,6", "--epochs", 2, "--batch-size", 32]
     settings += ["--fanout", "5,5", "--dtype", "float64", "--remote", "raw"]
     ensemble, *separate, summed = json.loads(said("bench", data, "--strategies", "leap", "--json", *settings))
     assert ensemble["strategy"] == "leap, 3 models"
@@ -121,7 +121,7 @@ def test_a_job_on_a_real_graph_reads_the_remote_rows_that_its_partition_predicte
 
     world.on_root(prepared)
     capsys.readouterr()
-    strategies = ["--strategies", "leap:remote=raw:balance=off,pull:remote=raw"]
+    strategies = ["--strategies", "leap:remote=raw:merge=paper,pull:remote=raw"]
     rows = json.loads(said("bench", cut, "--json", "--epochs", 1, "--hidden", 4, *training, *strategies))
     predicted = open_dataset(cut).attributes
     for strategy, row in zip(("leap", "pull"), rows, strict=True):

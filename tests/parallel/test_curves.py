@@ -20,7 +20,7 @@ CURVES = {
         "train.warmup_epochs": 0.5, "train.clip_norm": 0.5,
     },
     "leap on a ring, gat, adam": {
-        "strategy.time_steps": "N", "model.name": "gat", "model.attention_dropout": 0.2, "model.norm": "layer",
+        "strategy.time_steps": "N", "model.name": "gat", "model.options.attention_dropout": 0.2, "model.norm": "layer",
         "model.residual": True, "sampling.fanout": "3,2", "evaluate.fanout": "all,all",
     },
     "leap, sage, sgd": {
@@ -28,7 +28,7 @@ CURVES = {
         "train.lr": 0.05, "evaluate.metric": "roc-auc",
     },
     "p3, gat, adam": {
-        "strategy.name": "p3", "model.name": "gat", "model.input_dropout": 0.2, "model.attention_dropout": 0.2,
+        "strategy.name": "p3", "model.name": "gat", "model.input_dropout": 0.2, "model.options.attention_dropout": 0.2,
         "sampling.fanout": "5,5", "train.weight_decay": 0.01, "train.clip_norm": 0.5,
     },
     "leap, gin, batch norm, adam": {"strategy.time_steps": "1", "model.name": "gin", "model.norm": "batch"},
@@ -62,7 +62,7 @@ def runs(request, world, folder):
 
     def train(kind, data, dtype, comm):
         values = {"data": str(data.folder(base)), "train.epochs": 3, "train.batch_size": BATCH, "model.hidden": 8,
-                  "model.heads": 2, "train.lr": 0.01, "train.dtype": dtype, "run.folder": str(base / kind),
+                  "model.options.heads": 2, "train.lr": 0.01, "train.dtype": dtype, "run.folder": str(base / kind),
                   "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
         return leapmpi.train(Config.from_values(values | CURVES[name]), comm)
 

@@ -8,7 +8,7 @@ from tests.support.pairs import pairwise
 
 FIXED = {
     "fanout": "3,2", "dropout": "everywhere", "shape": "plain", "batch": "three roots",
-    "parts": 4, "merge": "paper", "rows": "copied", "cache": "none", "balance": "off", "prefetch": 0, "threads": 1,
+    "parts": 4, "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0, "threads": 1,
     "partition": "hash",
 }  # fmt: skip
 # The others are left to tests/soak/product.py.

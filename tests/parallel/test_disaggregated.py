@@ -18,7 +18,7 @@ from leapmpi.training.disaggregated.disaggregated_trainer import DisaggregatedTr
 from leapmpi.training.optimizer import Optimizer
 from tests.support import datasets
 
-COMMON = {"train.epochs": 2, "train.batch_size": 48, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "4,3",
+COMMON = {"train.epochs": 2, "train.batch_size": 48, "model.hidden": 8, "sampling.fanout": "4,3",
           "strategy.name": "leap", "strategy.remote": "raw", "train.lr": 0.02, "run.threads": 1,
           "run.log_level": "error", "run.device": "cpu", "train.seed": 3}  # fmt: skip
 PLAIN = datasets.Variant("single", "metis", 4)
@@ -31,10 +31,10 @@ WIDE = "wide"
 # By ranks in all and ranks that prepare: what is trained. Every form of what is sent, every number ahead.
 CASES = {
     (2, 1): [(WIDE, {"model.dropout": 0.5, "strategy.prefetch": "0"}), (SPARSE, {"model.name": "gcn"})],
-    (3, 1): [(PLAIN, {"model.name": "gin", "model.learn_scalars": True, "strategy.prepared_as": "sums"})],
+    (3, 1): [(PLAIN, {"model.name": "gin", "model.options.learn_scalars": True})],
     (3, 2): [(WIDE, {"model.input_dropout": 0.3, "strategy.prefetch": "1"}),
-             (TARGETS, {"model.residual": True, "strategy.prepared_as": "rows", "strategy.feature_memory": "4K"}),
-             (WIDE, {"strategy.remote": "sums", "strategy.prepared_as": "sums", "model.dropout": 0.5})],
+             (TARGETS, {"model.residual": True, "strategy.feature_memory": "4K"}),
+             (WIDE, {"strategy.remote": "sums", "model.dropout": 0.5})],
     (4, 1): [(PLAIN, {"model.name": "gcn", "sampling.sampler": "labor-0", "train.clip_norm": 0.1,
                       "strategy.feature_memory": "8K"})],
     (4, 2): [(EDGES, {"model.name": "gat", "strategy.name": "pull", "model.jumping": "cat"}),
@@ -140,7 +140,7 @@ def test_the_gradient_is_that_of_a_single_process(model, world, folder, data, mo
     if not here(world):
         pytest.skip("one rank has no roles")
     exact = {"train.epochs": 1, "train.dtype": "float64", "train.optimizer": "sgd", "model.name": model,
-             "evaluate.every": 0, "strategy.prepared_as": "sums", "strategy.remote": "auto"}  # fmt: skip
+             "evaluate.every": 0, "strategy.remote": "sums"}  # fmt: skip
     config = Config.from_values({"data": data(PLAIN), **COMMON, **exact})
     alone = config.replaced(
         {"data": data(datasets.whole("single")), "run.folder": str(folder / f"alone-{model}-{world.rank}")}

@@ -36,7 +36,6 @@ CLUSTERS = {"sampling.sampler": "cluster-gcn", "sampling.options": ("clusters=24
 
 
 @pytest.mark.parametrize(("data", "settings"), here([
-    (LOPSIDED, {"strategy.balance": "on"}),
     (EVEN, SAINT),
     (EVEN, CLUSTERS | {"strategy.name": "pull"}),
 ]), ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value.partition)  # fmt: skip

@@ -27,7 +27,7 @@ def base(world, folder):
 def test_outputs_are_those_of_the_whole_model(strategy, model, world, base):
     values = {
         "data": str(DATA.folder(base)), "strategy.name": strategy, "model.name": model, "model.hidden": 8,
-        "model.heads": 2, "model.input_dropout": 0.5, "sampling.fanout": "3,2", "train.dtype": "float64",
+        "model.input_dropout": 0.5, "sampling.fanout": "3,2", "train.dtype": "float64",
     }  # fmt: skip
     config = Config.from_values(values)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())

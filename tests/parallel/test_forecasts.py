@@ -12,7 +12,7 @@ CASES = {
     "p3": (2, {"strategy.name": "p3"}, "labels"),
     "naive": (2, {"strategy.name": "naive"}, "labels"),
     "models that differ": (
-        2, {"strategy.replicas": "independent", "strategy.vary": ("model.hidden=8,16",)}, "remote",
+        2, {"strategy.vary": ("model.hidden=8,16",)}, "remote",
     ),
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 MODELS = (*MODEL, *DEEP) if SOAKS else (*MODEL, "deepgcn", "deepgcn softmax", "film", "gin", "gatv2")
 FIXED = {
     "batch": "larger than the training set", "parts": 4, "merge": "paper", "rows": "copied", "cache": "none",
-    "balance": "off", "threads": 1,
+    "threads": 1,
 }  # fmt: skip
 OPTIONS = {
     "model": MODELS,
@@ -107,12 +107,12 @@ def test_the_steps_are_those_of_a_single_process(values, base, alone, world, mon
 
 
 RUNS = {
-    "depcomm, gat": {"strategy.name": "depcomm", "model.name": "gat", "model.attention_dropout": 0.2},
+    "depcomm, gat": {"strategy.name": "depcomm", "model.name": "gat", "model.options.attention_dropout": 0.2},
     "hybrid, sage": {"strategy.name": "hybrid", "strategy.memory_limit": "3M", "model.input_dropout": 0.2},
     "depcache, gcn": {"strategy.name": "depcache", "model.name": "gcn", "train.optimizer": "sgd", "train.lr": 0.05},
 }
 COMMON = {
-    "train.epochs": 4, "train.batch_size": "full", "sampling.fanout": "all,all", "model.hidden": 8, "model.heads": 2,
+    "train.epochs": 4, "train.batch_size": "full", "sampling.fanout": "all,all", "model.hidden": 8,
     "train.dtype": "float64", "run.threads": 1, "run.log_level": "error", "run.device": "cpu",
 }  # fmt: skip
 DATA = datasets.Variant("single", "uneven", 4)

@@ -26,12 +26,12 @@ OWN = f"{PROJECT}/tests/support/own_module.py:Net"
 MODELS = {
     "gcn": {},
     "sage": {"model.hidden": 20},
-    "sage, maximum": {"model.name": "sage", "model.aggregate": "max", "model.norm": "layer"},
-    "gat": {"model.heads": 2, "model.residual": True},
-    "gatv2": {"model.heads": 2, "model.jumping": "cat"},
-    "gin": {"model.mlp_layers": 2},
+    "sage, maximum": {"model.name": "sage", "model.options.aggregate": "max", "model.norm": "layer"},
+    "gat": {"model.options.heads": 2, "model.residual": True},
+    "gatv2": {"model.options.heads": 2, "model.jumping": "cat"},
+    "gin": {"model.options.mlp_layers": 2},
     "film": {"model.jumping": "max"},
-    "deepgcn": {"model.aggregate": "softmax", "model.message_norm": True},
+    "deepgcn": {"model.options.aggregate": "softmax", "model.options.message_norm": True},
     "own": {"model.name": OWN},
 }
 OF_LENGTH = ("gat", "gatv2", "own", "GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")

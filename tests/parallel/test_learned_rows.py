@@ -104,7 +104,7 @@ def trained(config, world):
 @pytest.mark.parametrize("case", PRODUCT if SOAKS else FEW.get(MPI.COMM_WORLD.size, []), ids=str)
 def test_gradients_of_rows_are_those_of_a_single_process(case, base, world):
     model, partition, remote, strategy = case
-    chosen = {"model.name": "sage", "model.aggregate": "max"} if model == "max" else {"model.name": model}
+    chosen = {"model.name": "sage", "model.options.aggregate": "max"} if model == "max" else {"model.name": model}
     settings = {"data": str(base / partition), **chosen, **remote, **STRATEGIES[strategy]}
     config = Config.from_values(SETTINGS).replaced(settings)
     alone = config.replaced({"strategy.name": "leap", "strategy.time_steps": "1", "strategy.remote": "raw"})

@@ -38,7 +38,7 @@ OTHER = {
 }  # fmt: skip
 THIRD = {
     "link.scorer": "distmult", "link.negatives": "in-batch", "link.negatives_per_edge": 3, "model.name": "gat",
-    "sampling.sampler": "weighted", "sampling.fanout": "all,2", "model.heads": 2,
+    "sampling.sampler": "weighted", "sampling.fanout": "all,2",
 }  # fmt: skip
 TIMED = {"sampling.sampler": "temporal", "sampling.options": ["window=30"]}
 CLASSES = {"train.task": "edge-class", "train.class_weights": "balanced"}
@@ -51,7 +51,7 @@ CASES = {
     "pull": (PLAIN, {"strategy.name": "pull", "strategy.remote": "partial"}),
     "p3": (PLAIN, {"strategy.name": "p3"}),
     "naive": (PLAIN, {"strategy.name": "naive"}),
-    "partial": (PLAIN | OTHER, {"strategy.remote": "partial", "strategy.balance": "on"}),
+    "partial": (PLAIN | OTHER, {"strategy.remote": "partial"}),
     "pulled mlp": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "third": (PLAIN | THIRD, {"strategy.remote": "projected"} | RING),
     "temporal": (PLAIN | TIMED, {"strategy.remote": "partial"} | RING),
@@ -185,7 +185,7 @@ def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world
     plain = PLAIN | {"train.task": task, "train.batch_size": 700, "train.optimizer": "adam", "train.epochs": 1}
     plain |= data_of("leap", base, "uneven") | {"strategy.name": ("leap", "pull")[world.size % 2], "run.threads": 1}
     varied = ["model.hidden=8,6", f"link.scorer={'dot,mlp' if task == 'link' else 'mlp,distmult'}"]
-    config = Config.from_values(plain | {"strategy.replicas": "independent", "strategy.vary": varied})
+    config = Config.from_values(plain | {"strategy.vary": varied})
 
     def trained(config: Config, world):
         loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())

@@ -61,7 +61,7 @@ def test_a_limit_that_all_fits_changes_nothing(world, base):
 ])  # fmt: skip
 def test_what_is_prepared_of_computed_rows_takes_what_is_predicted(strategy, remote, model, world, base):
     values = {"data": str(DATA.folder(base)), "strategy.remote": remote, "model.name": model, "model.hidden": 8,
-              "model.heads": 2, "sampling.fanout": "4,3", "strategy.name": strategy}  # fmt: skip
+              "sampling.fanout": "4,3", "strategy.name": strategy}  # fmt: skip
     config = Config.from_values(values)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     loaded = placement_class(strategy).place(world, loaded)

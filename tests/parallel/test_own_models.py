@@ -15,7 +15,7 @@ from tests.support.launch import PROJECT
 
 COMMON = {
     "parts": 4, "batch": "even", "dropout": "hidden", "shape": "plain", "labels": "single", "threads": 1,
-    "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "balance": "off",
+    "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none",
 }  # fmt: skip
 OWN = f"{PROJECT}/tests/support/own_module.py:Net"
 OTHER = [

@@ -16,7 +16,7 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 # What else layers sum up makes no difference to owners: tests/soak takes all models.
 MODELS = (*MODEL, *DEEP) if SOAKS else (*MODEL, "deepgcn mean", "deepgcn softmax", "film", "gin", "gatv2")
 FIXED = {
-    "strategy": "owner", "parts": 4, "merge": "paper", "rows": "copied", "cache": "none", "balance": "off",
+    "strategy": "owner", "parts": 4, "merge": "paper", "rows": "copied", "cache": "none",
     "threads": 1,
 }  # fmt: skip
 OPTIONS = {

@@ -12,7 +12,7 @@ from tests.support.stopped_epoch import stopped_in
 DATA = datasets.Variant("single", "uneven", 4)
 SETTINGS = {
     "strategy.name": "hybrid", "strategy.balance_parts": "measured", "model.name": "gat", "model.hidden": 8,
-    "model.heads": 2, "train.epochs": 5, "train.batch_size": "full", "sampling.fanout": "all,all",
+    "train.epochs": 5, "train.batch_size": "full", "sampling.fanout": "all,all",
     "train.dtype": "float64", "run.threads": 1, "run.log_level": "error", "run.device": "cpu",
 }  # fmt: skip
 DEALS = {2: {1: [0, 1, 4], 3: [0, 3, 4]}, 3: {1: [0, 1, 2, 4], 3: [0, 2, 3, 4]}}

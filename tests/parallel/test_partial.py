@@ -9,7 +9,7 @@ from tests.support.equality import Case, Runner, here
 PLAIN = Case(
     strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="sage max", dropout="none",
     shape="plain", labels="single", threads=1, remote="partial", merge="paper", rows="copied", cache="none", prefetch=0,
-    balance="off",
+
 )  # fmt: skip
 OTHERS = [
     dataclasses.replace(PLAIN, strategy="pull", partition="hash", fanout="4,3,2", dropout="everywhere", threads=2),

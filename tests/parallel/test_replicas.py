@@ -33,7 +33,7 @@ class Case:
     def values(self) -> dict:
         """The settings but for data, ranks and what differs."""
         common = {
-            "model.hidden": 8, "model.heads": 2, "model.dropout": 0.5, "model.input_dropout": 0.2,
+            "model.hidden": 8, "model.dropout": 0.5, "model.input_dropout": 0.2,
             "sampling.fanout": "3,2", "train.batch_size": 80, "train.epochs": EPOCHS, "train.seed": 3,
             "train.optimizer": "sgd", "train.momentum": 0.9, "train.lr": 0.05, "train.dtype": "float64",
             "strategy.remote": "raw",
@@ -60,7 +60,7 @@ CASES = [
     ),
     Case(
         ("model.hidden=8",), "leap", datasets.Variant(SINGLE, "metis", 4),
-        (("model.name", "gat"), ("model.attention_dropout", 0.4), ("strategy.prefetch", "0")),
+        (("model.name", "gat"), ("model.options.attention_dropout", 0.4), ("strategy.prefetch", "0")),
     ),
 ]  # fmt: skip
 
@@ -89,9 +89,7 @@ def separate_runs(case, base, comm):
         "strategy.name": "pull",
         "strategy.remote": "raw",
     }
-    together = Config.from_values(
-        case.values() | values | {"strategy.cache": 0, "strategy.replicas": "independent", "strategy.vary": case.vary}
-    )
+    together = Config.from_values(case.values() | values | {"strategy.cache": 0, "strategy.vary": case.vary})
     configs = list(variations(together).values())
     alone = start(threads=1, comm=MPI.COMM_SELF)
 
@@ -127,7 +125,7 @@ def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
     config = Config.from_values(
         case.values()
         | {"data": str(case.data.folder(base)), "strategy.name": case.strategy}
-        | {"strategy.replicas": "independent", "strategy.vary": case.vary}
+        | {"strategy.vary": case.vary}
     )
     run = trained(config, world)
     wanted = separate_runs(case, base, world.comm)
@@ -155,7 +153,7 @@ def test_the_end_says_how_the_scores_of_seeds_spread(world, folder):
     datasets.build(world.comm, path, {data})
     values = {"data": str(data.folder(path)), "train.epochs": 1, "run.folder": str(path / "run"), "run.threads": 1,
               "run.log_level": "error", "run.device": "cpu", "model.hidden": 8, "sampling.fanout": "3,3",
-              "strategy.replicas": "independent", "strategy.vary": ("model.seed=0,1,2",)}  # fmt: skip
+              "strategy.vary": ("model.seed=0,1,2",)}  # fmt: skip
     summary = leapmpi.train(Config.from_values(values), world.comm).summary
     for split, found in summary["scores_of_models"].items():
         scores = [model["best"][split] for model in summary["models"]]

@@ -16,13 +16,14 @@ from leapmpi.training.ensemble_models import EnsembleModels
 from tests.support import datasets
 from tests.support.equality import here
 
-COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
+COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "sampling.fanout": "5,5",
           "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
 # Each option at least once, in pairs that differ in much: strategy and steps, model, optimizer, what crosses ranks.
 CASES = {
     "leap, sage, adam": {"strategy.remote": "auto", "train.lr_schedule": "cosine", "train.warmup_epochs": 0.5},
     "leap on a ring, gat, sgd": {
-        "strategy.time_steps": "N", "strategy.remote": "projected", "model.name": "gat", "model.attention_dropout": 0.2,
+        "strategy.time_steps": "N", "strategy.remote": "projected", "model.name": "gat",
+        "model.options.attention_dropout": 0.2,
         "train.optimizer": "sgd", "train.momentum": 0.9, "train.lr": 0.05,
     },
     "pull, sage, sgd": {
@@ -109,7 +110,7 @@ def check_by_rank(record, size):
 
 
 VARIED = {
-    "strategy.replicas": "independent", "strategy.vary": ("train.optimizer=adam,sgd", "model.hidden=8,4"),
+    "strategy.vary": ("train.optimizer=adam,sgd", "model.hidden=8,4"),
     "train.momentum": 0.9, "train.lr_schedule": "cosine",
 }  # fmt: skip
 
@@ -155,7 +156,7 @@ def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, 
 GOES_ON = {
     "pull, sage, adam": {"strategy.name": "pull", "strategy.remote": "raw"},
     "p3, gcn, sgd": {"strategy.name": "p3", "model.name": "gcn", "train.optimizer": "sgd", "train.momentum": 0.9},
-    "models that differ": {"strategy.replicas": "independent", "strategy.vary": ("train.lr=0.003,0.01",)},
+    "models that differ": {"strategy.vary": ("train.lr=0.003,0.01",)},
 }
 
 

@@ -34,7 +34,7 @@ def train(world, folder, cache, request):
 
     def run(name, **changes):
         values = {"data": str(DATA.folder(base)), "train.epochs": 2, "train.batch_size": 64, "model.hidden": 8,
-                  "sampling.fanout": "3,3", "strategy.balance": "auto", "run.folder": str(base / name),
+                  "sampling.fanout": "3,3", "run.folder": str(base / name),
                   "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
         return leapmpi.train(Config.from_values(values | changes), world.comm)
 
@@ -78,7 +78,7 @@ def test_kept_rates_decide_what_crosses_ranks(train, world):
 
 def test_auto_decides_by_rates_and_a_run_keeps_its_strategy(train, world):
     # A link that is slow beyond all: the strategy that moves least bytes to the busiest rank.
-    left = {"strategy.balance": "off", "model.hidden": 2}
+    left = {"model.hidden": 2}
     keep(world, MachineRates(multiply_add=1e-15, step=1e-15, byte=1.0, collective=1e-15))
     run = train("auto", **left, **{"train.epochs": 1})
     choice = run.summary["strategy_choice"]

@@ -9,7 +9,7 @@ EDGES = "single, edges with data"
 COMMON = {
     "partition": "uneven", "parts": 4, "batch": "even", "fanout": "4,3", "dropout": "everywhere", "shape": "plain",
     "labels": "single", "threads": 1, "merge": "balanced", "rows": "copied", "cache": "none", "prefetch": 0,
-    "balance": "off",
+
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ EVERY = [
         ("labor-0,fixed-size=no,kept-batches=2", "p3", "own", "gat"),
         ("weighted", "leap, ring", "raw", "gcn"),
         ("random-walk,walks=9", "leap", "partial", "sage"),
-        ("labor-i,rounds=2", "leap, two steps, nothing travels", "projected", "gat"),
+        ("labor-i,rounds=2", "leap, two steps", "projected", "gat"),
         ("fast-gcn,layer-size=150", "pull", "partial", "sage"),
         ("ladies,layer-size=100", "leap, ring", "partial", "gcn"),
         ("cluster-gcn,clusters=8,per-batch=3", "leap, ring of all steps but one", "projected", "sage"),

@@ -17,7 +17,7 @@ FEATURES = 7
 
 
 def whole_model(name):
-    return build_model(ModelConfig(name=name, hidden=8, heads=2), 2, FEATURES, 3, seed=1, dtype=torch.float64)
+    return build_model(ModelConfig(name=name, hidden=8), 2, FEATURES, 3, seed=1, dtype=torch.float64)
 
 
 @pytest.fixture(params=["gcn", "sage", "gat"])

@@ -9,7 +9,7 @@ from tests.support.equality import Case, Runner, here
 PLAIN = Case(
     strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="sage", dropout="none",
     shape="plain", labels="single", threads=1, remote="sums", merge="paper", rows="copied", cache="none", prefetch=0,
-    balance="off",
+
 )  # fmt: skip
 OTHERS = [
     dataclasses.replace(PLAIN, strategy="pull", model="gin", dropout="everywhere", prefetch=2, threads=2),

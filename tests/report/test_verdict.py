@@ -66,7 +66,7 @@ def test_an_uneven_rank_is_named(tmp_path):
         record["by_rank"]["phases"] = {"compute": [4.0, 1.0, 1.0, 1.0]}
 
     found = verdict(changed(make_run(tmp_path / "run"), uneven))
-    assert any("--balance on" in each for each in found.advice)
+    assert any("partition --balance" in each for each in found.advice)
 
 
 def test_a_failed_run_says_why(tmp_path):

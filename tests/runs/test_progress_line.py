@@ -5,8 +5,6 @@ import time
 
 import pytest
 
-from leapmpi.config.setting import parse_seconds
-from leapmpi.errors import ConfigError
 from leapmpi.runs.progress_line import clear, shown_by, step
 
 
@@ -83,10 +81,3 @@ def test_nothing_is_shown_at_0_and_outside(clock, every):
         work(clock)
     work(clock)
     assert (lines, out.getvalue()) == ([], "")
-
-
-def test_lengths_of_time():
-    assert [parse_seconds(text, "x") for text in ("30s", "2m", "0", "0.5s")] == [30, 120, 0, 0.5]
-    for text in ("30", "-1s", "x", "", "s", "nans"):
-        with pytest.raises(ConfigError, match=r"run\.progress"):
-            parse_seconds(text, "run.progress")

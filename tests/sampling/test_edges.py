@@ -129,12 +129,6 @@ def test_negatives_depend_on_the_edge_alone_and_are_no_edges(name, whole):
     if name == "in-batch":
         assert np.isin(found, targets[:, 1]).all()
 
-    # At home: among the vertices of the rank that holds the source.
-    offsets = np.array([0, 40, 110, whole.vertices])
-    at_home = kind(Candidates(whole, offsets)).draw(KEY, targets, 5)
-    homes = [np.searchsorted(offsets, each, side="right") for each in (targets[:, :1], at_home)]
-    assert (homes[0] == homes[1]).all()
-
 
 def test_negatives_by_degree_have_their_chances():
     degree = np.arange(10) ** 2

@@ -172,10 +172,10 @@ def test_wrong_options_get_a_sentence(sampler, texts, sentence):
 
 @pytest.mark.parametrize("sampler", ["fast-gcn", "node-wise"])
 def test_a_maximum_refuses_samplers_that_weigh_edges(sampler, topology):
-    values = {"sampling.sampler": sampler, "sampling.fanout": "4,3", "model.aggregate": "max"}
+    values = {"sampling.sampler": sampler, "sampling.fanout": "4,3", "model.options.aggregate": "max"}
     config, train = Config.from_values(values), np.arange(120)
     if sampler == "node-wise":
         build_sampler(config, topology, train)
     else:
-        with pytest.raises(ConfigError, match=r"max has no use for the edge weights of --sampler fast-gcn; pass"):
+        with pytest.raises(ConfigError, match=r"max has no use for the edge weights of --sampler fast-gcn; give"):
             build_sampler(config, topology, train)

@@ -62,7 +62,7 @@ def make(folder: Path) -> None:
     write_dataset(folder / "data", graph, np.arange(graph.vertices) % 2, 2, method="test", figures={}, seed=0)
     config = Config.from_values({**SETTINGS, "data": "data", "run": {"threads": 1, "log_level": "error"}})
     train(config.replaced({"run.folder": "finished"}))
-    several = {"strategy.replicas": "independent", "strategy.vary": "model.hidden=4,8"}
+    several = {"strategy.vary": "model.hidden=4,8"}
     train(config.replaced({"run.folder": "several", **several}))
 
     # A decision such as runs on several ranks record.

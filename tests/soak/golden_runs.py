@@ -101,6 +101,11 @@ COMMON: Settings = {
     "optimizer": "sgd", "momentum": 0.9, "lr": 0.05, "eval_every": 2, "threads": 1, "device": "cpu",
     "log_level": "error", "checkpoint_every": "0",
 }  # fmt: skip
+OPTIONS = {
+    "heads": ("gat", "gatv2"), "attention_dropout": ("gat", "gatv2"), "aggregate": ("sage", "film", "deepgcn"),
+    "learn_scalars": ("gin", "deepgcn"), "message_norm": ("deepgcn",),
+}  # fmt: skip
+"""Options of models, and the models that have them."""
 ADAM: Settings = {"optimizer": "adam", "momentum": 0.0, "lr": 0.01}
 FULL: Settings = {"batch_size": "full", "fanout": "all,all"}
 LOGITS: tuple[Settings, ...] = ({},)
@@ -123,6 +128,11 @@ PLAIN = {name: MODELS[name] for name in ("sage", "gat")}
 
 def _run(name: str, ranks: int, data: str, *settings: Settings, **more: Any) -> GoldenRun:
     joined = {key: value for each in (COMMON, *settings) for key, value in each.items()}
+    # Options stand by their names; each model is given those that it has.
+    model = joined.get("model", "sage")
+    options = {name: joined.pop(name) for name in OPTIONS if name in joined}
+    given = tuple(f"{name}={value}" for name, value in options.items() if model in OPTIONS[name])
+    joined |= {"model_option": given} if given else {}
     return GoldenRun(f"{name}-{ranks}", ranks, data, joined, **more)
 
 
@@ -147,17 +157,14 @@ def _varied(part: str, strategy: Settings, cases: Cases) -> Iterator[GoldenRun]:
 
 
 MINI_BATCHES: Cases = {
-    # Time steps, merging, balance.
+    # Time steps, merging.
     "ring-raw": ("small", {"time_steps": "N", "remote": "raw"}),
     "ring-partial-paper": ("small", {"time_steps": "2", "remote": "partial", "merge": "paper"}),
     "ring-projected-balanced": ("small", {"time_steps": "2", "remote": "projected", "merge": "balanced"}),
-    "steps-sums-random": ("small", {"time_steps": "2", "migrate": "none", "remote": "sums", "merge": "random"}),
-    "balance-partial": ("hash", {"balance": "on", "remote": "partial"}),
-    "balance-raw": ("hash", {"balance": "on", "remote": "raw"}),
+    "steps-sums-random": ("small", {"time_steps": "2", "remote": "sums", "merge": "random"}),
     # Rows: caches, files, ahead.
     "cache-vip": ("small", {"cache": 0.1, "remote": "raw"}),
-    "cache-presample-ahead": ("hash", {"cache": 0.2, "cache_policy": "presample", "remote": "raw", "prefetch": "2"}),
-    "cache-degree-pull": ("small", {"cache": 0.1, "cache_policy": "degree", "remote": "raw", "strategy": "pull"}),
+    "cache-presample-ahead": ("hash", {"cache": 0.2, "remote": "raw", "prefetch": "2"}),
     "feature-memory": ("small", {"feature_memory": "8K", "remote": "raw"}),
     "ahead-2": ("hash", {"prefetch": "2", "remote": "raw", "input_dropout": 0.2}),
     "ahead-1-partial": ("hash", {"prefetch": "1", "remote": "partial"}),
@@ -280,8 +287,7 @@ SHARDED: Cases = {
 }
 
 ROLES: Cases = {
-    "rows": ("small", {"prepared_as": "rows"}),
-    "sums": ("small", {"prepared_as": "sums", "remote": "sums"}),
+    "sums": ("small", {"remote": "sums"}),
     "auto-gcn": ("hash", {"model": "gcn", "prefetch": "1"}),
     "gat": ("small", {"model": "gat", "strategy": "pull"}),
     "gin": ("small", {"model": "gin", "prefetch": "0"}),
@@ -306,7 +312,6 @@ EDGES: Cases = {
     "link-projected-mlp": ("links", {"task": "link", "remote": "projected", "scorer": "mlp", "model": "gat"}),
     "link-pull-distmult": ("links", {"task": "link", "strategy": "pull", "scorer": "distmult", "norm": "batch"}),
     "link-keep-all": ("links", {"task": "link", "target_edges": "keep", "eval_negatives": "all", "metric": "hits-10"}),
-    "link-home": ("links", {"task": "link", "negatives_at": "home", "sampler": "labor-0"}),
     "link-naive": ("links", {"task": "link", "strategy": "naive"}),
     "link-p3": ("links", {"task": "link", "strategy": "p3"}),
     "class": ("kinds", {"task": "edge-class", "class_weights": "balanced"}),
@@ -314,7 +319,7 @@ EDGES: Cases = {
     "class-pull-raw": ("kinds", {"task": "edge-class", "strategy": "pull", "remote": "raw", "scorer": "distmult"}),
     "class-naive": ("kinds", {"task": "edge-class", "strategy": "naive", "target_edges": "leave-out"}),
     "class-p3": ("kinds", {"task": "edge-class", "strategy": "p3", "model": "gcn"}),
-    "class-several": ("kinds", {"task": "edge-class", "replicas": "independent", "vary": ("model.hidden=8,4",),
+    "class-several": ("kinds", {"task": "edge-class", "vary": ("model.hidden=8,4",),
                                 "remote": "raw"}),
 }  # fmt: skip
 
@@ -338,7 +343,6 @@ LEARNED: Cases = {
     "sharded": ("bare", {"topology": "sharded", "remote": "raw"}),
 }
 
-SEVERAL: Settings = {"replicas": "independent"}
 REPLICAS: Cases = {
     "hidden-and-lr": ("small", {"vary": ("model.hidden=8,16", "train.lr=0.05,0.02")}),
     "raw": ("small", {"vary": ("model.hidden=8,4,6",), "remote": "raw", "prefetch": "2"}),
@@ -360,7 +364,7 @@ RESTART: Cases = {
     "naive": ("small", {"strategy": "naive"}),
     "hybrid": ("small", {"strategy": "hybrid", **FULL}),
     "learned": ("bare", {"strategy": "leap", "missing_features": "learned:6", **ADAM}),
-    "replicas": ("small", {"strategy": "leap", **SEVERAL, "vary": ("model.hidden=8,4",)}),
+    "replicas": ("small", {"strategy": "leap", "vary": ("model.hidden=8,4",)}),
     "roles": ("small", {"strategy": "leap", "remote": "raw", "prepare_ranks": 1}),
     "sharded": ("carrying", {"strategy": "leap", "topology": "sharded", "model": "gcn"}),
     "links": ("links", {"strategy": "leap", "task": "link"}),
@@ -399,8 +403,7 @@ REAL_RUNS: dict[str, tuple[int, str, Settings]] = {
     "projected-max": (3, "photo", {"remote": "projected", "aggregate": "max"}),
     "ring": (3, "photo", {"remote": "raw", "time_steps": "N"}),
     "ring-merged": (4, "photo", {"remote": "partial", "time_steps": "2", "merge": "balanced"}),
-    "balance": (4, "tolokers", {"remote": "partial", "balance": "on"}),
-    "raw-cache": (4, "photo", {"remote": "raw", "cache": 0.1, "cache_policy": "presample"}),
+    "raw-cache": (4, "photo", {"remote": "raw", "cache": 0.1}),
     "raw-sparse": (4, "cora", {"remote": "raw", "sampler": "ladies"}),
     "pull-raw": (3, "photo", {"strategy": "pull", "remote": "raw"}),
     "pull-partial": (4, "photo", {"strategy": "pull", "remote": "partial", "sampler": "labor-i"}),
@@ -422,7 +425,7 @@ REAL_RUNS: dict[str, tuple[int, str, Settings]] = {
     "depcache-sparse": (3, "cora", {**FULL, "strategy": "depcache", "model": "gcn"}),
     "link": (3, "cora-links", {"task": "link", "negatives_per_edge": 2}),
     "link-pull-mlp": (4, "cora-links", {"task": "link", "scorer": "mlp", "strategy": "pull", "norm": "batch"}),
-    "replicas": (3, "photo", {**SEVERAL, "vary": ("model.hidden=8,16", "train.lr=0.01,0.003")}),
+    "replicas": (3, "photo", {"vary": ("model.hidden=8,16", "train.lr=0.01,0.003")}),
 }
 
 
@@ -442,7 +445,7 @@ def golden_runs() -> dict[str, GoldenRun]:
         *_strategies("carrying", "carrying", CARRIED, 3),
         *_varied("carrying", leap, CARRYING),
         *_learned(),
-        *_varied("replicas", {**leap, **SEVERAL}, REPLICAS),
+        *_varied("replicas", leap, REPLICAS),
         *_restarts(),
     ]
     if DATA.is_dir():

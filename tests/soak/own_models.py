@@ -16,7 +16,7 @@ from tests.support.pyg_layers import COUNTING, LAYERS
 STRATEGIES = ("leap", "pull", "leap, ring")
 COMMON = {
     "parts": 4, "batch": "even", "dropout": "hidden", "shape": "plain", "labels": "single", "threads": 1,
-    "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0, "balance": "off",
+    "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0,
 }  # fmt: skip
 
 

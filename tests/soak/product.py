@@ -27,11 +27,10 @@ PRODUCT = {
     "batch": ("even", "one root in the last batch", "three roots"),
     "strategy": OPTIONS["strategy"],
     "remote": OPTIONS["remote"],
-    "cache": ("none", "vip"),
+    "cache": ("none", "kept"),
     "merge": OPTIONS["merge"],
     "rows": OPTIONS["rows"],
     "prefetch": OPTIONS["prefetch"],
-    "balance": OPTIONS["balance"],
 }
 # Rules matter where steps are merged; those of one strategy are left to the other.
 UNMERGED = {
@@ -41,16 +40,11 @@ UNMERGED = {
     if merge
     not in {
         "leap, ring of all steps but one": ("paper", "balanced"),
-        "leap, two steps, nothing travels": ("random",),
+        "leap, two steps": ("random",),
     }.get(strategy, ("paper",))
 }
 # Rows that do not travel raw are not cached.
-UNCACHED = {pair("remote", mode, "cache", "vip") for mode in ("projected", "partial")}
-# Roots move on two strategies, on the others they stay.
-MOVING = ("leap, ring", "leap, two steps, nothing travels")
-UNMOVED = {
-    pair("strategy", strategy, "balance", "off" if strategy in MOVING else "on") for strategy in OPTIONS["strategy"]
-}
+UNCACHED = {pair("remote", mode, "cache", "kept") for mode in ("projected", "partial")}
 
 # A second product: what owners compute layer by layer, statistics of the batch, other samplers, what edges carry, and a
 # topology in shards.
@@ -81,7 +75,7 @@ SECOND_EXCLUDED = {
 }
 SECOND_FIXED = {
     "fanout": "4,3,2", "batch": "one root in the last batch", "parts": 4, "merge": "paper", "rows": "copied",
-    "cache": "none", "prefetch": 0, "balance": "off", "threads": 1,
+    "cache": "none", "prefetch": 0, "threads": 1,
 }  # fmt: skip
 
 
@@ -89,7 +83,7 @@ def cases() -> list[Case]:
     """All combinations, those of the first product on 4 and 7 parts in turn."""
     first = [
         Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
-        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED | UNMOVED))
+        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED))
     ]
     return first + [Case(**values, **SECOND_FIXED) for values in full_product(SECOND, SECOND_EXCLUDED)]
 

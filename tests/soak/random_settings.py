@@ -53,9 +53,6 @@ COMMON = {
 
 VALUES: dict[str, tuple[str, ...]] = {
     "model.hidden": ("1", "4", "6", "12"),
-    "model.heads": ("1", "2", "3"),
-    "model.temperature": ("0", "0.5", "2"),
-    "model.mlp_layers": ("0", "1", "3"),
     "model.missing_features": ("learned:3", "learned:8"),
     "sampling.fanout": ("1", "6", "5,4", "2,2", "all,all", "4,3,2", "2,all", "3,2,2,2"),
     "strategy.time_steps": ("auto", "N", "1", "2", "3"),
@@ -81,9 +78,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "evaluate.batch_size": ("1", "50", "4096"),
     "evaluate.limit": ("0", "10", "60"),
     "run.checkpoint_every": ("0", "3", "10m"),
-    "run.checkpoint_keep": ("1", "3"),
-    "run.stop_before_end": ("0", "120"),
-    "run.progress": ("0", "30s"),
     "run.comm_timeout": ("90", "0"),
     "run.threads": ("0", "1", "2"),
     "run.replay": ("missing",),
@@ -91,19 +85,16 @@ VALUES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Values of settings that have no list of choices; for others see `values_of`."""
 
-LEFT_OUT = {"data", "run.folder", "sampling.options", "train.init"}
+LEFT_OUT = {"data", "run.folder", "sampling.options", "model.options", "train.init"}
 """Settings that a line has anyway, or that name files."""
 
-LOSSY = {"strategy.wire_dtype"}
-"""Settings that change losses by design."""
-
-NOT_COMPARED = (("link.negatives_at", "home"), ("train.autocast", "bfloat16"))
+NOT_COMPARED = (("train.dtype", "bfloat16"),)
 """Values with which losses depend on the partition, or on the device."""
 
 OF_RESULTS = ("model", "sampling", "train", "link", "evaluate")
 """Sections of which losses are a function, with REPLICAS; a line's reference has these settings alone."""
 
-REPLICAS = ("strategy.replicas", "strategy.vary")
+REPLICAS = ("strategy.vary",)
 
 SPOILT = ("-1", "nan", "x", "", "1e400", "9223372036854775808", "\u00b2", "a=b", "0", "true", "1,", "../..")
 """Values that most settings refuse."""
@@ -155,7 +146,7 @@ class Line:
 
 def draw(chance: random.Random, kinds: Sequence[str]) -> Line:
     """A random line on a dataset of one of `kinds`, mostly one whose settings go together."""
-    known = {key: each for key, each in fields() if key not in LEFT_OUT | LOSSY}
+    known = {key: each for key, each in fields() if key not in LEFT_OUT}
     weights = [{"strategy": 5, "model": 2, "sampling": 2}.get(key.split(".")[0], 1) for key in known]
     keys = set(chance.choices(list(known), weights, k=chance.choice((2, 4, 6, 9))))
     line = Line(chance.randint(1, 4), chance.choice(kinds), dict(COMMON))
@@ -188,7 +179,7 @@ def _fitting(line: Line, chance: random.Random) -> dict[str, str]:
     found |= dict.fromkeys((key for keys in ONE_AT_MOST if keys != first for key in keys), "")
     if first == REPLICAS:
         varied = line.values.get("strategy.vary", "model.hidden=4,8")
-        found |= {"strategy.replicas": "independent", "strategy.vary": varied}
+        found |= {"strategy.vary": varied}
     if line.data == "sparse":
         found["strategy.feature_memory"] = ""
     if "train.momentum" in line.values:
@@ -197,7 +188,7 @@ def _fitting(line: Line, chance: random.Random) -> dict[str, str]:
         found["strategy.time_steps"] = ""
     if first == ("strategy.prepare_ranks",):
         preparing = min(int(line.values["strategy.prepare_ranks"]), line.ranks - 1)
-        found |= {"strategy.prepare_ranks": str(preparing or ""), "strategy.remote": "raw", "strategy.balance": ""}
+        found |= {"strategy.prepare_ranks": str(preparing or ""), "strategy.remote": "raw"}
     if first or line.data == "bare":
         found["strategy.name"] = chance.choice(("leap", "pull"))
     if line.data != "carrying" and line.values["sampling.sampler"] == "temporal":
@@ -216,7 +207,7 @@ def _of_strategy(name: str) -> dict[str, str]:
     if name not in ("leap", "pull", "owner", "auto"):
         found |= {"strategy.remote": "auto", "sampling.sampler": "node-wise"}
     if name != "leap":
-        found |= dict.fromkeys(("strategy.balance", "strategy.time_steps", "strategy.migrate"), "")
+        found |= dict.fromkeys(("strategy.time_steps",), "")
     if name not in ("leap", "hybrid"):
         found["strategy.memory_limit"] = ""
     return found

@@ -44,14 +44,6 @@ def test_time_steps_that_cannot_be_are_refused(kind, given):
         kind.choose_time_steps(StrategyConfig(time_steps=given), 4)
 
 
-@pytest.mark.parametrize("kind", [Pull, P3, Naive])
-def test_models_that_stay_are_refused_where_the_setting_cannot_act(kind):
-    name = kind.__name__.lower()
-    with pytest.raises(ConfigError, match=f"strategy.migrate: {name} leaves no choice .*leave it out or use leap"):
-        kind.choose_time_steps(StrategyConfig(name=name, migrate="none"), 4)
-    assert Leap.choose_time_steps(StrategyConfig(migrate="none"), 4) == 1
-
-
 @pytest.mark.parametrize("remote", ["raw", "projected", "partial"])
 @pytest.mark.parametrize("kind", [P3, Naive])
 def test_strategies_with_a_way_of_their_own_take_no_other(kind, remote):

@@ -46,17 +46,12 @@ is the same for all neighbours), what is left are rounding errors."""
 STRATEGIES = {
     "pull": {"strategy.name": "pull"},
     "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
-    "leap, ring": {"strategy.name": "leap", "strategy.time_steps": "N", "strategy.migrate": "ring"},
+    "leap, ring": {"strategy.name": "leap", "strategy.time_steps": "N"},
     "leap, ring of all steps but one": {
         "strategy.name": "leap",
         "strategy.time_steps": "N-1",
-        "strategy.migrate": "ring",
     },
-    "leap, two steps, nothing travels": {
-        "strategy.name": "leap",
-        "strategy.time_steps": "2",
-        "strategy.migrate": "none",
-    },
+    "leap, two steps": {"strategy.name": "leap", "strategy.time_steps": "2"},
     "naive": {"strategy.name": "naive"},
     "p3": {"strategy.name": "p3"},
 }
@@ -79,7 +74,7 @@ BATCHES = {
 DROPOUT = {
     "none": {"model.dropout": 0.0},
     "hidden": {"model.dropout": 0.5},
-    "everywhere": {"model.dropout": 0.5, "model.input_dropout": 0.3, "model.attention_dropout": 0.4},
+    "everywhere": {"model.dropout": 0.5, "model.input_dropout": 0.3},
 }
 SHAPE = {
     "plain": {},
@@ -92,19 +87,23 @@ SHAPE = {
 MODEL = {
     "gcn": {"model.name": "gcn"},
     "sage": {"model.name": "sage"},
-    "sage max": {"model.name": "sage", "model.aggregate": "max"},
-    "gat": {"model.name": "gat"},
+    "sage max": {"model.name": "sage", "model.options.aggregate": "max"},
+    "gat": {"model.name": "gat", "model.options.heads": 2},
 }
 DEEP = {
-    "deepgcn": {"model.name": "deepgcn", "model.message_norm": True, "model.jumping": "cat"},
-    "deepgcn softmax": {"model.name": "deepgcn", "model.aggregate": "softmax", "model.learn_scalars": True},
-    "deepgcn power": {"model.name": "deepgcn", "model.aggregate": "power", "model.learn_scalars": True},
-    "deepgcn max": {"model.name": "deepgcn", "model.aggregate": "max"},
+    "deepgcn": {"model.name": "deepgcn", "model.options.message_norm": True, "model.jumping": "cat"},
+    "deepgcn softmax": {
+        "model.name": "deepgcn",
+        "model.options.aggregate": "softmax",
+        "model.options.learn_scalars": True,
+    },
+    "deepgcn power": {"model.name": "deepgcn", "model.options.aggregate": "power", "model.options.learn_scalars": True},
+    "deepgcn max": {"model.name": "deepgcn", "model.options.aggregate": "max"},
     "film": {"model.name": "film", "model.jumping": "max"},
-    "gin": {"model.name": "gin", "model.learn_scalars": True},
-    "gatv2": {"model.name": "gatv2", "model.jumping": "cat"},
-    "deepgcn mean": {"model.name": "deepgcn", "model.aggregate": "mean", "model.mlp_layers": 2},
-    "film mean": {"model.name": "film", "model.aggregate": "mean"},
+    "gin": {"model.name": "gin", "model.options.learn_scalars": True},
+    "gatv2": {"model.name": "gatv2", "model.options.heads": 2, "model.jumping": "cat"},
+    "deepgcn mean": {"model.name": "deepgcn", "model.options.aggregate": "mean", "model.options.mlp_layers": 2},
+    "film mean": {"model.name": "film", "model.options.aggregate": "mean"},
 }
 """Models that meet fewer options."""
 OPTIONS = {
@@ -121,14 +120,11 @@ OPTIONS = {
     "remote": (*MODES, OWN),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
-    "cache": ("none", "vip", "presample", "degree"),
+    "cache": ("none", "kept"),
     "prefetch": (0, 1, 2),
-    "balance": ("off", "on"),
 }
-# What does not go together: modes that need a linear first layer, or one without a residual; loads that are even.
+# What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {
-    *(pair("strategy", name, "balance", "on") for name in ("pull", *OWN_MODE)),
-    pair("remote", OWN, "balance", "on"),
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(
         pair("strategy", name, "remote", mode)
@@ -153,7 +149,7 @@ EXCLUDED = {
 
 PLAINEST = {
     "strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0,
-    "balance": "off",
+
 }  # fmt: skip
 """Options that a loaded dataset does not depend on, at their plainest."""
 
@@ -177,7 +173,6 @@ class Case:
     rows: str
     cache: str
     prefetch: int
-    balance: str
     sampler: str = "node-wise"
     """A sampler, and after commas its options."""
     topology: str = "node"
@@ -201,8 +196,7 @@ class Case:
         if self.remote != OWN:
             settings["strategy.remote"] = self.remote
         if self.cache != "none":
-            settings |= {"strategy.cache": 0.1, "strategy.cache_policy": self.cache}
-        settings["strategy.balance"] = self.balance
+            settings["strategy.cache"] = 0.1
         steps = {"N-1": max(1, ranks - 1), "2": min(2, ranks)}
         given = settings.get("strategy.time_steps", "auto")
         return _common_config(common, base).replaced(settings | {"strategy.time_steps": steps.get(given, given)})
@@ -214,7 +208,6 @@ def _common_config(case: Case, base: Path) -> Config:
     values = {
         "data": str(case.dataset.folder(base)),
         "model.hidden": 8,
-        "model.heads": 2,
         "sampling.fanout": case.fanout,
         "sampling.sampler": case.sampler.split(",")[0],
         "sampling.options": case.sampler.split(",")[1:],
@@ -231,6 +224,8 @@ def _common_config(case: Case, base: Path) -> Config:
     if "sparse" in case.labels:
         values["train.class_weights"] = "balanced"
     model = {"model.name": case.model} if names_code(case.model) else (MODEL | DEEP)[case.model]
+    if case.dropout == "everywhere" and model["model.name"] in ("gat", "gatv2"):
+        model = model | {"model.options.attention_dropout": 0.4}
     return Config.from_values(values | model | DROPOUT[case.dropout] | SHAPE[case.shape])
 
 

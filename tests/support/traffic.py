@@ -55,7 +55,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
         bounds = [numbers * each // communicator.size for each in range(communicator.size + 1)]
         own = bounds[communicator.rank + 1] - bounds[communicator.rank]
         counts["gradients"] += width * ((numbers - own) + own * (communicator.size - 1))
-        if engine.config.name == "leap" and engine.config.migrate == "ring":
+        if engine.config.name == "leap":
             hops = engine.placement.time_steps - 1
             counts["parameters"] += hops * width * numbers
             counts["gradients"] += hops * width * numbers

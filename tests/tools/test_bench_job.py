@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
+from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config
-from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
 
@@ -44,7 +44,7 @@ def test_a_strategy_given_twice_is_timed_twice():
     assert list(parse_strategies("pull,leap,pull,pull", Config())) == ["pull", "leap", "pull (2)", "pull (3)"]
 
 
-@pytest.mark.parametrize("flag", ["--replay", "--timeline", "--checkpoint-every", "--stop-before-end"])
+@pytest.mark.parametrize("flag", ["--replay", "--timeline", "--checkpoint-every"])
 def test_flags_of_run_folders_are_not_offered(flag, small_data, capsys):
     assert main(["bench", str(small_data), flag]) == 2
     assert f"unknown flag {flag}" in capsys.readouterr().err
@@ -53,7 +53,7 @@ def test_flags_of_run_folders_are_not_offered(flag, small_data, capsys):
 def test_a_run_of_models_that_differ_holds_a_run_of_each(small_data, tmp_path, capsys):
     run = tmp_path / "run"
     settings = ["--epochs", "2", "--batch-size", "32", "--threads", "1", "--log-level", "warning"]
-    varied = ["--replicas", "independent", "--vary", "model.hidden=4,8"]
+    varied = ["--vary", "model.hidden=4,8"]
     assert main(["train", str(small_data), "--run", str(run), *settings, *varied]) == 0
     assert main(["compare", str(run), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

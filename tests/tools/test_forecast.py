@@ -48,7 +48,7 @@ def test_pre_gathered_rows_do_not_depend_on_time_steps_and_are_never_more_than_s
 
 
 def test_models_that_differ_go_to_all_ranks_and_their_gradients_home(small_data, forecaster):
-    values = {"strategy.replicas": "independent", "strategy.vary": ("model.hidden=8,16,32",), "strategy.remote": "raw"}
+    values = {"strategy.vary": ("model.hidden=8,16,32",), "strategy.remote": "raw"}
     one, several = (
         forecaster.forecast("leap", config(small_data, **each), 3) for each in ({"strategy.remote": "raw"}, values)
     )

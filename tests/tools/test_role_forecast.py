@@ -8,7 +8,7 @@ import pytest
 from leapmpi.cli.main import main
 from leapmpi.config.schema import Config
 from leapmpi.config.toml import to_toml
-from leapmpi.errors import DataError, RunFolderError
+from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.tools.forecast import compare, plan
 
 SMALL = {"train.batch_size": 40, "model.hidden": 8, "sampling.fanout": "4,3"}
@@ -32,9 +32,9 @@ def test_roles_are_forecast_beside_ranks_that_do_both(small_data):
 
 def test_sums_are_fewer_bytes_than_rows_and_a_slow_link_is_told(small_data):
     config = Config.from_values({"data": str(small_data), **SMALL, "model.name": "gcn"})
-    strategies = "leap:prepare-ranks=2:prepared-as=sums,leap:prepare-ranks=2:prepared-as=rows"
+    strategies = "leap:prepare-ranks=2:remote=sums,leap:prepare-ranks=2:remote=raw"
     sums, rows = plan(config, "3", strategies, link="1kbit", iterations=1)["roles"]
-    assert sums["sent"]["shares"] < rows["sent"]["shares"]
+    assert sum(sums["sent"].values()) < sum(rows["sent"].values())
     assert sums["ranks_needed"] is rows["ranks_needed"] is None
     assert "arrive too slowly" in rows["sentence"]
 
@@ -58,5 +58,5 @@ def test_a_run_with_roles_is_not_compared(finished_run, tmp_path):
 
 def test_nothing_that_can_be_is_an_error(small_data):
     config = Config.from_values({"data": str(small_data), **SMALL})
-    with pytest.raises(DataError, match="p3 exchanges what depends on weights"):
+    with pytest.raises(ConfigError, match="p3 exchanges what depends on weights"):
         plan(config, "3", "p3:prepare-ranks=1", iterations=1)

@@ -150,7 +150,7 @@ def test_features_of_edges_are_read_where_edges_are_trained(tmp_path):
         whole = split_edges(replace(graph, edge_data=EdgeData(features=given)), (0.9, 0.05, 0.05), 1)
         cut = np.zeros(graph.vertices, np.int32)
         write_dataset(tmp_path / str(number), whole, cut, 1, method="hash", figures={}, seed=0)
-        trainer = trainer_of(tmp_path / str(number), **{"model.name": "gat", "model.heads": 2})
+        trainer = trainer_of(tmp_path / str(number), **{"model.name": "gat", "model.options.heads": 2})
         minibatch = trainer.engine.plan(trainer.epoch_batches(0)[0], 0, 0)
         trainer.engine.fetch(minibatch)
         losses.append(trainer.engine.forward_backward(minibatch))

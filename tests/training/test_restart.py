@@ -186,9 +186,9 @@ def test_the_end_of_the_job_is_a_reason_to_stop(small_data, monkeypatch, tmp_pat
 
 
 def test_checkpoints_come_when_due_and_old_ones_go(small_data, at_step, tmp_path):
-    every = {"run.checkpoint_every": "2", "run.checkpoint_keep": 3}
+    every = {"run.checkpoint_every": "2"}
     run = stopped(config(small_data, tmp_path / "a", **every), at_step, 2, 1)
-    names = [f"epoch-{epoch:06d}-iteration-{iteration:09d}" for epoch, iteration in ((1, 3), (2, 2), (2, 3))]
+    names = [f"epoch-{epoch:06d}-iteration-{iteration:09d}" for epoch, iteration in ((2, 2), (2, 3))]
     assert checkpoints(run) == names
     run = stopped(config(small_data, tmp_path / "b", **{"run.checkpoint_every": "0.00001m"}), at_step)
     assert checkpoints(run) == ["epoch-000001-iteration-000000001", "epoch-000001-iteration-000000002"]
@@ -398,7 +398,7 @@ def test_a_checkpoint_file_is_read_whole_or_refused(tmp_path):
 
 
 def test_pieces_of_ranks_belong_to_one_checkpoint(tmp_path):
-    folder, name = CheckpointFolder(tmp_path, keep=1), "epoch-000000-iteration-000000003"
+    folder, name = CheckpointFolder(tmp_path), "epoch-000000-iteration-000000003"
     for token in (1, 2):
         folder.begin(name)
         for rank in range(2):

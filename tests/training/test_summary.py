@@ -112,18 +112,18 @@ def parameters(run):
 
 
 def test_a_run_of_models_that_differ_names_those_that_are_trained(small_data, tmp_path, capsys):
-    varied = ["--replicas", "independent", "--vary", "model.name=gcn,gat", "--vary", "model.heads=2,3"]
-    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "18", *varied]
+    varied = ["--vary", "model.name=gcn,gat", "--vary", "model.residual=no,yes"]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "16", *varied]
     assert main(["train", str(small_data), *arguments]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["model"] == "gcn and gat"
-    gcn, _, *gat = (f"{parameters(tmp_path / 'run' / f'model-0{number}'):,}" for number in range(4))
+    gcn, more, *gat = (f"{parameters(tmp_path / 'run' / f'model-0{number}'):,}" for number in range(4))
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("plan: "))
-    assert line.endswith(f"; models gcn {gcn} and gat {gat[0]} to {gat[1]} parameters (float32)")
+    assert line.endswith(f"; models gcn {gcn} to {more} and gat {gat[0]} to {gat[1]} parameters (float32)")
 
 
 def test_parameters_of_models_of_one_name_are_a_range(small_data, tmp_path, capsys):
-    varied = ["--replicas", "independent", "--vary", "model.hidden=4,16,8"]
+    varied = ["--vary", "model.hidden=4,16,8"]
     arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", *varied]
     assert main(["train", str(small_data), *arguments]) == 0
     counts = [parameters(tmp_path / "run" / folder) for folder in ("model-00", "model-01")]
@@ -148,22 +148,17 @@ def test_a_model_that_learned_nothing_is_seen(small_data, tmp_path, capsys):
 
 
 IGNORED = [
-    (["--model", "gcn", "--heads", "8"], ["--heads is ignored: not read by gcn"]),
-    (["--attention-dropout", "0.1", "--aggregate", "max"], ["--attention-dropout is ignored: not read by sage"]),
+    (["--model", "deepgcn", "--model-option", "aggregate=sum", "--model-option", "temperature=2"],
+     ["--model-option temperature=2 is ignored: aggregate=sum has no temperature"]),
     (["--negatives-per-edge", "3", "--scorer", "mlp"],
      ["--scorer is ignored: only tasks on edges read it",
       "--negatives-per-edge is ignored: only tasks on edges read it"]),
     (["--task", "link", "--fanout", "5", "--hidden", "8", "--scorer", "mlp"], []),
-    (["--prepared-as", "rows"], ["--prepared-as is ignored: no ranks prepare for others (--prepare-ranks)"]),
     (["--momentum", "0.9"], ["--momentum is ignored: only --optimizer sgd reads it"]),
-    (["--momentum", "0.9", "--optimizer", "sgd", "--model", "gat", "--heads", "2"], []),
+    (["--momentum", "0.9", "--optimizer", "sgd", "--model", "gat", "--model-option", "heads=2"], []),
     (["--fanout", "5", "--hidden", "8"], ["--hidden is ignored: one fan-out makes a model of one layer, which has no"]),
-    (["--cache-policy", "degree", "--merge", "balanced", "--balance", "on"],
-     ["--merge is ignored: no time steps are merged", "--balance is ignored: there is one rank",
-      "--cache-policy is ignored: there is no --cache"]),
-    (["--replicas", "independent", "--vary", "model.name=gcn,gat", "--vary", "model.heads=2,8"], []),
-    (["--replicas", "independent", "--vary", "model.name=gcn,sage", "--heads", "8"],
-     ["--heads is ignored: not read by gcn and sage"]),
+    (["--merge", "balanced"], ["--merge is ignored: no time steps are merged"]),
+    (["--vary", "model.name=gat,gatv2", "--vary", "model.options.heads=2,8"], []),
 ]  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def test_one_score_for_all_vertices_ranks_nothing(tmp_path):
 
 
 def test_training_stops_early_where_a_run_without_restart_would(targets, tmp_path, monkeypatch):
-    settings = {"train.lr": 0.3, "train.early_stop": 2, "run.checkpoint_every": "1", "run.checkpoint_keep": 1}
+    settings = {"train.lr": 0.3, "train.early_stop": 2, "run.checkpoint_every": "1"}
     whole = train(config(targets, tmp_path / "whole", **settings))
     epochs = whole.summary["epochs"]
     assert whole.summary["stopped_early"] == len(epochs) == whole.summary["best"]["epoch"] + 2 < 30
@@ -91,7 +91,7 @@ def test_training_stops_early_where_a_run_without_restart_would(targets, tmp_pat
 
 
 def test_models_that_differ_stop_when_all_have(targets, tmp_path):
-    varied = {"strategy.replicas": "independent", "strategy.vary": ("train.lr=0.1,0.3",), "train.early_stop": 2}
+    varied = {"strategy.vary": ("train.lr=0.1,0.3",), "train.early_stop": 2}
     run = train(config(targets, tmp_path / "run", **varied))
     best = [each["best"]["epoch"] for each in run.summary["models"]]
     assert run.summary["stopped_early"] == max(best) + 2 == len(run.summary["epochs"])

@@ -23,7 +23,7 @@ _NOTHING = "nothing to score in val and test; import the graph again with --spli
 
 _SETTINGS = (
     *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
-    *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
+    *("run.device", "run.threads", "run.topology", "run.log_level"),
 )
 
 
@@ -100,7 +100,7 @@ def with_code(run: Run, named: list[str]) -> Config:
 
 def chosen_runs(run: Run, number: int | None) -> dict[int | None, Run]:
     """The runs that `number` names, by number of the model: None for a run of one. Raises RunFolderError."""
-    several = run.config.strategy.replicas == "independent"
+    several = bool(run.config.strategy.vary)
     models: dict[int | None, Run] = dict(enumerate(run.models())) if several else {None: run}
     if number is None:
         return models

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = forecast.compare(config, arguments.compare, arguments.iterations)
         text = forecast_comparison(outcome)
     else:
-        usual = _STRATEGIES if config.strategy.replicas == "equal" else _STRATEGIES_OF_SEVERAL_MODELS
+        usual = _STRATEGIES if not config.strategy.vary else _STRATEGIES_OF_SEVERAL_MODELS
         strategies = usual if arguments.strategies is None else arguments.strategies
         outcome = forecast.plan(config, arguments.ranks, strategies, arguments.link, arguments.iterations)
         text = forecast_table(outcome)

@@ -18,7 +18,7 @@ from leapmpi.runs.text import size_text
 
 HELP = "write what a run answers for vertices, exactly, to a file"
 
-_SETTINGS = ("run.device", "run.threads", "run.log_level", "run.progress")
+_SETTINGS = ("run.device", "run.threads", "run.log_level")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -186,11 +186,13 @@ class PreparationEngine(Engine):
         return torch.cat([sums, dense(own)])
 
     def _sends_sums(self, block: BlockTensors, rows: Rows) -> bool:
-        """Whether who trains `block` gets its sums: where it would add up before it multiplies, unless told."""
-        asked, first = self.config.prepared_as, self.ctx.model.layers[0]
-        if not sums_suffice(self.ctx.model) or asked == "rows":
+        """Whether who trains `block` gets its sums: always with `--remote sums`, else where the bits stay the same.
+
+        They do where the trainer would add up before it multiplies.
+        """
+        if not sums_suffice(self.ctx.model):
             return False
-        return "sums" in (asked, self.mode_name) or not first.projects_first(block, rows)
+        return self.mode_name == "sums" or not self.ctx.model.layers[0].projects_first(block, rows)
 
 
 def sums_suffice(model: Model) -> bool:

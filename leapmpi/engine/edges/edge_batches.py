@@ -48,9 +48,9 @@ class EdgesOfNode:
             labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
         return BatchEdges(edges, topology.original_id[edges], labels)
 
-    def candidates(self, at_home: bool) -> Candidates:
+    def candidates(self) -> Candidates:
         """What negatives are drawn from. Local."""
-        return Candidates(self.ctx.sampler.topology, self.ctx.rank_offsets if at_home else None)
+        return Candidates(self.ctx.sampler.topology)
 
     def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends until all ranks have `plan`. Local."""
@@ -64,8 +64,8 @@ class EdgesOfNode:
 class ForecastEdgesOfShards(EdgesOfNode):
     """The same in one process, for ranks that would hold a shard each."""
 
-    def candidates(self, at_home: bool) -> Candidates:
-        return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets, at_home)
+    def candidates(self) -> Candidates:
+        return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets)
 
     def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
         rank = self.ctx.rank
@@ -96,8 +96,8 @@ class EdgesOfShards(EdgesOfNode):
         facts = communicator.all_gather_rows(np.array([len(batch), time_steps]))
         return int(facts[0, 1]), gathered(batch, facts[:, 0].copy(), self.sampler.shard.own, communicator)
 
-    def candidates(self, at_home: bool) -> Candidates:
-        return SharedCandidates(self.sampler.shard, self.ctx.communicator, self.ctx.rank_offsets, at_home)
+    def candidates(self) -> Candidates:
+        return SharedCandidates(self.sampler.shard, self.ctx.communicator, self.ctx.rank_offsets)
 
 
 def edges_of(ctx: RankContext) -> EdgesOfNode:

@@ -26,7 +26,7 @@ from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.negative_sampler import HOME, NEGATIVES, NegativeSampler
+from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates
 from leapmpi.sampling.training_edges import BatchEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
@@ -40,7 +40,7 @@ class EdgeEngine(Engine):
         super().__init__(ctx, config)
         assert isinstance(ctx.task, EdgeTask), "only tasks on edges are trained so"
         self.task = ctx.task
-        self.deals = not self.placement.roots_are_local or config.replicas == "independent"
+        self.deals = not self.placement.roots_are_local or bool(config.vary)
         """Whether edges are dealt: a model that differs is on one rank at a time, and so are its embeddings."""
         if self.task.leaves_out() and not ctx.sampler.leaves_edges_out:
             raise ConfigError(
@@ -52,7 +52,7 @@ class EdgeEngine(Engine):
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
         kind: type[NegativeSampler] = NEGATIVES.load(link.negatives).NEGATIVES
-        self.negatives = kind(self.edges.candidates(link.negatives_at == HOME)) if self.per_edge else None
+        self.negatives = kind(self.edges.candidates()) if self.per_edge else None
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
         """Bring the edges of `batch` to all ranks, draw negatives, and sample. Collective.

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.features.access import POLICIES, AccessPattern
-from leapmpi.features.cache import RowCache, expected_reads
+from leapmpi.features.access import AccessPattern
+from leapmpi.features.cache import RowCache
+from leapmpi.features.expected_reads import expected_reads, read_scores
 
 
 def hottest_rows(
-    access: AccessPattern, policy: str, count: int, communicator: Communicator, cache: RowCache | None
+    access: AccessPattern, count: int, communicator: Communicator, cache: RowCache | None
 ) -> tuple[np.ndarray, float]:
-    """The `count` own vertices (int64, ascending) that all ranks read most by `policy`, and their share of the reads.
+    """The `count` own vertices (int64, ascending) that all ranks read most, and their share of the reads.
 
-    `cache` holds what this rank asks no other for. Of equal ones the lower ids come first. Collective. Raises
-    ConfigError, on this rank, for an unknown policy.
+    `cache` holds what this rank asks no other for. Of equal ones the lower ids come first. Collective.
     """
-    scores = _of_all_ranks(POLICIES.load(policy).POLICY(access), access, communicator, cache)
+    scores = _of_all_ranks(read_scores(access), access, communicator, cache)
     chosen = np.sort(np.argsort(-scores, kind="stable")[:count])
     reads = _of_all_ranks(expected_reads(access), access, communicator, cache)
     total = float(reads.sum())

@@ -53,7 +53,7 @@ def _sums_in_order(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
     """Triton's kernel where it serves; else a sparse product per head.
 
-    On a GPU that adds up in any order, unless --deterministic forbids it.
+    On a GPU that adds up in any order, unless torch is to use operations that give the same bits each time.
     """
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:

@@ -1,6 +1,6 @@
 """Whether tensors are served by the kernels of the host, or by torch operations, as on a GPU; and products there.
 
-`--device stand-in` tries the GPU's way on the CPU: same code, same choices, tensors in host memory. With `--autocast`
+`--device stand-in` tries the GPU's way on the CPU: same code, same choices, tensors in host memory. With `--dtype`
 products of rows and weights off the host read both in fewer bits. Sums, gradients of weights, and the weights that the
 optimizer moves stay as they are.
 """
@@ -27,10 +27,10 @@ def stand_in(setting: bool) -> None:
     _stands_in = setting
 
 
-def autocast(setting: str) -> None:
-    """From now on `matmul` reads its operands as `setting`, the name of a dtype, or as they are (`off`)."""
+def autocast(dtype: str) -> None:
+    """From now on `matmul` reads its operands as bfloat16 where `dtype` says so, else as they are."""
     global _product_dtype
-    _product_dtype = None if setting == "off" else getattr(torch, setting)
+    _product_dtype = torch.bfloat16 if dtype == "bfloat16" else None
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

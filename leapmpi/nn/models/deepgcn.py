@@ -8,7 +8,7 @@ through ReLU and dropout (res+). Norms are of layers unless `--norm batch` asks 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.config.options import parse_options
+from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edges_of_their_own, maximum, mean, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey, drop_features
@@ -23,7 +25,7 @@ from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
-from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.norms.choice import BATCH, norm_of
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.shares.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
@@ -32,26 +34,37 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = (
-    "aggregate", "temperature", "learn_scalars", "mlp_layers", "message_norm", "hidden", "dropout", "norm"
-)  # fmt: skip
-"""Settings that some models read, or that a stack of one layer does not, and this one does."""
+READS: tuple[str, ...] = ("hidden", "dropout", "norm")
 
-AGGREGATES = ("softmax_sg", "softmax", "power", "mean", "max", "sum")
-"""Ways to combine messages; the first stands for `auto`. In softmax_sg the weights of the softmax pass no gradient."""
+
+@dataclass(frozen=True)
+class Options:
+    aggregate: str = setting(
+        "softmax_sg",
+        "how messages are combined; in softmax_sg the weights of the softmax pass no gradient",
+        choices=("softmax_sg", "softmax", "power", "mean", "max", "sum"),
+    )
+    temperature: float = setting(
+        0.0, "t of the softmax, or the exponent of the power mean; 0: 0.1 for softmax_sg, else 1", least=0
+    )
+    learn_scalars: bool = setting(False, "learn the temperature and the scale of messages")
+    mlp_layers: int = setting(1, "layers of the MLP in each layer", least=1)
+    message_norm: bool = setting(False, "scale what is combined to the length of the destination's row")
+
 
 HAS = ("norm", "residual")
 """What its layers have without being asked: normalised input (`auto`), and residuals in a way of their own."""
 
 
 def unread(config: ModelConfig) -> dict[str, str]:
-    """Settings that the aggregate of `config` does not read, and why."""
-    kind = aggregate_of(config, AGGREGATES)
+    """Options that the aggregate of `config` does not read, and why."""
+    options = parse_options(Options, config.options, config.name, "model")
+    kind = options.aggregate
     why = {}
     if kind in ("mean", "max", "sum"):
-        why["temperature"] = f"--aggregate {kind} has no temperature"
-    if kind not in ("softmax", "power") and not config.message_norm:
-        why["learn_scalars"] = f"--aggregate {kind} without --message-norm has nothing to learn by it"
+        why["temperature"] = f"aggregate={kind} has no temperature"
+    if kind not in ("softmax", "power") and not options.message_norm:
+        why["learn-scalars"] = f"aggregate={kind} without message-norm has nothing to learn by it"
     return why
 
 
@@ -66,12 +79,13 @@ class GENLayer(Layer):
 
     linear = False
     reads_names = False
+    Options = Options
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
-        self.kind = aggregate_of(config, AGGREGATES)
+        self.kind = self.options.aggregate
         self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
         self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
         # All that reads the output is normalised; a maximum over layers keeps what some of them have more than others.
@@ -81,20 +95,20 @@ class GENLayer(Layer):
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
         self.norm = None if first else norm(out_dim, number - 1)
-        inner = [2 * out_dim] * (max(1, config.mlp_layers) - 1)
+        inner = [2 * out_dim] * (self.options.mlp_layers - 1)
         self.mlp = MLP([out_dim, *inner, out_dim], partial(norm, after=number))
 
         self.edge = Projection(edge_dim, out_dim) if edge_dim else None
         self.edge_bias = nn.Parameter(torch.zeros(out_dim)) if edge_dim else None
 
         # Single numbers, which may be learned.
-        learns = config.learn_scalars
-        t = config.temperature or (0.1 if self.kind == "softmax_sg" else 1.0)
+        learns = self.options.learn_scalars
+        t = self.options.temperature or (0.1 if self.kind == "softmax_sg" else 1.0)
         read = self.kind in ("softmax", "softmax_sg", "power")
         self.temperature = (
             nn.Parameter(torch.tensor([t], dtype=torch.float64)) if learns and read and self.kind != "softmax_sg" else t
         )
-        self.scale = (nn.Parameter(torch.ones(1)) if learns else 1.0) if config.message_norm else None
+        self.scale = (nn.Parameter(torch.ones(1)) if learns else 1.0) if self.options.message_norm else None
 
     @property
     def edge_data(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -149,7 +163,7 @@ class GENLayer(Layer):
         """What messages add to the aggregate, float[n_dst, out] each, in the rows of a share of `partial_form`."""
         if self.kind == "max":
             if block.weight is not None:
-                raise ConfigError("a maximum has no use for a sampler's edge weights; choose another model.aggregate")
+                raise ConfigError("a maximum has no use for a sampler's edge weights; choose another aggregate")
             return [maximum(block.edges, messages)]
         if self.kind in ("softmax", "softmax_sg"):
             t = torch.as_tensor(self.temperature, dtype=messages.dtype, device=messages.device).view(1)
@@ -216,7 +230,7 @@ class GENHead(Head):
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
     """A DeeperGCN of `layers` layers, which read `edge_dim` features of edges.
 
-    Raises ConfigError for an aggregate that it has not.
+    Raises ConfigError for options that it has not.
     """
     layer = partial(GENLayer, edge_dim=edge_dim)
     return Model(hidden_layers(layer, config, layers, in_dim), GENHead(config, layers, out_dim))

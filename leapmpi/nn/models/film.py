@@ -9,18 +9,20 @@ place. A product makes the output of the last layer.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from leapmpi.config.setting import setting
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import modulated_sum
-from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.norms.choice import norm_of
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.shares.partial_form import SEPARATE_SUM
@@ -29,14 +31,15 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ("aggregate", "hidden", "norm")
-"""Settings that some models read, or that a stack of one layer does not, and this one does."""
-
-AGGREGATES = ("sum", "mean")
-"""Ways to combine messages; the first stands for `auto`."""
+READS: tuple[str, ...] = ("hidden", "norm")
 
 HAS = ("norm",)
 """What its layers have without being asked: normalised output (`auto`)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    aggregate: str = setting("sum", "how messages are combined", choices=("sum", "mean"))
 
 
 class FiLMLayer(Layer):
@@ -45,10 +48,11 @@ class FiLMLayer(Layer):
     linear = False
     partial_form = SEPARATE_SUM
     reads_names = False
+    Options = Options
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
-        self.by_mean = aggregate_of(config, AGGREGATES) == "mean"
+        self.by_mean = self.options.aggregate == "mean"
         self.norm = None
         self.neighbour, self.own = (Projection(in_dim, out_dim) for _ in range(2))
         self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))

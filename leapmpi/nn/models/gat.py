@@ -8,6 +8,7 @@ The edge of a destination to itself has none, a term of 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.config.options import parse_options
+from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
@@ -30,8 +33,13 @@ if TYPE_CHECKING:
 SLOPE = 0.2
 """Of LeakyReLU on negative scores."""
 
-READS: tuple[str, ...] = ("heads", "attention_dropout")
-"""Settings that some models read, and this one does."""
+READS: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    heads: int = setting(4, "attention heads, which divide --hidden", least=1)
+    attention_dropout: float = setting(0.0, "share of attention weights dropped in training", least=0, below=1)
 
 
 class GATLayer(Layer):
@@ -39,12 +47,13 @@ class GATLayer(Layer):
 
     linear = False
     reads_names = False
+    Options = Options
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
-        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        self.heads, self.attention_dropout = self.options.heads, self.options.attention_dropout
         width = out_dim if last else out_dim // self.heads
         self.neighbour = Projection(in_dim, self.heads * width, fans=(in_dim, width))
         self.attend_source = nn.Parameter(torch.empty(self.heads, width))
@@ -150,8 +159,9 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
 
 def check_heads(config: ModelConfig, layers: int) -> None:
     """Raise ConfigError when the heads do not divide the width of a hidden layer."""
-    if (layers > 1 or config.jumping != "none") and config.hidden % config.heads:
-        raise ConfigError(f"model.hidden = {config.hidden} cannot be shared evenly among model.heads = {config.heads}")
+    heads = parse_options(Options, config.options, config.name, "model").heads
+    if (layers > 1 or config.jumping != "none") and config.hidden % heads:
+        raise ConfigError(f"model.hidden ({config.hidden}) must be a multiple of --model-option heads ({heads})")
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:

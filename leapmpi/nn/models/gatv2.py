@@ -22,14 +22,14 @@ from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.models.gat import SLOPE, GATLayer, check_heads, reweighted
+from leapmpi.nn.models.gat import Options as Options
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ("heads", "attention_dropout")
-"""Settings that some models read, and this one does."""
+READS: tuple[str, ...] = ()
 
 
 class GATv2Layer(GATLayer):
@@ -41,7 +41,7 @@ class GATv2Layer(GATLayer):
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
     ) -> None:
         Layer.__init__(self, config, number, in_dim, out_dim, last)
-        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        self.heads, self.attention_dropout = self.options.heads, self.options.attention_dropout
         width = out_dim if last else out_dim // self.heads
         self.neighbour, self.target = (Projection(in_dim, self.heads * width, fans=(in_dim, width)) for _ in range(2))
         self.attend = nn.Parameter(torch.empty(self.heads, width))

@@ -37,7 +37,6 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
 
 
 READS: tuple[str, ...] = ()
-"""Settings that some models read, and this one does."""
 
 
 class GCNLayer(SumLayer):

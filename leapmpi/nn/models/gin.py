@@ -9,7 +9,7 @@ networks" (ICLR 2020), section 5 (GINE). A message is then as wide as the layer'
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.config.setting import setting
 from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection, as_row
@@ -30,8 +31,13 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ("learn_scalars", "mlp_layers", "hidden", "norm")
-"""Settings that some models read, or that a stack of one layer does not, and this one does."""
+READS: tuple[str, ...] = ("hidden", "norm")
+
+
+@dataclass(frozen=True)
+class Options:
+    learn_scalars: bool = setting(False, "learn eps, by which a destination's own row counts for more")
+    mlp_layers: int = setting(2, "layers of the MLP in each layer", least=1)
 
 
 class GINLayer(Layer):
@@ -40,14 +46,15 @@ class GINLayer(Layer):
     partial_form = SUM
     sums_ahead = True
     reads_names = False
+    Options = Options
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
-        inner = [config.hidden] * ((config.mlp_layers or 2) - 1)
+        inner = [config.hidden] * (self.options.mlp_layers - 1)
         self.mlp = MLP([in_dim, *inner, out_dim], lambda width: norm_of(config.norm, width, number))
-        self.eps = nn.Parameter(torch.zeros(1)) if config.learn_scalars else 0.0
+        self.eps = nn.Parameter(torch.zeros(1)) if self.options.learn_scalars else 0.0
         self.edge = self.edge_bias = None
         if edge_dim:
             self.edge_data = ("weight", "edge_features")

@@ -6,16 +6,19 @@ and non-linearity. Where edges have weights the mean is weighted by them; the ma
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from leapmpi.config.options import parse_options
+from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Projection
-from leapmpi.nn.model import Model, aggregate_of, stack
+from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.shares.partial_form import MAXIMUM
 from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
@@ -24,11 +27,12 @@ from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ("aggregate",)
-"""Settings that some models read, and this one does."""
+READS: tuple[str, ...] = ()
 
-AGGREGATES = ("mean", "max")
-"""Ways to combine in-neighbours; the first stands for `auto`."""
+
+@dataclass(frozen=True)
+class Options:
+    aggregate: str = setting("mean", "how in-neighbours are combined", choices=("mean", "max"))
 
 
 class SAGELayer(SumLayer):
@@ -38,6 +42,7 @@ class SAGELayer(SumLayer):
     sums_ahead = True
     plain_sums = True
     reads_names = False
+    Options = Options
     edge_data: tuple[str, ...] = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -87,7 +92,7 @@ class MaximumSAGELayer(SAGELayer):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
         if block.weight is not None:
-            raise ConfigError("a maximum has no use for a sampler's edge weights; choose model.aggregate = mean")
+            raise ConfigError("a maximum has no use for a sampler's edge weights; give --model-option aggregate=mean")
         return maximum(block.edges, z)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
@@ -100,5 +105,5 @@ class MaximumSAGELayer(SAGELayer):
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GraphSAGE of `layers` layers. Raises ConfigError for an aggregate that it has not."""
-    by_maximum = aggregate_of(config, AGGREGATES) == "max"
+    by_maximum = parse_options(Options, config.options, config.name, "model").aggregate == "max"
     return stack(MaximumSAGELayer if by_maximum else SAGELayer, config, layers, in_dim, out_dim)

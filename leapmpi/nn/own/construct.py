@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 from leapmpi.config.sections import ModelConfig
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import arguments_of, load_named, said
-from leapmpi.errors import ConfigError, LeapmpiError
+from leapmpi.errors import ConfigError, LeapmpiError, nearest
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.own.initial import Draws, begin
@@ -37,17 +38,22 @@ ARGUMENTS = {
     "num_layers": ("layers", "n_layers", "nlayers"),
     "dropout": ("dropout_rate", "drop_rate"),
     "heads": ("num_heads", "n_heads", "nheads"),
+    "aggregate": (),
+    "attention_dropout": (),
     "edge_dim": ("edge_channels", "edge_features", "num_edge_features"),
 }
 """Arguments of a constructor that are given, and what else they may be called."""
 
-_SETTINGS = {"hidden_channels": "hidden", "dropout": "dropout", "heads": "heads"}
+_SETTINGS = {"hidden_channels": "hidden", "dropout": "dropout"}
 """The setting of models that an argument is given the value of."""
 
 _MODEL_SETTINGS = tuple(field.name for field in dataclasses.fields(ModelConfig))
 
-_ALSO = ("residual", "aggregate", "attention_dropout", "input_dropout")
+_ALSO = ("residual", "input_dropout")
 """Further settings that an argument of the same name is given."""
+
+_WITHOUT_OPTION = {"heads": 4, "aggregate": "auto", "attention_dropout": 0.0}
+"""What these arguments are given where no option says otherwise."""
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
@@ -78,7 +84,8 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
             return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
     if not callable(made_by) or isinstance(made_by, nn.Module):
         raise ConfigError(f"{FLAG} {named}: it is of type {type(made_by).__name__}; name a class or a function")
-    given = arguments_for(config, layers, in_dim, out_dim, edge_dim)
+    options = options_for(made_by, config)
+    given = arguments_for(config, layers, in_dim, out_dim, edge_dim) | options
     known = _chosen(made_by, given, named)
     with draws:
         module = _run(lambda: made_by(**known), named, "__init__" if isinstance(made_by, type) else "it")
@@ -102,11 +109,40 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
 def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> dict[str, Any]:
     """What an argument is given, by all of its names; none for features of edges where there are none."""
-    values = {"in_channels": in_dim, "out_channels": out_dim, "num_layers": layers}
+    values: dict[str, Any] = {"in_channels": in_dim, "out_channels": out_dim, "num_layers": layers}
     values |= {name: getattr(config, setting) for name, setting in _SETTINGS.items()}
     values |= {"edge_dim": edge_dim} if edge_dim else {}
+    values |= _WITHOUT_OPTION
     given = {other: value for name, value in values.items() for other in (name, *ARGUMENTS[name])}
     return given | {name: getattr(config, name) for name in _ALSO} | {"config": config}
+
+
+def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, Any]:
+    """The arguments that `--model-option` gives to `made_by`, each as the number, truth or text that it spells.
+
+    Raises ConfigError for an option that is no argument; one that takes `config` may read any.
+    """
+    found: dict[str, Any] = {}
+    taken = arguments_of(made_by)
+    for text in config.options:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if not equals:
+            raise ConfigError(f"model.options: {text!r} is no option; write it as name=value")
+        named = [each for each in (name, *ARGUMENTS.get(name, ())) if each in taken]
+        if not named and "config" not in taken:
+            raise ConfigError(f"model.options: {config.name} takes no argument {name!r}; {nearest(name, taken)}")
+        found |= {each: _meant(value) for each in named}
+    return found
+
+
+def _meant(text: str) -> Any:
+    """The value that `text` spells: a number, True, False, or the text itself."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False}.get(text, text)
+    return value if isinstance(value, int | float) else text
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
@@ -114,7 +150,7 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
     names = dict.fromkeys(config.model.name for config in configs)
     if not all(names_code(name) for name in names):
         return {}
-    read = {"name", "seed", "missing_features"}.union(*(_settings_read(name) for name in names))
+    read = {"name", "seed", "missing_features", "options"}.union(*(_settings_read(name) for name in names))
     return {name: f"not read by {' and '.join(names)}" for name in _MODEL_SETTINGS if name not in read}
 
 

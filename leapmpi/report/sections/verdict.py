@@ -156,7 +156,7 @@ def _of_time(run: RunData) -> Iterator[_Advice]:
         )
     uneven = imbalance(run)
     if uneven and uneven > 1.25 and run.size > 1:
-        mend = "--balance on moves roots off the most loaded rank" if _is_leap(run) else "a more even partition"
+        mend = "leapmpi-prep partition --balance evens it out"
         yield _Advice(1 - 1 / uneven, FAIR, f"The busiest rank works {shown(uneven)} times the mean: {mend}.")
     if (idle := share.get("wait", 0.0)) > 0.25 and run.size > 1 and not (uneven and uneven > 1.25):
         yield _Advice(idle, FAIR, f"Ranks wait for {shown(idle, SHARE)} of an epoch: --timeline shows why.")
@@ -225,7 +225,3 @@ def _of_memory(run: RunData) -> Iterator[_Advice]:
                 f"Host {host} almost ran out of memory: --memory-limit, more ranks, or "
                 "--topology sharded would use less.",
             )
-
-
-def _is_leap(run: RunData) -> bool:
-    return (run.ended.get("strategy") or (run.config.strategy.name if run.config else "")) == "leap"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.config.options import SAMPLERS, sampler_options
+from leapmpi.config.options import SAMPLERS, given_option, options_of
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
@@ -84,10 +84,10 @@ def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threa
 
         sampler = custom_sampler(setup, load_custom(name), config.sampling)
     else:
-        sampler = SAMPLERS.load(name).build(setup, sampler_options(name, config.sampling.options))
-    if sampler.weighted and config.model.aggregate == "max":
+        sampler = SAMPLERS.load(name).build(setup, options_of(SAMPLERS, name, config.sampling.options))
+    if sampler.weighted and given_option(config.model.options, "aggregate") == "max":
         raise ConfigError(
-            f"model.aggregate = max has no use for the edge weights of --sampler {name}; "
-            "pass --aggregate mean, or another --sampler"
+            f"--model-option aggregate=max has no use for the edge weights of --sampler {name}; "
+            "give aggregate=mean, or another --sampler"
         )
     return sampler

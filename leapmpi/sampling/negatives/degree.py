@@ -26,7 +26,7 @@ class ByDegree(NegativeSampler):
         self._draw = candidates.by_degree(_weights)
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        return self._draw(words, edges[rows, 0])
+        return self._draw(words)
 
 
 NEGATIVES = ByDegree

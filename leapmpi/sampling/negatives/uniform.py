@@ -9,10 +9,10 @@ from leapmpi.sampling.negative_sampler import NegativeSampler
 
 
 class Uniform(NegativeSampler):
-    """Draws among all vertices, or all of the source's owner."""
+    """Draws among all vertices."""
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        return self.candidates.vertices_at(scaled(words, *self.candidates.homes(edges[rows, 0])))
+        return self.candidates.vertices_at(scaled(words, self.candidates.vertices))
 
 
 NEGATIVES = Uniform

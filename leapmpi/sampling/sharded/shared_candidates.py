@@ -50,11 +50,8 @@ def _is_listed(names, destinations, indptr, indices, original):
 class SharedCandidates(Candidates):
     """Vertices of a sharded topology with named sources. Draws are collective; all ranks make the same calls."""
 
-    def __init__(
-        self, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray, at_home: bool
-    ) -> None:
-        """Take rank_offsets: int64[ranks + 1], and at_home: whether candidates have the owner of the source. Local."""
-        self.rank_offsets = rank_offsets if at_home else None
+    def __init__(self, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray) -> None:
+        """Take rank_offsets: int64[ranks + 1]. Local."""
         self._shard, self._communicator, self._homes = shard, communicator, rank_offsets
         self._id = id_type(shard.vertices)
         self._order_of_all: OriginalOrder | None = None
@@ -76,8 +73,6 @@ class SharedCandidates(Candidates):
 
     def vertices_at(self, places: np.ndarray) -> np.ndarray:
         """Return vertices; see Candidates.vertices_at. Collective."""
-        if self.rank_offsets is not None:
-            return places
         ids, bounds, rank = self._shared.ids, self._shared.bounds, self._communicator.rank
         return self._gathered(range_of(places, bounds), lambda mine: ids[places[mine] - bounds[rank]], self._id)
 
@@ -95,33 +90,23 @@ class SharedCandidates(Candidates):
         """Return draws; see Candidates.by_degree. The result is collective, this is not."""
         sums: list[np.ndarray] = []
 
-        def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
-            # Sum weights on first use, over this rank's vertices or its slice of the order.
+        def draw(words: np.ndarray) -> np.ndarray:
+            # Sum weights on first use, over this rank's slice of the order.
             if not sums:
-                degrees = np.diff(self._shard.own.indptr)
-                weights = weigh(degrees if self.rank_offsets is not None else self._shared.slice_of(degrees))
+                weights = weigh(self._shared.slice_of(np.diff(self._shard.own.indptr)))
                 sums.append(running_total(weights))
                 sums.append(running_total(self._communicator.all_gather_rows(sums[0][-1:])[:, 0]))
             own, total = sums
 
             # A number below the total selects a rank by the running sums of ranks, then a vertex.
-            low, high = self.homes(sources)
-            if self.rank_offsets is None:
-                hit, span = np.zeros(len(words), np.int64), np.full(len(words), total[-1])
-            else:
-                home = range_of(sources, self._homes)
-                hit, span = total[home], total[home + 1] - total[home]
-            hit = scaled(words, hit, hit + np.maximum(1, span))
-            found, weighed = scaled(words, low, high), span > 0
-            found[~weighed] = self.vertices_at(found[~weighed])
-            hit, rank = hit[weighed], self._communicator.rank
-            ids = self._shared.ids if self.rank_offsets is None else np.arange(self._shard.first, self._shard.end)
-            found[weighed] = self._gathered(
+            if total[-1] == 0:
+                return self.vertices_at(scaled(words, self.vertices))
+            hit, ids, rank = scaled(words, total[-1]), self._shared.ids, self._communicator.rank
+            return self._gathered(
                 range_of(hit, total),
                 lambda mine: ids[np.searchsorted(own, hit[mine] - total[rank], side="right") - 1],
                 self._id,
             )
-            return found
 
         return draw
 
@@ -151,9 +136,9 @@ class SharedCandidates(Candidates):
 class CountedCandidates(Candidates):
     """Candidates of a whole topology that count the traffic of SharedCandidates."""
 
-    def __init__(self, topology: Topology, rank_offsets: np.ndarray, at_home: bool) -> None:
+    def __init__(self, topology: Topology, rank_offsets: np.ndarray) -> None:
         """Take rank_offsets: int64[ranks + 1], of the ranks that would hold a shard each."""
-        super().__init__(topology, rank_offsets if at_home else None)
+        super().__init__(topology)
         self._homes, self._id_bytes = rank_offsets, id_type(topology.vertices).itemsize
         self._slices = slice_bounds(topology.vertices, len(rank_offsets) - 1)
         self.take()
@@ -165,25 +150,12 @@ class CountedCandidates(Candidates):
         return self._counted if counted is None else counted
 
     def vertices_at(self, places: np.ndarray) -> np.ndarray:
-        if self.rank_offsets is None:
-            self._count(places, self._slices, self._id_bytes)
+        self._count(places, self._slices, self._id_bytes)
         return super().vertices_at(places)
 
     def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
         self._count(found, self._homes, FLAG.itemsize)
         return super().are_edges(sources, found, names)
-
-    def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:
-        inner = super().by_degree(weigh)
-        weighs = np.diff(running_total(weigh(np.diff(self.topology.indptr)))[self._homes]) > 0
-
-        def draw(words: np.ndarray, sources: np.ndarray) -> np.ndarray:
-            # `vertices_at` counts the other case.
-            if self.rank_offsets is not None:
-                self._count(sources[weighs[range_of(sources, self._homes)]], self._homes, self._id_bytes)
-            return inner(words, sources)
-
-        return draw
 
     def _count(self, entries: np.ndarray, offsets: np.ndarray, size: int) -> None:
         self._counted += size * np.bincount(range_of(entries, offsets), minlength=len(self._counted))

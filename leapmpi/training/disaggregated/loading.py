@@ -108,7 +108,7 @@ def load_by_role(
     between.join(everyone, np.arange(world.size))
     first = roles.computing if prepares else 0
     of_role.communicator.join(everyone, np.arange(first, first + role.size))
-    dtype = getattr(torch, config.train.dtype)
+    dtype = getattr(torch, config.train.parameter_dtype)
     shipping = Shipping(between, roles, dataset.feature_dim, dtype, pinned=of_role.device.type == "cuda")
     keep_freed_memory()
     ctx = replace(of_role, communicator=everyone)
@@ -139,9 +139,9 @@ def _without_data(
     """What a compute rank holds: the model, and no vertex. Local."""
     torch.set_num_threads(role.threads)
     set_threads(role.threads)
-    autocast(config.train.autocast)
+    autocast(config.train.dtype)
     communicator = Communicator(role.comm, ahead=role.ahead_comms)
-    dtype, nobody = getattr(torch, config.train.dtype), np.zeros(role.size + 1, np.int64)
+    dtype, nobody = getattr(torch, config.train.parameter_dtype), np.zeros(role.size + 1, np.int64)
     model, task = model_of(config, dataset).to(device), task_of(config, dataset)
 
     def fetcher(width: int, kind: str, dtype: torch.dtype) -> FeatureFetcher:

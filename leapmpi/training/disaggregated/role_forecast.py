@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
@@ -30,6 +31,7 @@ from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.phase_timers import median_seconds
 from leapmpi.system.worker_threads import set_threads, threads
 from leapmpi.training.disaggregated.checks import by_role, check_roles
+from leapmpi.training.session import facts_of
 from leapmpi.training.simulation.virtual_ranks import VirtualRank, virtual_ranks
 
 
@@ -66,6 +68,7 @@ def forecast_roles(
 
     Raises ConfigError and DataError for what cannot be.
     """
+    check(facts_of(config, dataset))
     check_roles(config, dataset, ranks)
     config = by_role(config, dataset)
     before = torch.get_num_threads(), threads()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 
 import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
+from leapmpi.config.compatibility import without_effect
 from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
@@ -31,6 +33,7 @@ from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.disaggregated.loading import LoadedByRole
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
+from leapmpi.training.session import facts_of
 from leapmpi.training.setup import direct_path
 from leapmpi.training.trainer import Trainer
 
@@ -52,10 +55,6 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
         "verified": loaded.verified,
         "process": os.getpid(),
     }
-
-
-_OF_NEGATIVES = ("negatives", "negatives_per_edge", "negatives_at", "eval_negatives")
-"""Settings of the section `link` that act where negatives are scored."""
 
 
 def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
@@ -84,10 +83,10 @@ def _roles(trainer: Trainer) -> list[str]:
     loaded = trainer.loaded
     if not isinstance(loaded, LoadedByRole):
         return []
-    roles, asked = loaded.roles, trainer.config.strategy.prepared_as
-    offers = sums_suffice(trainer.ctx.model) and asked != "rows"
-    only = "sums" in (asked, trainer.engine.mode_name)
-    sent = "sums" if offers and only else "sums, or rows where they are multiplied first" if offers else "rows"
+    roles = loaded.roles
+    sent = "rows"
+    if sums_suffice(trainer.ctx.model):
+        sent = "sums" if trainer.engine.mode_name == "sums" else "sums, or rows where they are multiplied first"
     shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
     return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {trainer.prefetch_depth} ahead at most"]
 
@@ -135,7 +134,7 @@ def _plan(trainer: Trainer) -> str:
     return (
         f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; {roots}; {_sampler(config)}; "
-        f"{_models(trainer)} parameters ({config.train.dtype})"
+        f"{_models(trainer)} parameters ({config.train.parameter_dtype})"
     )
 
 
@@ -152,7 +151,7 @@ def about_no_validation(trainer: Trainer) -> str:
 def about_early_stop(trainer: Trainer) -> str:
     """'5 evaluations without a better accuracy on the validation vertices'."""
     limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
-    of = ", for each of the models" if trainer.config.strategy.replicas == "independent" else ""
+    of = ", for each of the models" if trainer.config.strategy.vary else ""
     return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
 
 
@@ -168,13 +167,12 @@ def _edges(trainer: Trainer) -> list[str]:
     own = "are left out of its draws" if task.leaves_out() else "stay in message passing"
     if not task.draws_negatives:
         return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
-    where = "at home with the edge's source" if link.negatives_at == "home" else "anywhere"
     assert isinstance(trainer.evaluator, LinkEvaluator), "edges are ranked"
     against = f"; ranked against {trainer.evaluator.ranked_against}" if any(sizes) else ""
     return [
         f"{splits}, held back; scorer "
         f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
-        f"each, {where}{against}; a batch's own edges {own}"
+        f"each{against}; a batch's own edges {own}"
     ]
 
 
@@ -195,7 +193,7 @@ def _models(trainer: Trainer) -> str:
         # Those of all ranks, where each holds some.
         numbers = sum(math.prod(shape) for shape in layout.whole_shapes.values())
         counts.setdefault(each.model.name, set()).add(numbers)
-    if trainer.config.strategy.replicas == "equal":
+    if not trainer.config.strategy.vary:
         name = trainer.config.model.name
         return f"model {name}, {_range(counts[name])}"
     return f"models {enumeration([f'{name} {_range(found)}' for name, found in counts.items()])}"
@@ -246,9 +244,9 @@ def _moves(trainer: Trainer) -> str:
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
     if isinstance(engine, EdgeEngine) and not engine.deals:
         moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
-    if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
+    if config.strategy.name == "leap" and engine.placement.time_steps > 1:
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
-    if config.strategy.replicas == "independent":
+    if config.strategy.vary:
         moving[1:] = ["every model with its gradients, from rank to rank"]
     return "moves between ranks in an iteration: " + ", ".join(moving)
 
@@ -276,49 +274,33 @@ def unverified(config: Config, facts: list[dict]) -> list[str]:
 
 def ignored(trainer: Trainer) -> list[str]:
     """Sentences about settings that are not as by default and cannot act in this training."""
-    config, engine, alone = trainer.config, trainer.engine, trainer.world.size == 1
-    models, steps = models_of(config), engine.placement.time_steps
+    config, engine, models = trainer.config, trainer.engine, models_of(trainer.config)
     why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
-    if all(each.train.optimizer != "sgd" for each in models):
-        why["train.momentum"] = "only --optimizer sgd reads it"
-    if trainer.ctx.task.answers != "regression":
-        why["train.loss"] = "only a regression reads it"
-    if not config.strategy.cache and not config.strategy.feature_memory:
-        why["strategy.cache_policy"] = "there is no --cache"
-    if not isinstance(trainer.loaded, LoadedByRole):
-        why["strategy.prepared_as"] = "no ranks prepare for others (--prepare-ranks)"
-    elif config.strategy.prepared_as == "sums" and not sums_suffice(trainer.ctx.model):
-        why["strategy.prepared_as"] = f"the first layer of {config.model.name} reads rows"
-    if not config.strategy.tune and not 1 < steps < trainer.world.size:
-        why["strategy.merge"] = "no time steps are merged"
-    if not config.strategy.tune and steps == 1:
-        why["strategy.migrate"] = "there is one time step"
-    if trainer.loaded.dataset.feature_dim:
-        why["model.missing_features"] = "the dataset has features"
-    elif not engine.mode.needs_weights:
-        why["strategy.prefetch"] = "learned rows are fetched when the step before has moved them"
-    if alone:
-        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "balance_parts", "tune")}
-    elif trainer.loaded.dataset.parts == trainer.world.size:
-        why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
-    if on_host(trainer.ctx.device):
-        why["train.autocast"] = "models are trained on the CPU"
-    if trainer.ctx.device.type == "cpu":
-        why["run.mpi_device_path"] = "models are trained on the CPU"
-
-    # What acts on edges that are trained, or on them alone.
+    why |= without_effect(
+        replace(
+            facts_of(config, trainer.loaded.dataset),
+            ranks=trainer.world.size,
+            parts=trainer.loaded.dataset.parts,
+            steps=engine.placement.time_steps,
+            fetches_before_step=not engine.mode.needs_weights,
+            on_host=on_host(trainer.ctx.device),
+            on_cpu=trainer.ctx.device.type == "cpu",
+        )
+    )
     if trainer.ctx.task.roots == "edges":
         why.pop("model.hidden", None)
-        if trainer.ctx.task.reads_edge_labels:
-            why |= {f"link.{key}": "classes of edges need no negatives" for key in _OF_NEGATIVES}
-    else:
-        why |= {key: "only tasks on edges read it" for key, _ in fields() if key.startswith("link.")}
-    if not trainer.loaded.dataset.has_edge_weight:
-        why["sampling.edge_weights"] = "edges have no weights"
 
     # Of a setting that is varied, the values of the models count.
     values = [flattened(each.to_values()) for each in (config, *models)]
-    return _unread(trainer) + [
+    options = {text.partition("=")[0]: text for each in models for text in each.model.options}
+    return [
+        *_unread(trainer),
+        *(
+            f"--model-option {text} is ignored: {why[f'model.{name}']}"
+            for name, text in options.items()
+            if f"model.{name}" in why
+        ),
+    ] + [
         f"--{setting.flag} is ignored: {why[key]}"
         for key, setting in fields()
         if key in why and any(canonical(each)[key] != canonical(each | {key: setting.default})[key] for each in values)

@@ -41,7 +41,7 @@ class MemoryAdvice:
 
     def sentence(self, room: float) -> str:
         """What would fit `room` bytes on each rank, in words; empty where nothing was found. Local."""
-        if task_of(self.config, self.dataset).roots == "edges" or self.config.strategy.replicas == "independent":
+        if task_of(self.config, self.dataset).roots == "edges" or self.config.strategy.vary:
             return ""
         found = list(self._fitting(room))
         return f"predicted to fit: {', or '.join(found)}" if found else ""

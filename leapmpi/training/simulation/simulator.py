@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
@@ -27,8 +28,8 @@ from leapmpi.exchange.selection import (
     least_seconds,
     serving_modes,
 )
-from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
+from leapmpi.features.expected_reads import choose
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
@@ -44,12 +45,12 @@ from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import leading_model, modes_for, predict_models
 from leapmpi.training.feature_cache import access_of, caches
-from leapmpi.training.session import check_learned
+from leapmpi.training.session import facts_of
 from leapmpi.training.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.topology_kind import SHARDED, names_sources
 
 DRY_EPOCH = 1
-"""Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
+"""Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -125,8 +126,7 @@ class Forecaster:
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
-        if not self.dataset.feature_dim:
-            check_learned(config)
+        check(facts_of(config, self.dataset))
         placement_class(config.strategy.name).check_settings(config, self.dataset)
         several = _several_models(config, self.dataset)
         models = [ParameterLayout(model).gradients.nbytes for model in several]
@@ -203,7 +203,7 @@ class Forecaster:
         engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
-            ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
+            ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
             engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
         return engines
 
@@ -295,7 +295,7 @@ def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
 
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     """The models of `config`, which differ; none where it has one."""
-    if config.strategy.replicas != "independent":
+    if not config.strategy.vary:
         return []
     return [model_of(each, dataset) for each in variations(config).values()]
 

@@ -66,7 +66,7 @@ _PROBED = 32
 _MOST_READ = 32 << 30
 """Bytes that the ranks of p3 may read at the start, over all, to get their columns out of rows."""
 
-_OF_LEAP = ("time_steps", "merge", "memory_limit", "balance", "migrate", "tune")
+_OF_LEAP = ("time_steps", "merge", "memory_limit", "tune")
 """Settings of the strategy that leap alone reads, or that ask for its time steps."""
 
 _SENDS = {"p3": "never sends", "owner": "seldom sends"}
@@ -182,7 +182,7 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
     """Why the first candidate is taken at once; empty where there is a choice."""
     if ranks == 1:
         return "there is one rank"
-    if config.strategy.replicas == "independent":
+    if config.strategy.vary:
         return "models that differ are not counted"
     if names_code(config.sampling.sampler):
         return "a sampler of your own is not counted"

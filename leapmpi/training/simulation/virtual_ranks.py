@@ -49,7 +49,7 @@ def virtual_ranks(
     the dataset has fewer parts than ranks.
     """
     offsets = rank_offsets(dataset.offsets, ranks)
-    device, dtype = torch.device("cpu"), getattr(torch, config.train.dtype)
+    device, dtype = torch.device("cpu"), getattr(torch, config.train.parameter_dtype)
     entry_counts = _entry_counts(dataset, real) if dataset.sparse else None
 
     # What all ranks share.

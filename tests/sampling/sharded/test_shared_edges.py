@@ -123,17 +123,16 @@ def test_batches_are_those_of_a_whole_topology_with_what_it_says_of_their_edges(
 
 
 @pytest.mark.parametrize("ranks", OFFSETS)
-@pytest.mark.parametrize("at_home", [False, True], ids=["anywhere", "at home"])
 @pytest.mark.parametrize("name", NEGATIVES.names())
-def test_negatives_and_their_bytes_are_those_of_a_whole_topology(name, at_home, ranks, whole):
+def test_negatives_and_their_bytes_are_those_of_a_whole_topology(name, ranks, whole):
     kind, offsets = NEGATIVES.load(name).NEGATIVES, np.array(OFFSETS[ranks])
     ends = TrainingEdges(whole, True).batches(3, 0, 60)[0]
-    wanted = kind(Candidates(whole, offsets if at_home else None)).draw(KEY, ends, 3)
-    counted = CountedCandidates(whole, offsets, at_home)
+    wanted = kind(Candidates(whole)).draw(KEY, ends, 3)
+    counted = CountedCandidates(whole, offsets)
     np.testing.assert_array_equal(kind(counted).draw(KEY, ends, 3), wanted)
 
     def work(rank):
-        shared = SharedCandidates(shard_of(rank, whole, OFFSETS[ranks]), rank, offsets, at_home)
+        shared = SharedCandidates(shard_of(rank, whole, OFFSETS[ranks]), rank, offsets)
         negatives = kind(shared)
         # What is found once is found in the first draw.
         negatives.draw(KEY, ends[:1], 1, whole.original_id[ends[:1]])
@@ -148,7 +147,7 @@ def test_negatives_and_their_bytes_are_those_of_a_whole_topology(name, at_home, 
 
 
 def test_negatives_that_read_the_whole_topology_are_refused_in_a_sentence(whole):
-    shared = SharedCandidates(cut(whole, 0, VERTICES, named=True), None, np.array([0, VERTICES]), False)
+    shared = SharedCandidates(cut(whole, 0, VERTICES, named=True), None, np.array([0, VERTICES]))
     with pytest.raises(ConfigError, match="use uniform, degree or in-batch"):
         _ = shared.topology
     assert getattr(shared, "topology", None) is None

@@ -151,10 +151,10 @@ def test_safetensors_hold_the_weights(finished_run, exported):
 
 MODELS = {
     "gcn": {},
-    "sage": {"model.aggregate": "mean"},
-    "sage, max": {"model.aggregate": "max"},
-    "gat": {"model.heads": 2},
-    "gin": {"model.learn_scalars": True, "model.mlp_layers": 3},
+    "sage": {"model.options.aggregate": "mean"},
+    "sage, max": {"model.options.aggregate": "max"},
+    "gat": {"model.options.heads": 2},
+    "gin": {"model.options.learn_scalars": True, "model.options.mlp_layers": 3},
 }
 
 
@@ -226,7 +226,7 @@ def wandb_records(data):
 
 
 def test_several_models_are_told_apart(small_data, tmp_path, exported, capsys):
-    values = {"data": str(small_data), "model.hidden": 8, "train.epochs": 1, "strategy.replicas": "independent"}
+    values = {"data": str(small_data), "model.hidden": 8, "train.epochs": 1}
     place = {"folder": str(tmp_path / "run"), "threads": 1, "log_level": "error"}
     run = train(Config.from_values({**values, "strategy.vary": ["model.seed=1,2"], "run": place}))
     found = samples(exported(run.path, "openmetrics"))

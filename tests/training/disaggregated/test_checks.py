@@ -3,9 +3,11 @@
 import pytest
 
 from leapmpi import Config
+from leapmpi.config.compatibility import check
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.training.disaggregated.checks import by_role, check_roles
+from leapmpi.training.session import facts_of
 
 
 def config_of(**settings):
@@ -14,25 +16,16 @@ def config_of(**settings):
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"strategy__name": "p3"}, "strategy.name with --prepare-ranks 2: p3 exchanges what depends on weights"),
-        ({"strategy__remote": "partial"}, "no current weights for partial rows; leave it out"),
-        ({"strategy__time_steps": "N"}, "strategy.time_steps with --prepare-ranks 2: models stay where they are"),
-        ({"strategy__memory_limit": "1G"}, "strategy.memory_limit"),
-        ({"strategy__balance": "on"}, "roots stay with the rank that prepares them"),
-        ({"strategy__cache": 0.1}, "strategy.cache"),
-        ({"model__norm": "batch"}, "use --norm layer"),
-        ({"run__topology": "sharded"}, "use node"),
-        ({"train__task": "link"}, "train vertices"),
-        ({"strategy__remote": "sums", "strategy__prepared_as": "rows"}, "what is sent is made of raw rows"),
-        ({"strategy__remote": "sums", "model__name": "gat"}, r"strategy.remote .*: what is sent is made of raw rows"),
-    ],
-)
-def test_a_setting_that_does_not_go_with_roles_is_named(settings, said, small_data):
-    with pytest.raises(ConfigError, match=said):
-        check_roles(config_of(**settings), open_dataset(str(small_data)), 4)
+def test_sums_are_refused_for_a_model_that_reads_rows(small_data):
+    config = config_of(strategy__remote="sums", model__name="gat")
+    with pytest.raises(ConfigError, match=r"strategy.remote: with --prepare-ranks what is sent is made of raw rows"):
+        check_roles(config, open_dataset(str(small_data)), 4)
+
+
+def test_what_the_table_refuses_is_refused_with_facts_of_the_dataset(small_data):
+    config = config_of(train__task="link")
+    with pytest.raises(ConfigError, match=r"train.task: with --prepare-ranks edges cannot be trained; train vertices"):
+        check(facts_of(config, open_dataset(str(small_data))))
 
 
 def test_too_few_parts_or_ranks_are_refused(small_data):
@@ -53,12 +46,3 @@ def test_auto_is_leap_on_raw_rows(small_data):
     assert by_role(config_of(strategy__name="pull"), dataset).strategy.name == "pull"
     plain = Config()
     assert by_role(plain, dataset) is plain
-
-
-def test_where_sums_are_asked_for_they_are_fetched_if_the_model_can_do_with_them(small_data):
-    dataset = open_dataset(str(small_data))
-    for model, remote in (("sage", "sums"), ("gat", "raw")):
-        found = by_role(config_of(strategy__prepared_as="sums", model__name=model), dataset)
-        assert found.strategy.remote == remote
-    kept = config_of(strategy__prepared_as="sums", strategy__remote="raw")
-    assert by_role(kept, dataset).strategy.remote == "raw"

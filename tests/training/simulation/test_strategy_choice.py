@@ -78,11 +78,9 @@ def test_bytes_are_those_that_plan_predicts(chosen, data):
     ("values", "why"),
     [
         ({"strategy.time_steps": "2"}, "--time-steps is a setting of leap"),
-        ({"strategy.balance": "on"}, "--balance is a setting of leap"),
         ({"strategy.memory_limit": "1G"}, "--memory-limit is a setting of leap"),
-        ({"strategy.migrate": "none"}, "--migrate is a setting of leap"),
         ({"strategy.tune": True}, "--tune is a setting of leap"),
-        ({"strategy.replicas": "independent", "strategy.vary": ("train.lr=1,2",)}, "models that differ"),
+        ({"strategy.vary": ("train.lr=1,2",)}, "models that differ"),
         ({"sampling.sampler": "mine.py:Mine"}, "a sampler of your own"),
     ],
 )

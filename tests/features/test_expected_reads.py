@@ -1,4 +1,4 @@
-"""Cache policies as arithmetic: chances by enumeration, uses and degrees by hand, and what is chosen by them."""
+"""Which rows are read how often: chances by enumeration, counts by hand, and the rows chosen by them."""
 
 import dataclasses
 
@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology, from_graph
-from leapmpi.errors import ConfigError
-from leapmpi.features import cache
-from leapmpi.features.access import POLICIES, AccessPattern, choose
-from leapmpi.features.policies.degree import out_degree
-from leapmpi.features.policies.presample import read_counts
-from leapmpi.features.policies.vip import inclusion
+from leapmpi.features import cache, expected_reads
+from leapmpi.features.access import AccessPattern
+from leapmpi.features.expected_reads import choose, inclusion, read_counts
 from leapmpi.plan.planner import plan_leap, plan_pull
 from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -95,36 +92,35 @@ def test_another_epoch_of_the_dry_run_is_other_evidence_and_may_be_cut_short():
     assert (some <= other).all()
 
 
-@pytest.mark.parametrize("other", ["balance", "sampler"])
-def test_hits_are_counted_in_a_dry_run_where_the_analysis_does_not_apply(other, monkeypatch):
-    monkeypatch.setattr(cache.vip, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
+def other_sampler(law):
+    return dataclasses.replace(law, sampler=Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options()))
+
+
+def test_hits_are_counted_in_a_dry_run_where_the_analysis_does_not_apply(monkeypatch):
+    monkeypatch.setattr(expected_reads, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
     law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
     ids = np.arange(60, 70)
     assert cache.predicted_hits(law, ids) == (5, 30)
-    sampler = Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options())
-    law = dataclasses.replace(law, **({"sampler": sampler} if other == "sampler" else {"balances": True}))
+    law = other_sampler(law)
     # Five iterations an epoch: sixteen hold three.
     counts = read_counts(law, epoch=2) + read_counts(law, epoch=3) + read_counts(law, epoch=4)
     assert cache.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
 
 
-def test_degrees_count_those_who_may_draw_a_vertex():
-    np.testing.assert_array_equal(out_degree(access(topology_of([[1, 2], [2], [0], [2]]), train=[0])), [1, 1, 3, 0])
-
-
 def test_the_best_rows_from_elsewhere_are_chosen():
     star = topology_of([[2, 3, 4], [3, 4], [4], [], [], []])
-    law = access(star, train=[0, 1], offsets=[0, 2, 6], batch_size=2)
-    assert choose(law, "degree", 2).tolist() == [3, 4]
-    assert choose(law, "degree", 1).tolist() == [4]
-    # Vertex 5 is drawn by nobody, whatever room there is.
-    assert choose(law, "degree", 9).tolist() == [2, 3, 4]
-    assert choose(law, "vip", 0).tolist() == []
-    for policy in POLICIES.names():
-        assert not set(choose(law, policy, 9).tolist()) & {0, 1}
+    law = access(star, train=[0, 1], offsets=[0, 2, 6], batch_size=2, fanouts=(1,))
+    # Root 0 draws one of three, root 1 one of two: 4 and 3 are the likelier; nobody draws 5, whatever room there is.
+    assert choose(law, 2).tolist() == [3, 4]
+    assert choose(law, 1).tolist() == [3]
+    assert choose(law, 9).tolist() == [2, 3, 4]
+    assert choose(law, 0).tolist() == []
 
 
-def test_policies_are_found_by_name():
-    assert POLICIES.names() == ["degree", "presample", "vip"]
-    with pytest.raises(ConfigError, match="did you mean 'vip'"):
-        choose(access(topology_of([[], []]), train=[0]), "vipp", 1)
+def test_rows_are_chosen_by_a_dry_run_where_the_analysis_does_not_apply():
+    law = other_sampler(access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12))
+    counts = read_counts(law)
+    counts[law.local] = 0
+    chosen = choose(law, 10)
+    assert len(chosen) == 10
+    assert counts[chosen].min() >= np.delete(counts, chosen).max()

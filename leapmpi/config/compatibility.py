@@ -1,0 +1,329 @@
+"""One table of what goes with what: settings that others refuse, and settings that others leave without effect.
+
+The checks of a config, the start of a run and the docs (leapmpi/training/README.md) read it. A condition reads a config
+and a few facts about strategy, dataset and job; it holds only where all that it reads is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from leapmpi.config.sections import EvaluateConfig, ModelConfig, RunConfig, StrategyConfig, TrainConfig
+from leapmpi.errors import ConfigError
+
+
+class Settings(Protocol):
+    """The sections of a config that conditions read."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+    @property
+    def strategy(self) -> StrategyConfig: ...
+    @property
+    def train(self) -> TrainConfig: ...
+    @property
+    def evaluate(self) -> EvaluateConfig: ...
+    @property
+    def run(self) -> RunConfig: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What conditions read. Facts that are not known yet keep their defaults, with which no row holds."""
+
+    config: Settings
+    own_mode: bool = False
+    """Whether the strategy has a way of its own to feed the first layer (p3, naive)."""
+    deals_parts: bool = True
+    """Whether the strategy can deal the dataset's parts to ranks again."""
+    features: bool = True
+    """Whether the dataset has features."""
+    edge_weights: bool = True
+    """Whether its edges have weights."""
+    roots: str = ""
+    """What is trained: "vertices" or "edges"."""
+    validation: bool = True
+    """Whether there is something to validate by."""
+    answers: str = "regression"
+    """What the task answers."""
+    edge_labels: bool = False
+    """Whether the task reads classes of edges."""
+    optimizers: tuple[str, ...] = ("sgd",)
+    """Those of all models."""
+    ranks: int = 0
+    parts: int = 0
+    steps: int = 0
+    """Time steps, 0 while they are not chosen."""
+    fetches_before_step: bool = False
+    """Whether rows are fetched before the step, without weights."""
+    on_host: bool = False
+    """Whether the CPU multiplies."""
+    on_cpu: bool = False
+    """Whether there is no GPU."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting by dotted `key` that does not go with something: where `holds`, it is `refused` or has no effect.
+
+    with_what: what it does not go with, for the table of the docs; why: the sentence, which may name `{value}`, the
+    setting's, `{strategy}` and `{roots}`.
+    """
+
+    key: str
+    with_what: str
+    holds: Callable[[Facts], bool]
+    why: str
+    refused: bool = True
+
+
+def _learned(facts: Facts) -> bool:
+    return not facts.features
+
+
+def _varies(facts: Facts) -> bool:
+    return bool(facts.config.strategy.vary)
+
+
+def _prepares(facts: Facts) -> bool:
+    return facts.config.strategy.prepare_ranks > 0
+
+
+def _with_roles(name: str, holds: Callable[[Facts], bool], why: str) -> Row:
+    """A setting of the strategy that is refused with --prepare-ranks."""
+    return Row(
+        f"strategy.{name}", "`--prepare-ranks`", lambda f: _prepares(f) and holds(f), f"with --prepare-ranks {why}"
+    )
+
+
+ROWS: tuple[Row, ...] = (
+    # Refused by other settings alone.
+    Row(
+        "strategy.memory_limit",
+        "`--time-steps`",
+        lambda f: bool(f.config.strategy.memory_limit) and f.config.strategy.time_steps != "auto",
+        "the limit chooses time steps by itself; leave out --time-steps or the limit",
+    ),
+    Row(
+        "train.early_stop",
+        "`--eval-every 0`",
+        lambda f: f.config.train.early_stop > 0 and not f.config.evaluate.every,
+        "it counts evaluations, but evaluate.every is 0; give --eval-every 1",
+    ),
+    Row(
+        "strategy.time_steps",
+        "`--vary`",
+        lambda f: _varies(f) and f.config.strategy.time_steps not in ("auto", "1"),
+        "{value} does not go with --vary: every model trains the whole batch on its way around the ranks; leave it out",
+    ),
+    Row(
+        "strategy.remote",
+        "`--vary`",
+        lambda f: _varies(f) and f.config.strategy.remote not in ("raw", "sums", "auto"),
+        "{value} does not go with --vary: projected rows and partial sums depend on the weights of one model; use raw "
+        "or sums",
+    ),
+    _with_roles(
+        "name",
+        lambda f: f.config.strategy.name not in ("auto", "leap", "pull"),
+        "{value} exchanges what depends on weights; use leap or pull",
+    ),
+    _with_roles(
+        "remote",
+        lambda f: f.config.strategy.remote not in ("auto", "raw", "sums"),
+        "nobody has current weights for {value} rows; leave it out",
+    ),
+    _with_roles(
+        "time_steps",
+        lambda f: f.config.strategy.time_steps not in ("auto", "1"),
+        "models stay where they are; leave it out",
+    ),
+    _with_roles(
+        "memory_limit",
+        lambda f: bool(f.config.strategy.memory_limit),
+        "an iteration has one time step; leave it out",
+    ),
+    _with_roles("tune", lambda f: f.config.strategy.tune, "an iteration has one time step; leave it out"),
+    _with_roles("vary", _varies, "one model is trained; leave it out"),
+    _with_roles("cache", lambda f: f.config.strategy.cache > 0, "nobody keeps copies of rows; leave it out"),
+    Row(
+        "model.norm",
+        "`--prepare-ranks`",
+        lambda f: _prepares(f) and f.config.model.norm == "batch",
+        "with --prepare-ranks nobody knows which rank counts a vertex for batch normalisation; use --norm layer",
+    ),
+    Row(
+        "run.topology",
+        "`--prepare-ranks`",
+        lambda f: _prepares(f) and f.config.run.topology == "sharded",
+        "with --prepare-ranks every node that prepares holds a copy; use node",
+    ),
+    # Refused by the strategy, the dataset or the task.
+    Row(
+        "strategy.vary",
+        "`--strategy p3` or `naive`",
+        lambda f: _varies(f) and f.own_mode,
+        "{strategy} moves no raw rows, which models can share; use leap or pull",
+    ),
+    Row(
+        "strategy.balance_parts",
+        "strategies other than `depcomm`, `depcache` and `hybrid`",
+        lambda f: f.config.strategy.balance_parts != "off" and not f.deals_parts,
+        "{strategy} does not move parts; leave it out, or train full batches with depcomm, depcache or hybrid",
+    ),
+    Row(
+        "train.early_stop",
+        "a dataset without validation vertices (or edges)",
+        lambda f: f.config.train.early_stop > 0 and not f.validation,
+        "the dataset has no validation {roots} to stop by; leave it out",
+    ),
+    Row(
+        "train.task",
+        "`--prepare-ranks`, where edges are trained",
+        lambda f: _prepares(f) and f.roots == "edges",
+        "with --prepare-ranks edges cannot be trained; train vertices",
+    ),
+    Row(
+        "model.missing_features",
+        "`--prepare-ranks`",
+        lambda f: _prepares(f) and _learned(f),
+        "with --prepare-ranks rows cannot be learned; use a dataset with features",
+    ),
+    Row(
+        "strategy.name",
+        "learned rows: `p3` and `naive`",
+        lambda f: _learned(f) and f.own_mode,
+        "{value} does not learn rows; use leap or pull",
+    ),
+    Row(
+        "strategy.vary",
+        "learned rows",
+        lambda f: _learned(f) and _varies(f),
+        "one model learns the rows; leave it out",
+    ),
+    Row(
+        "strategy.cache",
+        "learned rows",
+        lambda f: _learned(f) and f.config.strategy.cache > 0,
+        "copies of learned rows would be out of date after a step; leave it out",
+    ),
+    Row(
+        "strategy.feature_memory",
+        "learned rows",
+        lambda f: _learned(f) and bool(f.config.strategy.feature_memory),
+        "learned rows are updated in memory; leave it out",
+    ),
+    Row(
+        "train.optimizer",
+        "learned rows: `sgd`",
+        lambda f: _learned(f) and f.config.train.optimizer == "sgd",
+        "learned rows are moved by Adam; use adam or adamw",
+    ),
+    # Without effect.
+    Row(
+        "train.momentum",
+        "optimizers other than `sgd`",
+        lambda f: "sgd" not in f.optimizers,
+        "only --optimizer sgd reads it",
+        False,
+    ),
+    Row(
+        "train.loss",
+        "tasks other than `regression`",
+        lambda f: f.answers != "regression",
+        "only a regression reads it",
+        False,
+    ),
+    Row(
+        "strategy.merge",
+        "one time step, or as many as ranks",
+        lambda f: f.steps > 0 and not f.config.strategy.tune and not 1 < f.steps < f.ranks,
+        "no time steps are merged",
+        False,
+    ),
+    Row(
+        "model.missing_features",
+        "a dataset with features",
+        lambda f: f.roots != "" and f.features,
+        "the dataset has features",
+        False,
+    ),
+    Row(
+        "strategy.prefetch",
+        "learned rows, where raw rows cross ranks",
+        lambda f: _learned(f) and f.fetches_before_step,
+        "learned rows are fetched when the step before has moved them",
+        False,
+    ),
+    Row("strategy.tune", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
+    Row("strategy.balance_parts", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
+    Row(
+        "strategy.balance_parts",
+        "as many parts as ranks",
+        lambda f: f.ranks > 1 and f.parts == f.ranks,
+        "each rank has one part; partition with more --parts than ranks",
+        False,
+    ),
+    Row(
+        "train.dtype",
+        "`bfloat16` on a CPU",
+        lambda f: f.on_host and f.config.train.dtype == "bfloat16",
+        "a CPU multiplies in float32",
+        False,
+    ),
+    Row("run.mpi_device_path", "models trained on a CPU", lambda f: f.on_cpu, "models are trained on the CPU", False),
+    *(
+        Row(
+            f"link.{name}",
+            "tasks on vertices",
+            lambda f: f.roots == "vertices",
+            "only tasks on edges read it",
+            False,
+        )
+        for name in ("scorer", "target_edges", "negatives", "negatives_per_edge", "eval_negatives")
+    ),
+    *(
+        Row(f"link.{name}", "`--task edge-class`", lambda f: f.edge_labels, "classes of edges need no negatives", False)
+        for name in ("negatives", "negatives_per_edge", "eval_negatives")
+    ),
+    Row(
+        "sampling.edge_weights",
+        "a dataset whose edges have no weights",
+        lambda f: not f.edge_weights,
+        "edges have no weights",
+        False,
+    ),
+)
+
+
+def check(facts: Facts) -> None:
+    """Raise ConfigError for the first setting that is refused."""
+    for key, why in _holding(facts, refused=True):
+        raise ConfigError(f"{key}: {why}")
+
+
+def without_effect(facts: Facts) -> dict[str, str]:
+    """By dotted key, why a setting has no effect, whatever its value."""
+    return dict(_holding(facts, refused=False))
+
+
+def as_table() -> str:
+    """The rows as a table of Markdown, in the order of keys."""
+    lines = ["| setting | does not go with | |", "| --- | --- | --- |"]
+    for row in sorted(ROWS, key=lambda row: (row.key, not row.refused)):
+        lines.append(f"| `{row.key}` | {row.with_what} | {'refused' if row.refused else 'no effect'} |")
+    return "\n".join(lines)
+
+
+def _holding(facts: Facts, refused: bool) -> Iterator[tuple[str, str]]:
+    """Key and sentence of each row that holds."""
+    for row in ROWS:
+        if row.refused == refused and row.holds(facts):
+            section, _, name = row.key.partition(".")
+            value = getattr(getattr(facts.config, section), name)
+            yield (
+                row.key,
+                row.why.format(value=value, strategy=facts.config.strategy.name, roots=facts.roots or "vertices"),
+            )

@@ -1,0 +1,127 @@
+"""How often a rank will read each row: by analysis where that holds, else counted in a dry run.
+
+The analysis gives the chance of a vertex to be in an iteration (vertex-inclusion probability): Kaler et al.,
+"Communication-efficient graph neural networks with probabilistic neighborhood expansion analysis and caching"
+(SALIENT++, MLSys 2023), for the draws of this program. Roots are a uniform share of the training vertices, and each hop
+draws for all vertices found so far, not only for those that the last hop added. The hops of one destination are exact;
+draws of different destinations are taken as independent.
+
+The dry run counts the iterations that read a vertex: Yang et al., "GNNLab: a factored system for sample-based GNN
+training over GPUs" (EuroSys 2022), their PreSC#1, on random streams that training does not use.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from leapmpi.features.access import AccessPattern
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.jit import compiled
+
+_EPOCH = 2
+"""First epoch of the dry run that predicts. Epoch 0 chooses the rows, which would look better there than they are;
+epoch 1 is that of `leapmpi plan`."""
+
+_ITERATIONS = 16
+"""Iterations of the dry run that predicts, at most: part of an epoch, or several short ones."""
+
+
+@compiled
+def _spread(indptr, indices, included, fanout, drew, left_out):
+    """One hop.
+
+    included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
+    chance of each vertex to have drawn a given neighbour up to this hop. Adds to left_out[v] (float64[n]) the logarithm
+    of the chance that no vertex has drawn v. A negative fan-out draws every neighbour.
+    """
+    for u in range(len(included)):
+        degree = indptr[u + 1] - indptr[u]
+        if included[u] <= 0 or degree == 0:
+            continue
+
+        # A vertex that was no destination before draws a given neighbour with the chance fan-out / degree.
+        share = 1.0 if fanout < 0 or fanout >= degree else fanout / degree
+        drew[u] += (included[u] - drew[u]) * share
+        missed = np.log1p(-drew[u]) if drew[u] < 1 else -np.inf
+        for e in range(indptr[u], indptr[u + 1]):
+            left_out[indices[e]] += missed
+
+
+def choose(access: AccessPattern, count: int) -> np.ndarray:
+    """The remote vertices that this rank reads most: int64, ascending, at most `count`.
+
+    Vertices that are never read are left out; of equal ones the lower ids come first.
+    """
+    scores = read_scores(access)
+    scores[access.local] = 0
+    useful = np.flatnonzero(scores > 0)
+    best = np.argsort(-scores[useful], kind="stable")[:count]
+    return np.sort(useful[best])
+
+
+def read_scores(access: AccessPattern) -> np.ndarray:
+    """A score for each vertex by which rows to keep are chosen: float64[n], larger for those read more often."""
+    return inclusion(access) if _analysed(access) else read_counts(access)
+
+
+def expected_reads(access: AccessPattern) -> np.ndarray:
+    """How often this rank will read each vertex: float64[n], in units that all ranks share.
+
+    Never from the dry run that `read_scores` chooses by.
+    """
+    return inclusion(access) if _analysed(access) else _counted_reads(access)
+
+
+def _analysed(access: AccessPattern) -> bool:
+    """Whether `inclusion` describes this rank's reads: it holds for node-wise sampling."""
+    return type(access.sampler.drawing) is NodeWiseSampler
+
+
+def inclusion(access: AccessPattern) -> np.ndarray:
+    """The chance that this rank reads each vertex in an iteration: float64[n]."""
+    topology = access.topology
+    roots = np.zeros(topology.vertices)
+    roots[access.train] = access.share * min(1.0, access.batch_size / max(1, len(access.train)))
+    return included(topology.indptr, topology.indices, roots, access.sampler.fanouts)
+
+
+def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
+    """The chance of each vertex to be in a sampled subgraph: float64[n].
+
+    indptr, indices: in-neighbours of all vertices; roots: float64[n], the chance of each vertex to be a root; fanouts:
+    from the root outward, -1 for all.
+    """
+    chance = roots
+    drew = np.zeros(len(roots))
+    for fanout in fanouts:
+        left_out = np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
+        _spread(indptr, indices, chance, fanout, drew, left_out)
+        chance = -np.expm1(left_out)
+    return chance
+
+
+def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) -> np.ndarray:
+    """In how many iterations of a dry run this rank read each vertex: float64[n].
+
+    The dry run draws from epoch number `epoch` of its random streams. It ends after `most` iterations, or with the
+    epoch.
+    """
+    counts = np.zeros(access.topology.vertices)
+    batches = access.sampler.batches(access.train, access.seed, epoch, access.batch_size, PRESAMPLE)
+    for iteration, batch in enumerate(islice(batches, most)):
+        roots = access.drawn_for(batch, epoch, iteration)
+        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, epoch, iteration), roots, batch)
+        counts[blocks[-1].src] += 1
+    return counts
+
+
+def _counted_reads(access: AccessPattern) -> np.ndarray:
+    """In how many iterations of the dry run this rank read each vertex: float64[n]."""
+    epochs = max(1, _ITERATIONS // max(1, access.sampler.iterations(access.train, access.batch_size)))
+    reads = np.zeros(access.topology.vertices)
+    for epoch in range(_EPOCH, _EPOCH + epochs):
+        reads += read_counts(access, epoch, _ITERATIONS)
+    return reads

@@ -1,0 +1,86 @@
+"""What goes with what: every row of the table holds in its case and in no run of defaults, and the docs show it."""
+
+from pathlib import Path
+
+import pytest
+
+import leapmpi
+from leapmpi.config.compatibility import ROWS, Facts, as_table, check, without_effect
+from leapmpi.config.schema import Config
+from leapmpi.errors import ConfigError
+
+ROLES = {"strategy.prepare_ranks": 1}
+LEARNED = {"features": False}
+REFUSED = [
+    ({"strategy.memory_limit": "1G", "strategy.time_steps": "2"}, {}, "strategy.memory_limit: the limit chooses"),
+    ({"train.early_stop": 2, "evaluate.every": 0}, {}, "train.early_stop: it counts evaluations"),
+    ({"strategy.vary": "model.hidden=4,8", "strategy.time_steps": "N"}, {}, "strategy.time_steps: N does not go with"),
+    ({"strategy.vary": "model.hidden=4,8", "strategy.remote": "partial"}, {}, "strategy.remote: partial does not go"),
+    ({**ROLES, "strategy.name": "p3"}, {}, "strategy.name: with --prepare-ranks p3 exchanges"),
+    ({**ROLES, "strategy.remote": "partial"}, {}, "strategy.remote: with --prepare-ranks nobody has"),
+    ({**ROLES, "strategy.time_steps": "N"}, {}, "strategy.time_steps: with --prepare-ranks models stay"),
+    ({**ROLES, "strategy.memory_limit": "1G"}, {}, "strategy.memory_limit: with --prepare-ranks"),
+    ({**ROLES, "strategy.tune": True}, {}, "strategy.tune: with --prepare-ranks"),
+    ({**ROLES, "strategy.vary": "model.hidden=4,8"}, {}, "strategy.vary: with --prepare-ranks one model"),
+    ({**ROLES, "strategy.cache": 0.1}, {}, "strategy.cache: with --prepare-ranks"),
+    ({**ROLES, "model.norm": "batch"}, {}, "model.norm: with --prepare-ranks"),
+    ({**ROLES, "run.topology": "sharded"}, {}, "run.topology: with --prepare-ranks"),
+    (
+        {"strategy.vary": "model.hidden=4,8", "strategy.name": "p3"},
+        {"own_mode": True},
+        "strategy.vary: p3 moves no",
+    ),
+    ({"strategy.balance_parts": "measured"}, {"deals_parts": False}, "strategy.balance_parts: auto does not move"),
+    ({"train.early_stop": 2}, {"validation": False}, "train.early_stop: the dataset has no validation"),
+    (ROLES, {"roots": "edges"}, "train.task: with --prepare-ranks"),
+    (ROLES, LEARNED, "model.missing_features: with --prepare-ranks"),
+    ({"strategy.name": "p3"}, {**LEARNED, "own_mode": True}, "strategy.name: p3 does not learn rows"),
+    ({"strategy.vary": "model.hidden=4,8"}, LEARNED, "strategy.vary: one model learns the rows"),
+    ({"strategy.cache": 0.1}, LEARNED, "strategy.cache: copies of learned rows"),
+    ({"strategy.feature_memory": "1G"}, LEARNED, "strategy.feature_memory: learned rows"),
+    ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are moved by Adam"),
+]
+VERTICES = {"roots": "vertices", "answers": "single"}
+IDLE = [
+    ({}, {"optimizers": ("adam", "adamw")}, {"train.momentum"}),
+    ({}, {"answers": "single"}, {"train.loss"}),
+    ({}, {"steps": 1, "ranks": 4}, {"strategy.merge"}),
+    ({}, {"roots": "edges"}, {"model.missing_features"}),
+    ({}, {**LEARNED, "fetches_before_step": True}, {"strategy.prefetch"}),
+    ({}, {"ranks": 1}, {"strategy.tune", "strategy.balance_parts"}),
+    ({}, {"ranks": 4, "parts": 4}, {"strategy.balance_parts"}),
+    ({"train.dtype": "bfloat16"}, {"on_host": True}, {"train.dtype"}),
+    ({}, {"on_cpu": True}, {"run.mpi_device_path"}),
+    ({}, {"roots": "vertices", **LEARNED}, {f"link.{name}" for name in
+        ("scorer", "target_edges", "negatives", "negatives_per_edge", "eval_negatives")}),
+    ({}, {"edge_labels": True}, {f"link.{name}" for name in ("negatives", "negatives_per_edge", "eval_negatives")}),
+    ({}, {"edge_weights": False}, {"sampling.edge_weights"}),
+]  # fmt: skip
+
+
+def facts(values, known):
+    return Facts(Config().assigned(values), **known)
+
+
+@pytest.mark.parametrize(("values", "known", "sentence"), REFUSED)
+def test_what_is_refused_is_a_sentence(values, known, sentence):
+    with pytest.raises(ConfigError) as caught:
+        check(facts(values, known))
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(("values", "known", "keys"), IDLE)
+def test_what_has_no_effect_is_named(values, known, keys):
+    assert without_effect(facts(values, known)).keys() == keys
+
+
+def test_each_row_is_tried_and_none_holds_by_default():
+    cases = [facts(values, known) for values, known, _ in (*REFUSED, *IDLE)]
+    untried = [(row.key, row.with_what) for row in ROWS if not any(row.holds(each) for each in cases)]
+    assert not untried
+    assert not [row for row in ROWS if row.holds(Facts(Config()))]
+
+
+def test_the_docs_show_the_table():
+    page = (Path(leapmpi.__file__).parent / "training" / "README.md").read_text()
+    assert as_table() in page
