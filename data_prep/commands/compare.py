@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _methods(text: str) -> list[str]:
-    """The names in the list `text`, each once. Raises ConfigError for an unknown one, or for none."""
+    """Parse the names in the list `text`, each once. Raises ConfigError for an unknown one, or for none."""
     methods = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not methods:
         raise ConfigError("--methods names no method; give some, such as metis,ldg")
@@ -73,7 +73,7 @@ def _methods(text: str) -> list[str]:
 
 
 def _run_method(graph: Path, request: dict[str, Any], training: tuple[tuple[int, ...], int] | None) -> dict[str, Any]:
-    """The figures of one method, or its `error` and `exit_code`."""
+    """Return the figures of one method, or its `error` and `exit_code`."""
     task = json.dumps({"graph": str(graph), "request": request, "training": training})
     command = [sys.executable, "-P", "-m", "data_prep.partitioning.worker", task]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -86,7 +86,7 @@ def _run_method(graph: Path, request: dict[str, Any], training: tuple[tuple[int,
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """A line per method that succeeded, then the choice of `auto` and the errors."""
+    """Return a line per method that succeeded, then the choice of `auto` and the errors."""
     done = [row for row in rows if "error" not in row]
     sampled = any("micrograph_locality" in row for row in done)
     headings = ["method", "edge cut", "largest / mean: vertices", "training", "edges", "work", "replication"]

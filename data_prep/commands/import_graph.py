@@ -172,7 +172,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(
     given: Path, arguments: argparse.Namespace, features: Path | None, workspace: Workspace
 ) -> tuple[str, Path, RawGraph]:
-    """The name of the format, the path it was found at, and the RawGraph, with features from a file if given."""
+    """Return the format's name, the path it was found at, and the RawGraph, with features from a file if given."""
     from data_prep.detection import SOURCES, locate
     from data_prep.edges.raw_graph import ReadOptions
     from data_prep.formats.array_files import read_array
@@ -197,7 +197,7 @@ def _read(
 
 
 def _files_note(given: Path, path: Path, raw: RawGraph, named: list[Path | None]) -> list[str]:
-    """A note on what was taken from which file of the folder `given`, where one was, and what was left.
+    """Describe which data came from which file of the folder `given`, and which files were left.
 
     path: what was read. named: further files and folders that flags name.
     """

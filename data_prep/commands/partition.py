@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
-    # Each step reads the file anew: memory stays bounded.
+    # Each step reads the file again: memory stays bounded.
     steps = Steps()
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
-    """What the flags request; `memory` counts only where --max-mem gives it. Raises ConfigError."""
+    """Build the request from the flags; `memory` counts only where --max-mem gives it. Raises ConfigError."""
     from data_prep.partitioning.request import PartitionRequest, parse_hierarchy
     from leapmpi.system.worker_threads import processor_count
 
@@ -177,7 +177,10 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
 
 
 def _given_parts(arguments: argparse.Namespace) -> np.ndarray | None:
-    """The parts that --parts-from names, or that came with the source; None for other methods. Raises LeapmpiError."""
+    """Read the parts that --parts-from names, or that came with the source; None for other methods.
+
+    Raises LeapmpiError.
+    """
     from data_prep.assembly.given_parts import parts_beside, read_parts
     from leapmpi.dataset.graph_file import open_graph
 
@@ -225,7 +228,7 @@ def _write(
 
 
 def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) -> str:
-    """The table at the end: a row per part, their sums, and the figures."""
+    """Return the final table: a row per part, their sums, and the figures."""
     # A row per part, and one of the sums.
     columns = (result.vertices, result.training, result.edges, result.edges_cut)
     row_format = "{:>6}{:>14,}{:>14,}{:>16,}{:>16,}"
@@ -260,12 +263,12 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def reported_training(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int] | None:
-    """Fan-outs and batch size to report for; None where no flag requests it. Raises ConfigError."""
+    """Return fan-outs and batch size to report for; None where no flag requests it. Raises ConfigError."""
     return sampling_of(arguments) if arguments.report or given(arguments) else None
 
 
 def sampling_of(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int]:
-    """Fan-outs and batch size that the flags name, or those of `leapmpi train`. Raises ConfigError."""
+    """Return fan-outs and batch size that the flags name, or those of `leapmpi train`. Raises ConfigError."""
     config = Config()
     for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{_REPORT_SETTINGS[key].flag}")

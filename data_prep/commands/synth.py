@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _communities(arguments: argparse.Namespace) -> int:
-    """The number of communities, checked against the other sizes."""
+    """Return the number of communities, checked against the other sizes."""
     pairs = arguments.vertices * (arguments.vertices - 1) // 2
     if arguments.edges > pairs:
         raise ConfigError(f"--edges {arguments.edges}: {arguments.vertices} vertices have only {pairs:,} pairs")

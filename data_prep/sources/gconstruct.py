@@ -37,7 +37,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph that the JSON file `path` describes."""
+    """Read the graph that the JSON file `path` describes."""
     about = read_json(path)
     nodes, edges = _one(about, "nodes", path), _one(about, "edges", path)
 
@@ -69,7 +69,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _one(about: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
-    """The only entry of the list `key`. Raises DataError where there are several types."""
+    """Return the only entry of the list `key`. Raises DataError where there are several types."""
     found = entry(about, key, list, str(path))
     if len(found) != 1 or not isinstance(found[0], dict):
         raise DataError(f"{path} describes {len(found)} types of {key}; graphs of one type are read")
@@ -77,7 +77,7 @@ def _one(about: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def _files(about: dict[str, Any], path: Path, where: str) -> list[Path]:
-    """The files of a table: by their paths from the folder of the JSON file, or from here; * stands for any text."""
+    """Find the files of a table: paths from the folder of the JSON file, or from here; * stands for any text."""
     kind = about.get("format")
     name = kind.get("name") if isinstance(kind, dict) else kind
     if name not in _FORMATS:
@@ -96,7 +96,7 @@ def _files(about: dict[str, Any], path: Path, where: str) -> list[Path]:
 
 
 def _features(about: dict[str, Any], where: str) -> list[str]:
-    """The columns that are features. Raises DataError for one that is to be transformed."""
+    """Return the columns that are features. Raises DataError for one that is to be transformed."""
     columns: list[str] = []
     for each in about.get("features") or []:
         transform = each.get("transform") or {}
@@ -111,7 +111,7 @@ def _features(about: dict[str, Any], where: str) -> list[str]:
 
 
 def _labels(about: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """What the file says of labels: those with a column."""
+    """Return the entries of the file about labels: those with a column."""
     return [
         each for each in about.get("labels") or [] if isinstance(each, dict) and isinstance(each.get("label_col"), str)
     ]
@@ -123,7 +123,7 @@ def _task(about: dict[str, Any], where: str) -> str | None:
 
 
 def _carried(about: dict[str, Any], options: ReadOptions, where: str) -> tuple[EdgeColumns, list[str]]:
-    """What edges carry, and the columns that it lies in: the one called weight is the weight."""
+    """Return the roles and columns of edge data: the one called weight is the weight."""
     columns = _features(about, where)
     label = options.edge_labels or next((each["label_col"] for each in _labels(about, where)), None)
     weight = next((name for name in columns if name.lower() == "weight"), None)
@@ -132,7 +132,7 @@ def _carried(about: dict[str, Any], options: ReadOptions, where: str) -> tuple[E
 
 
 def _splits(about: dict[str, Any], numbering: Numbering, path: Path, where: str) -> dict[str, np.ndarray] | None:
-    """The splits in files that are named, by the ids of vertices."""
+    """Read the splits in files that are named, by the ids of vertices."""
     given = next(
         (each["custom_split_filenames"] for each in _labels(about, where) if "custom_split_filenames" in each), None
     )
@@ -152,7 +152,7 @@ def _splits(about: dict[str, Any], numbering: Numbering, path: Path, where: str)
 
 
 def _ids(file: Path, column: object) -> tuple[Any, Any]:
-    """The ids in a file of a split, and how messages call a row: lines of JSON, or a column of a table."""
+    """Read the ids in a file of a split, and name a row for messages: lines of JSON, or a column of a table."""
     if file.suffix == ".parquet" or file.name.endswith((".csv", ".tsv")):
         if not isinstance(column, str):
             raise DataError(f"{file}: 'column' does not say which column holds the ids")

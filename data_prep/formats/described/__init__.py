@@ -1,1 +1,1 @@
-"""Graphs whose files a description names: the description in JSON or YAML, and rows that lie in several files."""
+"""Graphs whose files a description names: the description in JSON or YAML, and rows spread over several files."""

@@ -33,7 +33,7 @@ class ChosenColumns:
         self.integers = frozenset(name for name, old in self._chosen.items() if old in whole)
 
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """The columns `only` of at most ROWS_AT_ONCE rows at a time."""
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
         before = 0
         for table in self._tables:
             rows = 0

@@ -1,4 +1,4 @@
-"""Rows that lie in several files, one after the other, as one array."""
+"""Rows of several files, joined to one array."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BYTES_AT_ONCE = 16 * 2**20
 
 
 def joined(arrays: Sequence[np.ndarray], names: Sequence[str], workspace: Workspace | None = None) -> np.ndarray:
-    """The rows of all `arrays`, which messages call `names`, in a temporary file of `workspace` if given.
+    """Join the rows of all `arrays`, called `names` in messages, in a temporary file of `workspace` if given.
 
     Raises DataError where they differ in type or width.
     """

@@ -29,7 +29,7 @@ _BYTES_PER_VERTEX = 150
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex. Edge directions do not count.
+    """Return the part of each vertex. Edge directions do not count.
 
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
     """
@@ -56,5 +56,5 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
 
 def memory_needed(graph: Graph) -> int:
-    """Bytes that METIS and its input take for `graph`, besides the interpreter."""
+    """Return the bytes that METIS and its input take for `graph`, besides the interpreter."""
     return _BYTES_PER_EDGE * graph.edges + _BYTES_PER_VERTEX * graph.vertices

@@ -97,7 +97,7 @@ def improve_band(stream: AdjacencyStream, assignment: np.ndarray, caps: Caps, mo
 def _band_graph(
     stream: AdjacencyStream, assignment: np.ndarray, parts: int, ids: np.ndarray, entries: int
 ) -> WeightedGraph:
-    """The graph of the vertices `ids`, and after them one vertex per part, without a row, for its vertices outside."""
+    """Build the graph of the vertices `ids`, and after them one vertex per part, without a row, for those outside."""
     # The rows, read in one more pass.
     local = np.full(stream.vertices, -1, np.int32)
     local[ids] = np.arange(len(ids), dtype=np.int32)
