@@ -16,7 +16,7 @@ SOURCES = Registry("format", "data_prep.sources")
 
 _PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".bz2", ".tar.xz", ".xz", ".zst", ".7z", ".rar")
 _MOST_NAMED = 8
-_HOW_ON = "'leapmpi-prep import --formats' lists what is read, --format NAME states it"
+_HOW_ON = "'leapmpi-prep import --formats' lists the formats, --format NAME chooses one"
 
 
 def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
@@ -79,14 +79,12 @@ def _unknown(path: Path) -> DataError:
     """Explain that `path` is in no known format. Raises DataError itself for a text or an archive with a fault."""
     if path.is_dir():
         held = listed([entry.name + "/" * entry.is_dir() for entry in sorted(path.iterdir())]) or "nothing"
-        return DataError(f"{path} holds no graph in a format that is known; it holds {held}; {_HOW_ON}")
+        return DataError(f"{path} holds no graph in a known format; it holds {held}; {_HOW_ON}")
     if path.name.lower().endswith(_PACKED):
-        return DataError(
-            f"{path} is an archive that is not read; unpack it, and name the file or folder that was in it"
-        )
+        return DataError(f"{path} is an unsupported archive; unpack it, and name the file or folder that was in it")
     if path.suffix == ".npz":
         arrays = listed(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
-        return DataError(f"{path} holds {arrays}, which is in no format that is known; {_HOW_ON}")
+        return DataError(f"{path} holds {arrays}, which is in no known format; {_HOW_ON}")
     if is_text_table(path):
         edge_stream(path)
         how = "--format edge-list reads it all the same"
@@ -95,4 +93,4 @@ def _unknown(path: Path) -> DataError:
         return DataError(
             f"{path} holds no edges by its first lines, which are not mostly whole numbers ({first_line(path)}); {how}"
         )
-    return DataError(f"{path} is in no format that is known; {_HOW_ON}")
+    return DataError(f"{path} is in no known format; {_HOW_ON}")

@@ -188,7 +188,7 @@ def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
     before, after = (np.bincount(some, minlength=4)[1:] for some in (codes, codes[keep]))
     for name, kept, had in zip(SPLIT_NAMES, after, before, strict=True):
         if had and not kept:
-            raise DataError(f"--largest-component: no vertex of the {name} split lies in the largest component")
+            raise DataError(f"--largest-component: no vertex of the {name} split is in the largest component")
     lost = [f"{had - kept:,} {name}" for name, had, kept in zip(SPLIT_NAMES, before, after, strict=True) if had > kept]
     return [f"outside the largest component, left out: {', '.join(lost)} vertices"] if lost else []
 

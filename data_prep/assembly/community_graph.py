@@ -68,7 +68,7 @@ def generate(spec: CommunityGraph, workspace: Workspace) -> RawGraph:
         workspace.memory,
         spec.vertices * _BYTES_PER_VERTEX + min(spec.edges, EXACT_EDGES) * 40,
         f"making {spec.vertices:,} vertices",
-        "ask for fewer, or allow more",
+        "make fewer, or allow more",
     )
     # Independent random streams, so that one choice does not move the others.
     streams = np.random.SeedSequence(spec.seed).spawn(4)
@@ -150,7 +150,7 @@ def _distinct_edges(
             break
     if len(keys) < spec.edges:
         raise DataError(
-            f"{spec.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): ask for fewer edges, "
+            f"{spec.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): use fewer edges, "
             "more vertices, fewer communities or more mixing"
         )
 

@@ -62,7 +62,7 @@ def write(
         with ExitStack() as beside:
             if names is not None:
                 beside.enter_context(names_written(path, names, graph, overwrite=overwrite))
-                summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
+                summary.notes.append(f"the source's names of the vertices are in {names_path(path)}")
             if parts is not None:
                 beside.enter_context(parts_written(path, parts, graph, overwrite=overwrite))
                 summary.notes.append(

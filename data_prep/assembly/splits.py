@@ -170,10 +170,10 @@ def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, clas
         if 0 < len(members) < train + val:
             raise DataError(
                 f"--splits {rule.text}: class {label} has {len(members)} labelled vertices, "
-                f"fewer than {train} + {val}; ask for fewer per class"
+                f"fewer than {train} + {val}; use fewer per class"
             )
         codes[members[:train]] = TRAIN
         codes[members[train : train + val]] = VAL
     if not (codes == TEST).any():
-        raise DataError(f"--splits {rule.text}: no vertex is left for the test split; ask for fewer per class")
+        raise DataError(f"--splits {rule.text}: no vertex is left for the test split; use fewer per class")
     return codes

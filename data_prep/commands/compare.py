@@ -14,7 +14,7 @@ from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.runs.text import aligned
 
-HELP = "cut a graph by several methods and set their figures, time and memory side by side"
+HELP = "compare partition methods on one graph: figures, time and memory"
 
 _BALANCES = ("vertex_balance", "training_balance", "edge_balance", "work_balance", "replication")
 _DEFAULT = "metis,grem,reldg,fennel,ldg,bgl,random"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(METHODS.names())
     parser.add_argument("--methods", default=_DEFAULT, metavar="LIST", help=f"some of {known}")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
-    balance = "what parts are balanced by besides vertices, as of leapmpi-prep partition"
+    balance = "second balance criterion besides vertices, as in leapmpi-prep partition"
     parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balance)
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)

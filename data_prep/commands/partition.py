@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=int, help="number of parts: the most ranks that can share the work")
     levels = "instead of --parts: parts within groups, such as 4x16 for 16 on each of 4 nodes"
     parser.add_argument("--hierarchy", metavar="AxB", help=levels)
-    methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
+    methods = f"partition method:  {', '.join(METHODS.names())}; see data_prep/README.md"
     offer(parser.add_argument("--method", default="auto", help=methods), METHODS.names())
     given_parts = (
         "for method given: the part of each vertex of the source, from 0 on: .npy, or a text with one on each line, as "
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     balances = (
-        "what parts are balanced by besides vertices: training vertices, in-edges, or work, the rows and edges that "
+        "second balance criterion besides vertices: training vertices, in-edges, or work, the rows and edges that "
         "sampling for training vertices by --fanout is expected to draw; vertices: nothing else"
     )
     parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balances)
@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     orders = (
-        "order of the vertices within a part: that of the source, or community by community, so that rows that are "
-        "read together lie together"
+        "order of the vertices within a part: that of the source, or community by community, so that rows "
+        "read together are stored together"
     )
     parser.add_argument("--order", choices=(SOURCE_ORDER, COMMUNITIES), default=SOURCE_ORDER, help=orders)
     dtypes = f"{FEATURE_DTYPE}; by default that of the graph file"
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     parser.add_argument("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
     add_report_flags(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing dataset in the folder")
 
 
 def run(arguments: argparse.Namespace) -> int:

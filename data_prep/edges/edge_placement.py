@@ -48,7 +48,7 @@ class Placed:
         rules["labels"] = "the first label counts"
         kept = [rules[name.removeprefix("edge_")] for name in self.data.arrays()]
         differ = f" ({self.differing:,} had others)" if self.differing else ""
-        return [f"edges read again ({self.repeated:,}): {', '.join(kept)}{differ}"]
+        return [f"repeated edges ({self.repeated:,}): {', '.join(kept)}{differ}"]
 
 
 @compiled
@@ -111,7 +111,7 @@ class EdgePlacer:
     def add(self, edges: np.ndarray, carried: np.ndarray) -> None:
         """Take `edges` [2, k], valid sources and destinations, and the records [k]. Raises DataError for bad values."""
         if len(carried) != edges.shape[1]:
-            raise DataError(f"{self._name}: {edges.shape[1]:,} edges, but {len(carried):,} records of what they carry")
+            raise DataError(f"{self._name}: {edges.shape[1]:,} edges, but {len(carried):,} records of edge data")
         self._check(carried)
         self._read += len(carried)
         kept = edges[0] != edges[1]
@@ -139,7 +139,7 @@ class EdgePlacer:
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(((self._vertices - 1) >> self._bits) + 2))
         records = records[order]
-        self._workspace.take(records.nbytes, "what edges carry")
+        self._workspace.take(records.nbytes, "edge data")
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             with (self._folder / str(number)).open("ab") as file:
                 file.write(records[bounds[number] : bounds[number + 1]].tobytes())
@@ -155,7 +155,7 @@ class EdgePlacer:
             for bucket, start, stop in self._groups(adjacency):
                 found, counts = self._placed(bucket, start, stop, adjacency)
                 repeated, differing = repeated + counts[0], differing + counts[1]
-                self._workspace.take(sum(found[field].nbytes for field in files), "what edges carry")
+                self._workspace.take(sum(found[field].nbytes for field in files), "edge data")
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(found[field]).data)
                 progress.reach(stop)

@@ -51,7 +51,7 @@ def settle(what: str, equal: bool, duplicates: str | None, same: list[str]) -> s
         same.append(what)
         return "first"
     if duplicates is None:
-        raise DataError(f"{what} is listed twice, and differs; go on by --duplicate-rows first, or last")
+        raise DataError(f"{what} is listed twice with different content; choose by --duplicate-rows first or last")
     return duplicates
 
 

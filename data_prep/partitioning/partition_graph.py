@@ -80,7 +80,7 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     method = METHODS.load(request.method)
     if request.balance != BALANCES[0] and not (hasattr(method, "choose") or hasattr(method, "WEIGHTS")):
         raise ConfigError(
-            f"--balance {request.balance}: method {request.method} cannot balance parts so; use metis, grem, kaminpar, "
+            f"--balance {request.balance}: method {request.method} cannot balance by it; use metis, grem, kaminpar, "
             "ldg, reldg or fennel, or leave the flag out"
         )
     request = replace(request, weights=balance_weights(graph, request))

@@ -138,7 +138,7 @@ class SampledReport:
             for name in STRATEGIES
         ]
         return [
-            ("R_micro", f"{self.locality:.3f} of a micrograph lies where its root does; {of}"),
+            ("R_micro", f"{self.locality:.3f} of a micrograph is in the part of its root; {of}"),
             ("remote rows", f"an iteration of raw rows on one rank a part: {', '.join(rows)}"),
         ]
 

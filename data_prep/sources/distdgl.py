@@ -150,7 +150,7 @@ class _Partitions:
     def _of_graphbolt(self, path: Path, part: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         graph = read_sampling_graph(path, self.workspace)
         if _ID not in graph.of_vertices:
-            raise DataError(f"{path} does not say which vertices of the whole graph its own are (no {_ID})")
+            raise DataError(f"{path} does not map its vertices to those of the whole graph (no {_ID})")
         first, end = self.bounds("node_map")[part]
         whole, numbers = graph.of_vertices[_ID].astype(np.int64), graph.of_edges.get(_ID)
         for low, chunk in graph.chunks():
@@ -195,10 +195,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     )
     taken = {named_features, named_labels, *(f"{name}_mask" for name in SPLIT_NAMES)}
     if left := [name for name in held if name not in taken]:
-        graph.notes.append(f"not used of what vertices carry: {', '.join(left)}")
+        graph.notes.append(f"vertex data not used: {', '.join(left)}")
     if graph.names is None:
         graph.notes.append(
-            "vertices have DistDGL's numbers, those of part 0 first; no orig_nids.dgl says what they were"
+            "vertices have DistDGL's numbers, those of part 0 first; there is no orig_nids.dgl with the original ones"
         )
     return graph
 
@@ -230,8 +230,8 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                 continue
             if numbers is None:
                 raise DataError(
-                    f"{partitions.path}: GraphBolt's graph of part {part} was stored without the numbers of its edges, "
-                    f"so that what they carry is not known; {partitions.convert()}"
+                    f"{partitions.path}: GraphBolt's graph of part {part} was stored without edge numbers, "
+                    f"so its edge data cannot be assigned; {partitions.convert()}"
                 )
             rows = numbers.astype(np.int64) - bounds[part, 0]
             if len(rows) and not 0 <= rows.min() <= rows.max() < bounds[part, 1] - bounds[part, 0]:

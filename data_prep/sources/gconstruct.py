@@ -64,7 +64,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     shares = next((each["split_pct"] for each in _labels(nodes, f"{path}: nodes") if "split_pct" in each), None)
     if graph.splits is None and isinstance(shares, list):
         rule = ",".join(map(str, shares))
-        graph.notes.append(f"{path.name} asks for a random split; --splits random:{rule} makes one")
+        graph.notes.append(f"{path.name} requests a random split; --splits random:{rule} makes one")
     return graph
 
 
@@ -103,8 +103,8 @@ def _features(about: dict[str, Any], where: str) -> list[str]:
         names = each.get("feature_col")
         if transform.get("name", _PLAIN[0]) not in _PLAIN:
             raise DataError(
-                f"{where}: feature {names} is to be transformed by {transform['name']!r}, which is not done here; save "
-                "the transformed column, and leave 'transform' out"
+                f"{where}: feature {names} is transformed by {transform['name']!r}, which leapmpi-prep cannot do; "
+                "save the transformed column, and leave 'transform' out"
             )
         columns += [names] if isinstance(names, str) else names or []
     return columns

@@ -204,7 +204,7 @@ def _labels(
     others = [name for name in table.columns if name.lower() not in _IDS]
     name = options.label_column or first_of(table.columns, _LABELS) or (others[0] if len(others) == 1 else None)
     if name not in table.columns:
-        fault = "which column holds the classes is not known"
+        fault = "the column of the classes is unknown"
         if options.label_column:
             fault = f"--label-column {options.label_column}: no such column"
         raise ConfigError(f"{fault} in {table.path}; choose by --label-column from {', '.join(table.columns)}")

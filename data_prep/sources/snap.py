@@ -65,7 +65,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         stated = re.search(rb"Nodes:\s*(\d{1,15})\b", _head(path))
         if stated and int(stated[1]) != found:
             named = f"{path.name} states {int(stated[1]):,} vertices, but its edges name {found:,}"
-            graph.notes.append(f"{named}: only these exist here")
+            graph.notes.append(f"{named}: only these are imported")
         return found
 
     graph.vertices = vertices

@@ -65,5 +65,5 @@ def _tensors(held: object, path: Path) -> dict[str, np.ndarray]:
         return {}
     rows = isinstance(held, dict) and all(isinstance(each, np.ndarray) and each.ndim for each in held.values())
     if not isinstance(held, dict) or not rows or any(each.dtype.hasobject for each in held.values()):
-        raise DataError(f"{path} is damaged: what vertices and edges carry must be tensors with rows")
+        raise DataError(f"{path} is damaged: vertex and edge data must be tensors with rows")
     return held

@@ -90,7 +90,7 @@ def test_partitions_are_read(imported, tmp_path, graphs):
     assert graph.labels.tolist() == [0, 1, 1, 0, 1]
     assert graph.split.tolist() == [1, 1, 2, 3, 0]
     assert (tmp_path / "out.names.txt").read_text().split() == ["40", "20", "30", "10", "50"]
-    assert "not used of what vertices carry: other" in graph.table
+    assert "vertex data not used: other" in graph.table
 
 
 def test_the_cut_is_kept(imported, prep, tmp_path):
