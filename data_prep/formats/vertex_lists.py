@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.formats.described.description import read_json
+from data_prep.formats.description import read_json
 from leapmpi.errors import DataError
 
 _MOST_GROUPS = 1000

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
-from data_prep.partitioning.request import Caps, PartitionRequest, largest_part, part_capacity, training_vertices
+from data_prep.partitioning.request import PartitionRequest, largest_part, part_capacity, training_vertices
 from data_prep.partitioning.vertex_weights import move_out
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -68,14 +68,6 @@ def parse_hierarchy(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9][0-9]{0,6}(x[1-9][0-9]{0,6})+", text):
         raise ConfigError(f"--hierarchy {text}: give the numbers of parts by level, such as 4x16")
     return tuple(map(int, text.split("x")))
-
-
-class Caps(NamedTuple):
-    """The number of parts, and the most vertices, and training vertices (or other weight), of one part."""
-
-    parts: int
-    size: int
-    training: int
 
 
 def largest_part(total: int, parts: int, tolerance: float) -> int:

@@ -13,10 +13,10 @@ from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.blocks import Workers, workers
 from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
-from data_prep.partitioning.multilevel.stream_budget import budget_for
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
 from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.stream_budget import budget_for
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled
 

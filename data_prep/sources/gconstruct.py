@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import glob
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,10 @@ import numpy as np
 from data_prep.assembly.id_map import Numbering
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions
-from data_prep.formats.columns import EdgeColumns
-from data_prep.formats.described.chosen_columns import ChosenColumns
-from data_prep.formats.described.description import begins_with, entry, read_json
+from data_prep.formats.columns import EdgeColumns, Table, TableColumns
+from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.numeric_text import open_text
+from data_prep.formats.tables import open_table
 from data_prep.sources.table import edge_chunks, vertices_of
 from leapmpi.errors import DataError
 
@@ -49,7 +51,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     chosen |= {"label": label} if label else {}
     files = _files(nodes, path, where)
     plain = ReadOptions(task=options.task or _task(nodes, where), workspace=options.workspace)
-    graph, numbering = vertices_of(ChosenColumns(files, chosen), plain)
+    graph, numbering = vertices_of(_ChosenColumns(files, chosen), plain)
     graph.splits = _splits(nodes, numbering, path, where)
     graph.split_origin = path.name
 
@@ -58,7 +60,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     names = {end: entry(edges, key, str, where) for end, key in _ENDS.items()}
     carried, of_edges = _carried(edges, options, where)
     edge_files = _files(edges, path, where)
-    table = ChosenColumns(edge_files, {**names, **{name: name for name in of_edges}})
+    table = _ChosenColumns(edge_files, {**names, **{name: name for name in of_edges}})
     graph.edges = EdgeStream(lambda: edge_chunks(table, list(names), carried, numbering.numbers), carries=carried.dtype)
     graph.edges_name = ", ".join(map(str, edge_files[:2])) + ", ..." * (len(edge_files) > 2)
     shares = next((each["split_pct"] for each in _labels(nodes, f"{path}: nodes") if "split_pct" in each), None)
@@ -156,7 +158,7 @@ def _ids(file: Path, column: object) -> tuple[Any, Any]:
     if file.suffix == ".parquet" or file.name.endswith((".csv", ".tsv")):
         if not isinstance(column, str):
             raise DataError(f"{file}: 'column' does not say which column holds the ids")
-        batches = list(ChosenColumns([file], {"id": column}).batches(["id"]))
+        batches = list(_ChosenColumns([file], {"id": column}).batches(["id"]))
         parts = [batch.columns["id"] for batch in batches]
         if parts and isinstance(parts[0], np.ndarray):
             return np.concatenate(parts), lambda row: f"{file}, row {row} (counted from 0)"
@@ -169,3 +171,36 @@ def _ids(file: Path, column: object) -> tuple[Any, Any]:
         return [str(json.loads(text)) for text in texts], lambda row: f"{file}, line {row + 1}"
     except ValueError:
         return texts, lambda row: f"{file}, line {row + 1}"
+
+
+class _ChosenColumns:
+    """Rows of all `files`, one after the other; `chosen` maps new names to those of the files.
+
+    A Table. Raises DataError for a file that is damaged or lacks a column.
+    """
+
+    unread: tuple[str, ...] = ()
+
+    def __init__(self, files: Sequence[Path], chosen: Mapping[str, str]) -> None:
+        self._tables: list[Table] = [open_table(file) for file in files]
+        self._chosen = dict(chosen)
+        for table in self._tables:
+            if missing := [name for name in self._chosen.values() if name not in table.names]:
+                raise DataError(
+                    f"{table.path} has no column {missing[0]!r} of texts or numbers; it has {', '.join(table.names)}"
+                )
+        self.path = files[0]
+        self.names = list(self._chosen)
+        whole = frozenset.intersection(*(table.integers for table in self._tables))
+        self.integers = frozenset(name for name, old in self._chosen.items() if old in whole)
+
+    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
+        before = 0
+        for table in self._tables:
+            rows = 0
+            for batch in table.batches(list(dict.fromkeys(self._chosen[name] for name in only))):
+                columns = {name: batch.columns[old] for name in only if (old := self._chosen[name]) in batch.columns}
+                yield replace(batch, columns=columns, first_row=before + batch.first_row, rows_before=before)
+                rows += batch.rows
+            before += rows

@@ -16,7 +16,7 @@ from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import Edges, EdgeStream
 from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, believable, checked_pairs, whole_numbers
 from data_prep.formats.array_files import read_array, read_companions
-from data_prep.formats.described.description import entry, read_yaml
+from data_prep.formats.description import entry, read_yaml
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.torch_files import load_torch

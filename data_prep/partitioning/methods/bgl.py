@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import Caps, PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold_all, mix
 from leapmpi.system.jit import compiled

@@ -20,11 +20,11 @@ from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
-from data_prep.partitioning.multilevel.stream_budget import HELD, budget_for
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
 from data_prep.partitioning.request import PartitionRequest, balanced_vertices, part_capacity
+from data_prep.partitioning.stream_budget import HELD, budget_for
 from leapmpi.dataset.graph import Graph
 
 WEIGHTS = True

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.metis_call import run_metis
-from data_prep.partitioning.metis_process import MetisArrays
+from data_prep.partitioning.multilevel.metis_call import run_metis
+from data_prep.partitioning.multilevel.metis_process import MetisArrays
 from data_prep.partitioning.postprocess import MethodResult, rows_in_memory
 from data_prep.partitioning.request import PartitionRequest, balanced_vertices
 from data_prep.partitioning.undirected import Undirected

@@ -7,8 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
+
+
+class Caps(NamedTuple):
+    """The number of parts, and the most vertices, and training vertices (or other weight), of one part."""
+
+    parts: int
+    size: int
+    training: int
 
 
 class PartLoads(NamedTuple):

@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import loads
+from data_prep.partitioning.multilevel.balance import Caps, loads
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _HOPS = 4

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import loads
+from data_prep.partitioning.multilevel.balance import Caps, loads
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _LOSSES = (0, 1, 3, 10, 1 << 40)

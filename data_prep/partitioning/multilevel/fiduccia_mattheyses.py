@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import PartLoads, excess, part_loads
+from data_prep.partitioning.multilevel.balance import Caps, PartLoads, excess, part_loads
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, WeightedGraph
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _MOST_LINKS = 1 << 24

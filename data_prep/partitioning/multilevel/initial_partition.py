@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.partitioning.metis_call import run_metis
-from data_prep.partitioning.metis_process import MetisArrays
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
+from data_prep.partitioning.multilevel.metis_call import run_metis
+from data_prep.partitioning.multilevel.metis_process import MetisArrays
 from data_prep.partitioning.multilevel.refinement import cost
 from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
-from data_prep.partitioning.request import Caps
 from leapmpi.errors import DataError, ResourceError
 from leapmpi.sampling.clusters import breadth_first
 from leapmpi.system.jit import compiled

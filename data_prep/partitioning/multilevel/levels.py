@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.multilevel.blocks import Workers
 from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
@@ -14,7 +15,6 @@ from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
 from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree, initial_partition
 from data_prep.partitioning.multilevel.refinement import cost, cut_weight, refine
 from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
-from data_prep.partitioning.request import Caps
 
 _ENOUGH_VERTICES = 1 << 13
 _FEW_VERTICES = 1 << 14

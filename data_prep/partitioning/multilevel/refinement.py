@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
-from data_prep.partitioning.multilevel.balance import excess, loads, part_loads
+from data_prep.partitioning.multilevel.balance import Caps, excess, loads, part_loads
 from data_prep.partitioning.multilevel.blocks import Workers, move_by_blocks
 from data_prep.partitioning.multilevel.weighted_graph import Chunk
-from data_prep.partitioning.request import Caps
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 

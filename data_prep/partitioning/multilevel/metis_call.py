@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.partitioning.metis_process import MetisArrays, arrays_in
+from data_prep.partitioning.multilevel.metis_process import MetisArrays, arrays_in
 from leapmpi.errors import DataError, ResourceError
 
 _PROCESS = Path(__file__).parent / "metis_process.py"
