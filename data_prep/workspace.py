@@ -66,7 +66,7 @@ def require(memory: int, size: int, step: str, advice: str) -> None:
 def require_whole(name: str, size: int, times: int, workspace: Workspace | None) -> None:
     """Raise ResourceError where `size` bytes of a file that is held whole, `times` as many once read, do not fit.
 
-    `times` is measured on real graphs, see data_prep/README.md. name: what messages call the file.
+    `times` is measured on real graphs, see data_prep/MEMORY.md. name: the file in messages.
     """
     if workspace is not None:
         advice = "allow more, or save edges and dense features as arrays of a generic .npz, which is read in pieces"

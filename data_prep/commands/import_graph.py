@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vertex-times", metavar="FILE|NAME", help="times of vertices: .npy, or a column or an array of the source")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
-    add("--task", choices=LABEL_KINDS, help="kind of labels; detected by default (see data_prep/README.md)")
+    add("--task", choices=LABEL_KINDS, help="kind of labels; detected by default (see data_prep/IMPORT.md)")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=int, help="number of parts: the most ranks that can share the work")
     levels = "instead of --parts: parts within groups, such as 4x16 for 16 on each of 4 nodes"
     parser.add_argument("--hierarchy", metavar="AxB", help=levels)
-    methods = f"partition method:  {', '.join(METHODS.names())}; see data_prep/README.md"
+    methods = f"partition method: {', '.join(METHODS.names())}; see data_prep/PARTITION.md"
     offer(parser.add_argument("--method", default="auto", help=methods), METHODS.names())
     given_parts = (
         "for method given: the part of each vertex of the source, from 0 on: .npy, or a text with one on each line, as "

@@ -1,4 +1,4 @@
-"""A folder of .npy files: a graph in arrays under the generic names that data_prep/README.md lists, one per file."""
+"""A folder of .npy files: a graph in arrays under the generic names in data_prep/IMPORT.md, one per file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generic .npz: a graph in arrays under the plain names that data_prep/README.md lists."""
+"""Generic .npz: a graph in arrays under the plain names in data_prep/IMPORT.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tables of edges and vertices in CSV or Parquet: a folder with edges.csv and vertices.csv, or a table of edges alone.
 
 Ids may be texts. Vertices are numbered in the order of their table, or of their ids where there is none; their ids are
-kept as names. The names of columns say what they hold, see data_prep/README.md.
+kept as names. The names of columns give their meaning, see data_prep/IMPORT.md.
 """
 
 from __future__ import annotations
