@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _text(description: dict[str, Any]) -> str:
-    """The description as lines of name and value, then tables: types and relations of a typed graph, and parts."""
+    """Return the description as lines of name and value, then tables: types and relations, if any, and parts."""
     parts = description.pop("part_list", [])
     typed = [description.pop(name, []) for name in (names.VERTEX_TYPE_LIST, names.RELATION_LIST)]
     splits = description.pop("splits")
@@ -43,7 +43,7 @@ def _text(description: dict[str, Any]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """The lines of a table of `rows` with their names above; columns are as wide as their widest value."""
+    """Return the lines of a table of `rows` with their names above; columns are as wide as their widest value."""
     cells = [list(rows[0]), *([_shown("" if value is None else value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
