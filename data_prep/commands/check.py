@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_any(path: Path) -> Graph | Dataset:
-    """The dataset in folder `path` (or whose dataset.h5 it is), or the graph in file `path`.
+    """Open the dataset in folder `path` (or whose dataset.h5 it is), or the graph in file `path`.
 
     Raises DataError when it is neither, or damaged.
     """

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _text(description: dict[str, Any]) -> str:
-    """The description as lines of name and value, then a table of the parts."""
+    """Return the description as lines of name and value, then a table of the parts."""
     parts = description.pop("part_list", [])
     splits = description.pop("splits")
     lines = [f"{name:<18} {_shown(value)}" for name, value in sorted(description.items()) if name not in splits]

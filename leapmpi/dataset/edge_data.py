@@ -117,7 +117,7 @@ def check_edge_values(name: str, block: np.ndarray, first: int, where: str, clas
         check_edge_labels(name, block, first, where, classes)
     if block.dtype.kind == "f" and not (finite := np.isfinite(block)).all():
         row = int(np.argmin(finite.reshape(len(block), -1).all(axis=1)))
-        raise DataError(f"{where}: {name}, row {first + row} is {block[row]}; what edges carry must be finite")
+        raise DataError(f"{where}: {name}, row {first + row} is {block[row]}; edge data must be finite")
 
 
 def check_edge_labels(name: str, labels: np.ndarray, first: int, where: str, classes: int) -> None:
