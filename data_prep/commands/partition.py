@@ -161,7 +161,7 @@ def check_typed_flags(graph: Graph, name: str, training: object, asked: object =
         raise ConfigError(f"--report, --fanout and --batch-size: {name} is a typed graph, which is not sampled yet")
     if asked:
         raise ConfigError(
-            f"--split-edges and --split-edge-labels: {name} is a typed graph; its source holds edges back"
+            f"--split-edges and --split-edge-labels: {name} is a typed graph; the source holds edges back"
         )
 
 
