@@ -50,6 +50,10 @@ class _Data(StandIn):
     pass
 
 
+class _HeteroData(StandIn):
+    pass
+
+
 class _Store(StandIn):
     pass
 
@@ -64,6 +68,10 @@ class _ScriptObject(StandIn):
 
 _CLASSES = {
     ("torch_geometric.data.data", "Data"): _Data,
+    ("torch_geometric.data.hetero_data", "HeteroData"): _HeteroData,
+    ("torch_geometric.data.graph_store", "EdgeAttr"): StandIn,
+    ("torch_geometric.data.feature_store", "TensorAttr"): StandIn,
+    **{("torch_geometric.data.storage", f"{kind}Storage"): _Store for kind in ("Base", "Node", "Edge")},
     ("torch_geometric.data.data", "DataEdgeAttr"): StandIn,
     ("torch_geometric.data.data", "DataTensorAttr"): StandIn,
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
@@ -173,6 +181,8 @@ class _Archive:
 def load_torch(path: Path, workspace: Workspace | None = None) -> object:
     """Load the object that torch.save wrote to `path`: tensors as arrays, a PyG Data as the dict of its attributes.
 
+    A HeteroData is the dict of these dicts by type and relation.
+
     Of GraphBolt's FusedCSCSamplingGraph it is the dict of dicts of tensors that its __getstate__ gives.
 
     With a `workspace`, large tensors are mapped. Raises RefusedPickle (a DataError) when it needs any other
@@ -200,6 +210,8 @@ def _attributes(found: object, path: Path) -> object:
         # What torch pickles of an object of C++: its state, and the name of its class.
         state = inner.state if isinstance(inner, _ScriptObject) else None
         return state[0] if isinstance(state, tuple) and state else found
+    if isinstance(found, _HeteroData):
+        return _stores(found.state, path)
     if not isinstance(found, _Data):
         return found
     state = found.state
@@ -209,3 +221,19 @@ def _attributes(found: object, path: Path) -> object:
     if not isinstance(state, dict):
         raise DataError(f"{path}: its Data object is damaged (it has no content)")
     return state
+
+
+def _stores(state: object, path: Path) -> dict:
+    """Return the attributes of a HeteroData by type and relation. Raises DataError where it has none."""
+    found: dict = {}
+    for name in ("_node_store_dict", "_edge_store_dict"):
+        stores = state.get(name) if isinstance(state, dict) else None
+        for key, store in stores.items() if isinstance(stores, dict) else ():
+            content = (
+                store.state.get("_mapping") if isinstance(store, _Store) and isinstance(store.state, dict) else None
+            )
+            if isinstance(content, dict):
+                found[key] = content
+    if not found:
+        raise DataError(f"{path}: its HeteroData object is damaged (it has no content)")
+    return found
