@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.formats import npz_reader
+from data_prep.formats.array_files import read_array
 from data_prep.formats.npz_reader import opened_zip
 from data_prep.formats.restricted_unpickler import (
     CarefulUnpickler,
@@ -236,4 +237,16 @@ def _stores(state: object, path: Path) -> dict:
                 found[key] = content
     if not found:
         raise DataError(f"{path}: its HeteroData object is damaged (it has no content)")
+    return found
+
+
+def read_tensor(path: Path, workspace: Workspace | None = None) -> np.ndarray:
+    """Read the array in a file of numpy or torch."""
+    if path.suffix not in (".pt", ".pth"):
+        return read_array(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    found = load_torch(path, workspace)
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{path} holds a {type(found).__name__}; expected one tensor")
     return found
