@@ -1,0 +1,67 @@
+"""Rows packed without dropped columns and zeros arrive with all bits that are read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leapmpi.exchange import packed_rows
+from leapmpi.exchange.packed_rows import RowPacking, kept_columns
+from leapmpi.nn.dropout import mask_vertices, threshold
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(0, 40),
+    width=st.integers(1, 70),
+    zeros=st.sampled_from([0.0, 0.5, 1.0]),
+    rate=st.sampled_from([None, 0.0, 0.3, 1.0]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    piece=st.sampled_from([8, 600, 1 << 18]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_what_is_read_arrives_to_the_bit(rows, width, zeros, rate, dtype, piece, seed):
+    random = np.random.default_rng(seed)
+    sent = random.standard_normal((rows, width)).astype(dtype)
+    sent[random.random((rows, width)) < zeros] = 0
+    # Numbers that are not equal to themselves, or equal to zero, are told by their bits.
+    sent[random.random((rows, width)) < 0.1] = -0.0
+    sent[random.random((rows, width)) < 0.05] = np.nan
+    kept = None
+    if rate is not None:
+        kept = kept_columns(random.integers(0, 2**40, rows), seed, threshold(rate), width)
+    before, packed_rows.PIECE = packed_rows.PIECE, piece
+    try:
+        packing = RowPacking(rows, width, np.dtype(dtype), kept)
+        pieces = packing.pack(sent)
+        arrived = np.zeros_like(sent)
+        packing.unpack(pieces, arrived)
+    finally:
+        packed_rows.PIECE = before
+    expected = sent if kept is None else np.where(kept.astype(bool), sent, dtype(0))
+    assert arrived.tobytes() == expected.tobytes()
+    assert len(pieces) == len(packing.rooms)
+    for each, room in zip(pieces, packing.rooms, strict=True):
+        assert 0 < len(each) <= room
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 64])
+def test_the_kept_columns_are_those_of_dropout(width):
+    vertices, rate, base = np.arange(50) * 977, threshold(0.4), 0x9E3779B97F4A7C15
+    masked = mask_vertices(torch.ones(50, width), torch.from_numpy(vertices), base, rate, 0)
+    assert np.array_equal(kept_columns(vertices, base, rate, width), (masked.numpy() != 0).astype(np.uint8))
+
+
+def test_a_zero_takes_a_bit():
+    rows = np.zeros((100, 32), np.float32)
+    rows[:, 0] = 1
+    packing = RowPacking(100, 32, rows.dtype, None)
+    assert sum(map(len, packing.pack(rows))) == 100 * 32 // 8 + 100 * 4
+
+
+def test_rows_without_zeros_take_no_more_than_they_are():
+    rows = np.ones((100, 32), np.float32)
+    assert sum(map(len, RowPacking(100, 32, rows.dtype, None).pack(rows))) == rows.nbytes
