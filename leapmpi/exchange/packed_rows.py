@@ -8,11 +8,12 @@ that is read arrives; a negative zero is no zero here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from leapmpi.system.counter_rng import fold
+from leapmpi.comm.communicator import Communicator
+from leapmpi.exchange.read_columns import Kept
 from leapmpi.system.jit import compiled
 
 PIECE = 256 << 10
@@ -20,21 +21,6 @@ PIECE = 256 << 10
 
 _WORDS = {4: np.uint32, 8: np.uint64}
 """The unsigned integers by which numbers are packed, by their size in bytes."""
-
-
-@compiled
-def _kept(vertices, base, below, kept):
-    """Mark the columns that are kept, as `nn.dropout` masks rows of `vertices`."""
-    width = kept.shape[1]
-    words = np.empty((width + 3) // 4, np.uint64)
-    for i in range(len(vertices)):
-        hashed = fold(base, vertices[i])
-        # Two loops that compile to vector code.
-        for group in range(len(words)):
-            words[group] = fold(hashed, group)
-        lanes = words.view(np.uint16)
-        for column in range(width):
-            kept[i, column] = lanes[column] >= below
 
 
 @compiled
@@ -103,13 +89,6 @@ def _spread(numbers, kept, rows):
             count += np.uint64(kept[i, column])
 
 
-def kept_columns(vertices: np.ndarray, base: int, below: int, width: int) -> np.ndarray:
-    """uint8[rows, width]: 1 where `nn.dropout.mask_vertices` keeps a number of the rows of `vertices` (int64[rows])."""
-    kept = np.empty((len(vertices), width), np.uint8)
-    _kept(vertices, np.uint64(base), np.uint32(below), kept)
-    return kept
-
-
 class RowPacking:
     """How rows of `width` numbers of `dtype` (float32 or float64) are packed by one rank for another, in pieces.
 
@@ -157,3 +136,34 @@ class RowPacking:
             numbers = np.empty(count + 1, self.word)
             _with_zeros(piece.view(self.word), count, numbers)
             _spread(numbers, self.kept[first:end], words[first:end])
+
+
+def start_packed(
+    communicator: Communicator, rows: np.ndarray, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
+) -> Callable[[], np.ndarray]:
+    """Begin to send `rows` (float[sent, width], by rank as `counts` says), packed; the result waits for the others'.
+
+    counts, arriving_counts: int64[ranks], none for this rank itself. The result is float[arriving, width]; numbers that
+    are not `kept` are zero. Collective.
+    """
+    width = rows.shape[1]
+
+    def packings(counts: np.ndarray, kept: np.ndarray | None) -> list[tuple[slice, RowPacking]]:
+        ends = np.cumsum(counts).tolist()
+        parts = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
+        return [
+            (part, RowPacking(part.stop - part.start, width, rows.dtype, None if kept is None else kept[part]))
+            for part in parts
+        ]
+
+    leaving, arriving = packings(counts, kept[0]), packings(arriving_counts, kept[1])
+    pieces = [packing.pack(rows[part]) for part, packing in leaving]
+    end = communicator.start_pieces(pieces, [packing.rooms for _, packing in arriving], "activations")
+
+    def finish() -> np.ndarray:
+        found = np.zeros((int(arriving_counts.sum()), width), rows.dtype)
+        for (part, packing), each in zip(arriving, end(), strict=True):
+            packing.unpack(each, found[part])
+        return found
+
+    return finish

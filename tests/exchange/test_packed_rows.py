@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.exchange import packed_rows
-from leapmpi.exchange.packed_rows import RowPacking, kept_columns
-from leapmpi.nn.dropout import mask_vertices, threshold
+from leapmpi.exchange.packed_rows import RowPacking
+from leapmpi.nn.dropout import drop_features, kept_columns
+from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 
 @settings(max_examples=60, deadline=None)
@@ -32,7 +33,7 @@ def test_what_is_read_arrives_to_the_bit(rows, width, zeros, rate, dtype, piece,
     sent[random.random((rows, width)) < 0.05] = np.nan
     kept = None
     if rate is not None:
-        kept = kept_columns(random.integers(0, 2**40, rows), seed, threshold(rate), width)
+        kept = kept_columns(random.integers(0, 2**40, rows), DrawKey(TRAIN, seed, 0, 0), 2, rate, width)
     before, packed_rows.PIECE = packed_rows.PIECE, piece
     try:
         packing = RowPacking(rows, width, np.dtype(dtype), kept)
@@ -50,9 +51,9 @@ def test_what_is_read_arrives_to_the_bit(rows, width, zeros, rate, dtype, piece,
 
 @pytest.mark.parametrize("width", [1, 4, 7, 64])
 def test_the_kept_columns_are_those_of_dropout(width):
-    vertices, rate, base = np.arange(50) * 977, threshold(0.4), 0x9E3779B97F4A7C15
-    masked = mask_vertices(torch.ones(50, width), torch.from_numpy(vertices), base, rate, 0)
-    assert np.array_equal(kept_columns(vertices, base, rate, width), (masked.numpy() != 0).astype(np.uint8))
+    vertices, key = np.arange(50) * 977, DrawKey(TRAIN, 3, 1, 7)
+    masked = drop_features(torch.ones(50, width), torch.from_numpy(vertices), key, 2, 0.4)
+    assert np.array_equal(kept_columns(vertices, key, 2, 0.4, width), (masked.numpy() != 0).astype(np.uint8))
 
 
 def test_a_zero_takes_a_bit():

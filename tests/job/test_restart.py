@@ -20,7 +20,8 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
 from leapmpi.evaluation.evaluator import Evaluator
-from leapmpi.job import run_training, setup
+from leapmpi.job import run_training
+from leapmpi.session import setup
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.compare import row
 from leapmpi.runs.file_names import LOCK

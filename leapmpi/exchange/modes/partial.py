@@ -151,7 +151,10 @@ class Partial(ComputedRowsMode):
             original = ctx.sampler.original_ids(vertices)
             first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
         features = partial(share.rows, ctx.features, ctx.scatters)
-        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, order, first)
+        vertices = block.dst, foreign
+        return PartialFeed(
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=vertices
+        )
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""

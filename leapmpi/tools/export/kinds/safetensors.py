@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from leapmpi.config.options import MODELS, options_by_name, options_of
 from leapmpi.errors import ConfigError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import model_folder, weights_file
@@ -21,7 +22,7 @@ SUMMARY = "weights as safetensors, for a loader in plain torch"
 NAME = "model.safetensors"
 SUFFIX = ".safetensors"
 
-_SETTINGS = ("hidden", "heads", "aggregate", "temperature", "mlp_layers", "message_norm", "jumping", "residual")
+_SETTINGS = ("hidden", "jumping", "residual")
 _NORM = {"deepgcn": "layer", "film": "layer"}
 """Meaning of norm = auto by model; none for other models."""
 
@@ -37,11 +38,12 @@ def write(source: ExportSource, path: Path) -> None:
 
 
 def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that a loader needs: model, widths, settings, epoch (from 1), graph."""
+    """Return the facts that a loader needs: model, widths, settings, options of the model, epoch (from 1), graph."""
     config = run.config
     model = config.model
     return {
         **{name: getattr(model, name) for name in _SETTINGS},
+        **options_by_name(options_of(MODELS, model.name, model.options)),
         "model": model.name,
         "norm": _NORM.get(model.name, "none") if model.norm == "auto" else model.norm,
         "layers": len(config.sampling.fanout),
