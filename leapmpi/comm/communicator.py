@@ -372,9 +372,7 @@ class Communicator(Transport):
         repeated[:] = cast("torch.Tensor", total)  # numpy's where `repeated` is
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
 
-    def _keep_arrived(
-        self, arrived: list[np.ndarray], number: int, origin: int, code: int, status: MPI.Status
-    ) -> None:
+    def _keep_arrived(self, arrived: list[np.ndarray], number: int, origin: int, code: int, status: MPI.Status) -> None:
         """Cut buffer `number` of `arrived` to the bytes that came from `origin`. Raises CommunicationError."""
         size = min(status.Get_count(), len(arrived[number]))
         self._check_arrival(origin, code, size, status)

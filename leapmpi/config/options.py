@@ -50,15 +50,10 @@ def parse_options(declared: type | None, texts: Sequence[str], name: str, kind: 
     return declared(**found) if declared else None
 
 
-def options_by_name(options: Any) -> dict[str, Any]:
-    """Return the values of `options`, an instance of an `Options` or None, by name."""
-    return dataclasses.asdict(options) if options else {}
-
-
 def texts_of(options: Any) -> tuple[str, ...]:
     """All values of `options`, an instance of an `Options` or None, as the texts that give them."""
     return (
-        tuple(f"{_spelled(name)}={_text(value)}" for name, value in options_by_name(options).items())
+        tuple(f"{_spelled(name)}={_text(value)}" for name, value in dataclasses.asdict(options).items())
         if options
         else ()
     )

@@ -19,6 +19,10 @@ from leapmpi.system.jit import compiled
 PIECE = 256 << 10
 """Most bytes of a piece."""
 
+_SLOWEST_LINK = 1e-9
+"""Seconds of a byte from which on packing pays: it takes about 0.7e-9 for each byte of whole rows on both sides, and
+spares half of the bytes or more. Measured with one thread on 12,000 rows of 32 numbers."""
+
 _WORDS = {4: np.uint32, 8: np.uint64}
 """The unsigned integers by which numbers are packed, by their size in bytes."""
 
@@ -87,6 +91,11 @@ def _spread(numbers, kept, rows):
         for column in range(width):
             rows[i, column] = numbers[count] * numbers.dtype.type(kept[i, column])
             count += np.uint64(kept[i, column])
+
+
+def pays(byte: float) -> bool:
+    """Whether rows are packed on links that take `byte` seconds a byte."""
+    return byte >= _SLOWEST_LINK
 
 
 class RowPacking:

@@ -16,7 +16,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.shares.partial_form import SUM
 
 Kept = tuple[np.ndarray | None, np.ndarray | None]
-"""uint8[rows, width] of the rows that are sent and of those that are received, 1 for numbers that are read; None: all."""
+"""uint8[rows, width] of sent and of received rows: 1 for numbers that are read; None where all are."""
 
 EVERY: Kept = (None, None)
 

@@ -96,7 +96,6 @@ class Transfer:
 
         return finish
 
-
     def _start_packed(
         self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
     ) -> Callable[[], Tensor]:

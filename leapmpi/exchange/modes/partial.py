@@ -151,9 +151,9 @@ class Partial(ComputedRowsMode):
             original = ctx.sampler.original_ids(vertices)
             first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
         features = partial(share.rows, ctx.features, ctx.scatters)
-        vertices = block.dst, foreign
+        named = block.dst, foreign
         return PartialFeed(
-            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=vertices
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=named
         )
 
     def _requests(self, block: Block) -> _Requests:

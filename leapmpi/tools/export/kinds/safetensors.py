@@ -5,11 +5,13 @@ Format: https://github.com/huggingface/safetensors, "Format". Equal weights give
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
-from leapmpi.config.options import MODELS, options_by_name, options_of
+from leapmpi.config.options import MODELS, options_of
+from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import model_folder, weights_file
@@ -38,12 +40,13 @@ def write(source: ExportSource, path: Path) -> None:
 
 
 def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that a loader needs: model, widths, settings, options of the model, epoch (from 1), graph."""
+    """Return the facts that a loader needs: model, widths, settings, epoch (from 1), graph."""
     config = run.config
     model = config.model
+    options = None if names_code(model.name) else options_of(MODELS, model.name, model.options)
     return {
         **{name: getattr(model, name) for name in _SETTINGS},
-        **options_by_name(options_of(MODELS, model.name, model.options)),
+        **(dataclasses.asdict(options) if options else {}),
         "model": model.name,
         "norm": _NORM.get(model.name, "none") if model.norm == "auto" else model.norm,
         "layers": len(config.sampling.fanout),
