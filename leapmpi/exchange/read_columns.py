@@ -45,6 +45,26 @@ def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
     return above if apart and last and drops_alone(above) else None
 
 
+def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
+    """The share of the numbers that travel for `layer`, rows and their gradients, as expected before any is known.
+
+    With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. Half of what
+    ReLU gives is zero, and so is half of the gradient of what it takes; a bit for each number says which.
+    """
+    if not ctx.packs or (layer.number == 1 and not shares):
+        return 1.0
+    sparse = 0.5 + 1 / (8 * layer.bias.element_size())
+    if shares:
+        reader = reader_of(ctx, layer)
+        forward, back = 1.0, sparse if not layer.last and type(layer).activation is Layer.activation else 1.0
+    else:
+        reader = layer if drops_alone(layer) else None
+        below = ctx.model.layers[layer.number - 2]
+        forward, back = sparse if type(below).activation is Layer.activation else 1.0, 1.0
+    kept = 1.0 if reader is None or ctx.answers is not None else 1 - reader.dropout
+    return kept * (forward + back) / 2
+
+
 class ReadColumns:
     """The columns of rows of vertices `names` that `reader` reads; all where there is none, and in evaluation."""
 

@@ -21,6 +21,7 @@ from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Route
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.layer import Layer
@@ -89,6 +90,7 @@ class Partial(ComputedRowsMode):
         """
         size, total = self.layer.bias.element_size(), 0
         row, sent = 2 * self.layer.partial_width * size, 2 * self.layer.sent_width * size
+        row = round(row * expected_share(self.ctx, self.layer, True))
         for micro_batch in minibatch.micro_batches:
             block = micro_batch.first_block
             found = self._requests(block)
