@@ -19,7 +19,7 @@ CASES = here(
     [
         LEAP,
         dataclasses.replace(LEAP, model="sage", remote="mixed", strategy="leap, ring", partition="uneven", prefetch=1),
-        dataclasses.replace(LEAP, shape="residual", remote="projected"),
+        dataclasses.replace(LEAP, strategy="owner", remote="raw", shape="residual"),
         dataclasses.replace(LEAP, shape="layer norm", fanout="10,10"),
         dataclasses.replace(LEAP, model="gin", fanout="10,10"),
         dataclasses.replace(LEAP, model="gatv2", remote="projected", fanout="3,2"),
