@@ -135,7 +135,7 @@ def _type_names(info: dict[str, Any], count: int) -> list[str]:
 def _relations(
     path: Path, kind: np.ndarray, number: np.ndarray, types: list[str], info: dict[str, Any]
 ) -> list[RawRelation]:
-    """Read the links by their types, each of which joins vertices of two types."""
+    """Read the links by their types; all links of a type join the same two types of vertices."""
     found: dict[int, list[tuple[int, int, float]]] = {}
     for line, fields in _rows(path, 3):
         u, v = (_whole(text, path, line, len(kind)) for text in fields[:2])
