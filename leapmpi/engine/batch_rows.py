@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import Model
@@ -35,6 +36,14 @@ def refusal(model: Model, time_steps: int, trains_labelled: bool) -> str | None:
     if not trains_labelled:
         return "batch normalisation is not offered where models travel; use leap, pull or p3, or --norm layer"
     return None
+
+
+def check_time_steps(model: Model, time_steps: int, trains_labelled: bool) -> None:
+    """Raise ConfigError, agreed on by all ranks, if `model` cannot be trained in so many time steps."""
+    if reason := refusal(model, time_steps, trains_labelled):
+        error = ConfigError(f"model.norm: {reason}")
+        error.agreed = True
+        raise error
 
 
 def shared_out(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -> BatchRows | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.engine.edges.edge_features import stand_ins
+from leapmpi.engine.edge_features import stand_ins
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.plan.cost_model import Rates

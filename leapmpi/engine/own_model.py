@@ -13,7 +13,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
 from leapmpi.engine.calibration import local_roots
-from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import model_of

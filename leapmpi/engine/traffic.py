@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leapmpi.engine.batch_rows import statistics_bytes
+from leapmpi.engine.edge_roots import embedding_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
@@ -24,15 +25,9 @@ def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: T
 
 def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
     """The part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
-    engine.predict_draws(minibatches[engine.ctx.rank], traffic)
+    engine.preparation.predict_draws(minibatches[engine.ctx.rank], traffic)
     engine.mode.predict(minibatches, traffic)
-    engine.predict_request(minibatches[engine.ctx.rank], traffic)
-
-
-def embedding_bytes(engine: Engine) -> int:
-    """Bytes of the embedding of an edge's end. Local."""
-    model = engine.ctx.model
-    return engine.ctx.task.width * model.layers[0].bias.element_size()
+    engine.preparation.predict_request(minibatches[engine.ctx.rank], traffic)
 
 
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
@@ -51,7 +46,7 @@ def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
         for each in micro_batches
     ]
     if (edge_loss := minibatch.edge_loss) is not None:
-        scored = (edge_loss.held_bytes(number, embedding_bytes(engine)) for number in range(len(steps)))
+        scored = (edge_loss.held_bytes(number, embedding_bytes(engine.ctx)) for number in range(len(steps)))
         steps = [step + pairs for step, pairs in zip(steps, scored, strict=True)]
     prepared = sum(block_bytes(each.blocks) for each in micro_batches) + mode.held_bytes(minibatch)
     return (1 + engine.prefetch_depth) * prepared + max(steps)

@@ -88,7 +88,7 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
         evidence["memory"] = {str(each.time_steps): each.memory for each in found}
         log = engine.tuning_log
         log.make(TuningRecord(TIME_STEPS, *log.begin, placement.time_steps, evidence))
-    elif limit is not None and engine.ctx.ranks == 1 and not engine.limits_memory:
+    elif limit is not None and engine.ctx.ranks == 1 and not engine.preparation.limits_memory:
         # One rank has nothing to choose, but the limit holds there too.
         time_step_candidates(engine, batch, limit)
 
@@ -99,7 +99,7 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
         rates = _replayed_rates(engine)
     else:
         rates_of = measured_rates if engine.config.tune else counted_rates
-        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(engine.vertices_of(batch), "schedule")))
+        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(engine.roots.vertices_of(batch), "schedule")))
     if ctx.communicator.rank == 0:
         evidence = {} if engine.config.tune or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
@@ -145,7 +145,7 @@ def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
 
     Engines that limit their memory have checked it.
     """
-    if engine.limits_memory:
+    if engine.preparation.limits_memory:
         return
     facts = Needs(socket.gethostname(), predicted_memory(engine, minibatch), 0, available_bytes())
     found = [Needs(*each) for each in engine.ctx.communicator.all_gather_objects(list(astuple(facts)))]

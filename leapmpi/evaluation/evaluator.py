@@ -16,7 +16,7 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.evaluation.scoring_by_layers import ScoringByLayers
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch

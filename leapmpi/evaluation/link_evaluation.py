@@ -18,7 +18,7 @@ from leapmpi.config.schema import Config, enumeration
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.edges.edge_batches import edges_of
+from leapmpi.engine.edge_roots import edges_of
 from leapmpi.errors import ConfigError
 from leapmpi.evaluation.edge_evaluation import EdgeEvaluator, ToEmbed
 from leapmpi.exchange.context import RankContext

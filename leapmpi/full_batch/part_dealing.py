@@ -6,7 +6,9 @@ fastest slowest rank is taken where it pays. Where epochs are no faster then, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.tuning_log import PARTS, TuningRecord
-from leapmpi.full_batch.part_counts import part_counts
-from leapmpi.plan.part_balance import dealt, fitted, rank_seconds, slowness
+from leapmpi.nn.layer import Layer
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds, slowness
 
 _EPOCHS = 3
 """Epochs by whose medians a deal is judged; the first one with it is left out."""
@@ -127,7 +130,7 @@ class PartDealing:
         starts = dealt(predicted, slow)
         slowest, least = (float((slow * rank_seconds(predicted, each)).max()) for each in (now.starts, starts))
         moved = self.moved_bytes(starts, engine.ctx.features.shard.row_bytes)
-        price = engine.planning_seconds + _READ_SECONDS * moved
+        price = engine.preparation.planning_seconds + _READ_SECONDS * moved
         tried = any(np.array_equal(starts, each.starts) for each in self.observed)
         if tried or least >= _CLEARLY * slowest or (slowest - least) * left <= price:
             return None
@@ -141,3 +144,38 @@ class PartDealing:
             found = part_counts(self.topology, train, offsets, engine.ctx.model.layers)
             self._segments = found.of_segments()
         return self._segments
+
+
+def part_counts(topology: Topology, train: np.ndarray, offsets: np.ndarray, layers: Sequence[Layer]) -> PartCounts:
+    """Vertices, edges and boundaries of the layers that parts compute for the training vertices `train`, int64[n].
+
+    offsets: int64[P + 1], the first vertex of each part. Each layer counts by its work: vertices and edges in
+    multiply-adds, rows that are read of other parts in numbers. Takes a pass over the edges for each layer.
+    """
+    parts = len(offsets) - 1
+    counts = PartCounts(np.zeros((parts, 2)), np.zeros((parts, parts)))
+    computed = np.zeros(topology.vertices, bool)
+    computed[train] = True
+    for number, layer in reversed(list(enumerate(layers))):
+        of_vertex, of_edge = _work(layer, number > 0)
+        below = computed.copy()
+        for part, (first, end) in enumerate(pairwise(offsets.tolist())):
+            mine = first + np.flatnonzero(computed[first:end])
+            sources = topology.in_neighbours(mine)
+            counts.own[part] += len(mine) * of_vertex, len(sources) * of_edge
+
+            # Distinct rows of other parts.
+            read = np.zeros(topology.vertices, bool)
+            read[sources] = True
+            below |= read
+            read[first:end] = False
+            counts.read[part] += layer.in_dim * np.bincount(home_of(np.flatnonzero(read), offsets), minlength=parts)
+        computed = below
+    return counts
+
+
+def _work(layer: Layer, passes_on: bool) -> tuple[int, int]:
+    """Multiply-adds of a destination of `layer` and of an edge; `passes_on` says that its input has a gradient."""
+    (source, _), (_, row) = layer.costs(1, 0, 0, passes_on), layer.costs(0, 1, 0, passes_on)
+    before, after = layer.costs(0, 0, 1, passes_on)
+    return (row, min(before, after)) if layer.linear else (source + row, before)

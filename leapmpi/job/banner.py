@@ -19,8 +19,7 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
-from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
-from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.engine.disaggregated.share_preparation import sums_suffice
 from leapmpi.evaluation.link_evaluation import LinkEvaluator
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
@@ -242,7 +241,7 @@ def _moves(trainer: Trainer) -> str:
         return f"moves between ranks in an iteration: {apart}, prepared shares, gradients ({size_text(size)})"
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
-    if isinstance(engine, EdgeEngine) and not engine.deals:
+    if engine.roots.embeds_remotely:
         moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1:
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")

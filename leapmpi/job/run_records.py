@@ -122,7 +122,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
             log.info("remote %s is left out: %s", name, reason)
     told = (
         *trainer.sentences(),
-        *engine.sentences(),
+        *engine.preparation.sentences(),
         *about_depth(engine, trainer.prefetch_depth),
         *trainer.feature_cache.sentences(),
     )

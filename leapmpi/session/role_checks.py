@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
+from leapmpi.engine.disaggregated.share_preparation import sums_suffice
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.model import model_of
 from leapmpi.plan.roles import Roles

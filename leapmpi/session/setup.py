@@ -19,7 +19,7 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
-from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
+from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext

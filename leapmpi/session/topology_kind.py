@@ -10,7 +10,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
-from leapmpi.engine.edges.edge_features import reads_features
+from leapmpi.engine.edge_features import reads_features
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import model_of

@@ -18,7 +18,7 @@ from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import Chooser
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.hybrid_choice import HybridChoice
 from leapmpi.plan.machine_rates import MachineRates
@@ -76,4 +76,4 @@ class Hybrid(FullBatchPlacement):
         self.machine = MachineRates.from_values(state["machine"])
 
 
-STRATEGY, ENGINE = Hybrid, FullBatchEngine
+STRATEGY, PREPARATION = Hybrid, FullBatchGraphs

@@ -16,7 +16,7 @@ from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import kind_width, refusal
-from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.task import task_of
 
 if TYPE_CHECKING:
@@ -65,4 +65,4 @@ class Owner(FullBatchPlacement):
         return np.zeros(len(vertices), bool)
 
 
-STRATEGY, ENGINE = Owner, OwnerEngine
+STRATEGY, PREPARATION = Owner, OwnerGraphs

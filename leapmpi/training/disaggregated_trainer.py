@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
-from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
+from leapmpi.engine.disaggregated.share_preparation import SharePreparation, preparing_engine
+from leapmpi.engine.disaggregated.share_training import ShareReception, computing_engine
 from leapmpi.engine.engine import Engine
 from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.evaluation.remote_evaluation import RemoteEvaluator
@@ -41,9 +41,9 @@ class DisaggregatedTrainer(Trainer):
     def make_engine(self) -> Engine:
         loaded, strategy = self.loaded, self.config.strategy
         if not loaded.prepares:
-            return ComputeEngine(loaded.of_role, strategy, loaded.shipping)
+            return computing_engine(loaded.of_role, strategy, loaded.shipping)
         offsets = rank_offsets(loaded.dataset.offsets, loaded.roles.shares)
-        return PreparationEngine(loaded.of_role, strategy, loaded.shipping, offsets)
+        return preparing_engine(loaded.of_role, strategy, loaded.shipping, offsets)
 
     def make_evaluator(self) -> Evaluator:
         return RemoteEvaluator(self.config, self.loaded)
@@ -62,10 +62,9 @@ class DisaggregatedTrainer(Trainer):
 
     def dry_run(self, batch: np.ndarray | None) -> None:
         """The first iteration twice: to compile its kernels, then to see what it costs each role."""
-        self.engine.dry_run(batch)
-        engine = self.engine
-        assert isinstance(engine, PreparationEngine | ComputeEngine), "what `make_engine` gives"
-        mine = [np.array(engine.timed(batch)) for _ in range(_TIMES)]
+        preparation = self.engine.preparation
+        assert isinstance(preparation, SharePreparation | ShareReception), "what `make_engine` gives"
+        mine = [np.array(preparation.timed(batch)) for _ in range(1 + _TIMES)][1:]
         prepare, send, compute = self.ctx.communicator.all_gather_rows(np.median(mine, axis=0)).max(axis=0).tolist()
         self.balance = RoleBalance(prepare * self.loaded.roles.preparing, send, compute)
 

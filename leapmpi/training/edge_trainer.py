@@ -11,8 +11,6 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways, check_unseen
 from leapmpi.dataset.hdf5.names import HELD_EDGES
-from leapmpi.engine.edges.edge_engine import EdgeEngine
-from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
 from leapmpi.evaluation.edge_class_evaluation import EdgeClassEvaluator
 from leapmpi.evaluation.evaluator import Evaluator
@@ -38,9 +36,6 @@ class EdgeTrainer(Trainer):
     @property
     def root_count(self) -> int:
         return len(self._edges)
-
-    def make_engine(self) -> Engine:
-        return EdgeEngine(self.ctx, self.config.strategy)
 
     def make_evaluator(self) -> Evaluator:
         return evaluator_class(self.ctx.task)(self.config, self.loaded.dataset, self.loaded.topology, self.ctx)

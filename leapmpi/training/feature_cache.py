@@ -34,17 +34,17 @@ def caches(engine: Engine) -> bool:
 def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
     """How the rank of `engine` will read rows in batches of `batch_size` roots."""
     ctx = engine.ctx
-    roots, batch_size = engine.expected_roots(dataset, batch_size)
+    roots, batch_size = engine.roots.expected(dataset, batch_size)
     return AccessPattern(
         topology=topology,
         sampler=ctx.sampler,
         train=roots,
-        share=engine.share_of(roots),
+        share=engine.preparation.share_of(roots),
         rank=ctx.communicator.rank,
         rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,
         seed=ctx.seed,
-        drawn_for=engine.drawn_for,
+        drawn_for=engine.preparation.drawn_for,
     )
 
 
@@ -82,7 +82,7 @@ class FeatureCache:
 
         # Ranks whose rows are elsewhere, on a device, say how they will read those of the others.
         ids, share = np.empty(0, np.int64), 1.0
-        if self.engine.reads_rows:
+        if self.engine.preparation.reads_rows:
             capacity = shard.capacity if shard else 0
             ids, share = hottest_rows(self._access(), capacity, ctx.communicator, ctx.features.cache)
         figures = 0, 0, 1.0

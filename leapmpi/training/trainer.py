@@ -15,7 +15,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
-from leapmpi.engine.engine import Engine, make_engine
+from leapmpi.engine.engine import Engine
 from leapmpi.engine.tuning import check_memory, choose_mode
 from leapmpi.errors import ResourceError
 from leapmpi.evaluation.evaluator import Evaluator
@@ -99,7 +99,7 @@ class Trainer:
 
     def make_engine(self) -> Engine:
         """What plans, fetches and computes the batches. Local."""
-        return make_engine(self.ctx, self.config.strategy)
+        return Engine(self.ctx, self.config.strategy, scatters=bool(self.config.strategy.vary))
 
     def make_evaluator(self) -> Evaluator:
         """What scores the splits. Local."""
@@ -195,7 +195,15 @@ class Trainer:
         """
         minibatch = self.engine.plan(batch, 0, 0)
         check_memory(self.engine, minibatch)
-        self.engine.dry_run_of(minibatch)
+        self.engine.fetch(minibatch)
+        self.ctx.parameters.gradients.zero_()
+        self.engine.forward_backward(minibatch)
+        with self.ctx.phases("reduce"):
+            self.ctx.communicator.all_reduce(self.ctx.parameters.shared_gradients)
+        self.engine.placement.iteration_ended(minibatch)
+        self.ctx.parameters.gradients.zero_()
+        if self.ctx.learned:
+            self.ctx.learned.forget()
         self.ctx.sampler.forget()
 
     def dry_run_evaluation(self) -> None:
@@ -268,7 +276,7 @@ class Trainer:
         batches, progress, watcher = self.planned_batches(epoch), self.progress, self._watcher
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
-        self.engine.expect([(task.batch, task.epoch, task.iteration) for task in tasks])
+        self.engine.roots.expect([(task.batch, task.epoch, task.iteration) for task in tasks])
         name = f"epoch {epoch + 1}/{self.config.train.epochs}"
         with (
             step(name, self.per_epoch, "iterations", progress.iteration) as shown,
@@ -284,7 +292,7 @@ class Trainer:
                 if watcher:
                     watcher.iteration_ended(ahead.paused)
                 shown.reach(iteration + 1)
-        self.engine.expect(())
+        self.engine.roots.expect(())
         self.ctx.phases.iteration = None
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:

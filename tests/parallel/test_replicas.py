@@ -114,7 +114,7 @@ def check_traffic(run):
             run.planned_batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
         )
         schedule, key = run.engine.placement.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
-        request = ctx.features.request(union(run.engine.sample(schedule, key).micro_batches))
+        request = ctx.features.request(union(run.engine.draw(schedule, key).micro_batches))
         for place, found in zip(rows, (request.local_ids, request.remote_ids, request.cached_slots), strict=True):
             rows[place] += len(found)
     assert record["rows"] == {place: run.world.comm.allreduce(count) for place, count in rows.items()}

@@ -67,7 +67,7 @@ def test_the_loss_is_the_mean_cross_entropy_over_edges_and_negatives(folder):
     # The same by hand: every vertex is embedded, targets are 1 for edges and 0 for negatives.
     key = DrawKey(TRAIN, 0, 0, 1)
     rows = embeddings(trainer, trainer.ctx.sampler, key, np.arange(datasets.VERTICES))
-    negatives = engine.negatives.draw(key, batch, 2)
+    negatives = engine.roots.negatives.draw(key, batch, 2)
     pairs = np.concatenate([batch, *(np.stack([batch[:, 0], each], axis=1) for each in negatives.T)])
     scores = (rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(dim=1)
     targets = torch.zeros(len(pairs), dtype=torch.float64)

@@ -252,7 +252,7 @@ class ThreadPrefetcher:
             stream.synchronize()
         self._ready.put(prepared)
         self._unsettled = prepared.minibatch
-        if not self.engine.ships:
+        if not self.engine.preparation.ships:
             self._settle()
 
     def _settle(self) -> None:
@@ -272,7 +272,7 @@ class ThreadPrefetcher:
 
         At depth 1 training needs to take it first, and what goes to other ranks is not held back.
         """
-        return self.depth == 1 or self.engine.ships
+        return self.depth == 1 or self.engine.preparation.ships
 
     def _may_prepare(self, number: int, unless: Callable[[], bool] = lambda: False) -> bool:
         """Wait until mini-batch `number` may be prepared; False when training has ended, or `unless` holds, before."""

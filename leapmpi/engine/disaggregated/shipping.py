@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import PreparedShare
 from leapmpi.plan.roles import Roles
 from leapmpi.system.buffer_pool import BufferPool
@@ -19,6 +20,11 @@ _SIZES = 2
 
 SIZE_BYTES = 8 * _SIZES
 """Bytes of them."""
+
+
+def depth_of(config: StrategyConfig) -> int:
+    """Return how many mini-batches may be prepared ahead, or wait on a compute rank: two unless a number is given."""
+    return 2 if config.prefetch == "auto" else int(config.prefetch)
 
 
 class Shipping:

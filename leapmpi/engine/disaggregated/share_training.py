@@ -1,25 +1,27 @@
-"""What a compute rank does in an iteration: receive prepared shares, forward and backward, add up the gradients."""
+"""A compute rank's part of an iteration: receive prepared shares, forward and backward, sum the gradients."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.disaggregated.ordered_sum import sum_in_order
 from leapmpi.engine.disaggregated.prepared_share import ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
-from leapmpi.engine.disaggregated.shipping import Shipping
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
+from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix
 from leapmpi.nn.tensors import Edges, to_tensors
-from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.counter_rng import DrawKey
 
 
 @dataclass
@@ -30,69 +32,67 @@ class ReceivedMiniBatch(MiniBatch):
     matrices: list[Tensor] = field(default_factory=list)
 
 
-class ComputeEngine(Engine):
-    """Trains shares that preparation ranks have sent; `ctx` is that of this rank among those that compute."""
+class ShareReception(Preparation):
+    """Receives shares that preparation ranks send."""
 
     reads_rows = False
 
-    def __init__(self, ctx: RankContext, config: StrategyConfig, shipping: Shipping) -> None:
-        super().__init__(ctx, config)
-        self.shipping, roles = shipping, shipping.roles
-        self.shares_by_rank = np.array([len(roles.computed_by(rank)) for rank in range(roles.computing)])
-        """int64[ranks]: how many shares each compute rank trains."""
+    def __init__(self, engine: Engine, shipping: Shipping) -> None:
+        super().__init__(engine)
+        self.shipping = shipping
 
     @property
     def prefetch_depth(self) -> int:
-        """How many mini-batches may wait here: two unless another number is given."""
-        return 2 if self.config.prefetch == "auto" else int(self.config.prefetch)
+        """Number of mini-batches that may wait here: two unless another number is given."""
+        return depth_of(self.engine.config)
 
-    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
-        """The next mini-batch, which is that of `epoch` and `iteration`: shares come in order."""
+    def ready(self, key: DrawKey) -> MiniBatch | None:
+        """Receive the next mini-batch. It is that of `key`, since shares arrive in order. Collective."""
         with self.ctx.phases("exchange"):
             shares, matrices = self.shipping.receive()
-        key = DrawKey(TRAIN, self.ctx.seed, epoch, iteration)
         return ReceivedMiniBatch(None, key, [], shares=shares, matrices=matrices)
 
     def request(self, minibatch: MiniBatch) -> None:
-        """Nothing: all is here."""
+        """Request nothing: shares are complete. Local."""
 
-    def forward_backward(self, minibatch: MiniBatch) -> float:
-        """Put the gradient of the whole batch into the parameters'; returns its loss on rank 0, 0 elsewhere.
+    def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:
+        """Train the first mini-batch without a step; return no seconds of preparing, those of arrival and computing."""
+        gradients = self.ctx.parameters.gradients
+        gradients.zero_()
+        minibatch = self.engine.plan(batch, 0, 0)
+        begin = time.perf_counter()
+        self.engine.forward_backward(minibatch)
+        seconds = time.perf_counter() - begin
+        gradients.zero_()
+        return 0.0, self.shipping.seconds, seconds
 
-        Both are added up in the order of shares. Collective.
-        """
-        assert isinstance(minibatch, ReceivedMiniBatch), "what `plan` gives"
+
+class ShareTraining:
+    """Step of a compute rank: forward and backward of its shares. Gradients and losses are summed in share order."""
+
+    def __init__(self, ctx: RankContext, shipping: Shipping) -> None:
+        self.ctx, self.shipping, roles = ctx, shipping, shipping.roles
+        self._shares_by_rank = np.array([len(roles.computed_by(rank)) for rank in range(roles.computing)])
+
+    def __call__(self, minibatch: MiniBatch) -> float:
+        """Put the gradient of the whole batch into the parameters; return its loss on rank 0, else 0. Collective."""
+        assert isinstance(minibatch, ReceivedMiniBatch), "it has been received"
         if self.ctx.ranks == 1:
             # One rank's gradients add up in order by themselves.
             each = zip(minibatch.shares, minibatch.matrices, strict=True)
             return sum((self.train(share, matrix, minibatch.dropout) for share, matrix in each), 0.0)
-        gradients, losses, found = self.ctx.parameters.gradients, np.zeros(int(self.shares_by_rank.max())), []
+        counts = self._shares_by_rank
+        gradients, losses, found = self.ctx.parameters.gradients, np.zeros(int(counts.max())), []
         for number, (share, matrix) in enumerate(zip(minibatch.shares, minibatch.matrices, strict=True)):
             losses[number] = self.train(share, matrix, minibatch.dropout)
             found.append(gradients.clone())
             gradients.zero_()
         with self.ctx.phases("reduce"):
-            sum_in_order(self.ctx.communicator, torch.stack(found), self.shares_by_rank, gradients)
+            sum_in_order(self.ctx.communicator, torch.stack(found), counts, gradients)
             table = self.ctx.communicator.all_gather_rows(losses)
         if self.ctx.rank:
             return 0.0
-        return sum((float(loss) for row, count in zip(table, self.shares_by_rank, strict=True) for loss in row[:count]))
-
-    def dry_run(self, batch: np.ndarray | None) -> None:
-        """Train the first mini-batch, and forget it."""
-        self.ctx.parameters.gradients.zero_()
-        self.forward_backward(self.plan(batch, 0, 0))
-        self.ctx.parameters.gradients.zero_()
-
-    def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:
-        """As `dry_run`; no seconds to prepare, those in which shares arrive, and those that it takes to compute."""
-        self.ctx.parameters.gradients.zero_()
-        minibatch = self.plan(batch, 0, 0)
-        begin = time.perf_counter()
-        self.forward_backward(minibatch)
-        seconds = time.perf_counter() - begin
-        self.ctx.parameters.gradients.zero_()
-        return 0.0, self.shipping.seconds, seconds
+        return sum((float(loss) for row, count in zip(table, counts, strict=True) for loss in row[:count]))
 
     def train(self, share: PreparedShare, matrix: Tensor, key: DrawKey | None) -> float:
         """Forward and backward of one share; its loss. `key` is that of dropout masks. Local."""
@@ -132,3 +132,35 @@ class ComputeEngine(Engine):
             addresses = matrix.data_ptr() + matrix.stride(0) * matrix.element_size() * torch.arange(len(matrix))
             return ScatteredRows(addresses, self.shipping.width, (matrix,))
         return matrix.to(device, non_blocking=True)
+
+
+def sum_in_order(communicator: Communicator, gradients: Tensor, shares: np.ndarray, into: Tensor) -> None:
+    """Sum `gradients` float[k, n] of all ranks into `into` float[n], in the order of ranks and rows. Collective.
+
+    So the sum does not depend on which rank trained which share: it has the bits of an all-reduce over as many ranks
+    as there are shares. `shares` int64[ranks] holds the number of rows of each rank. Each rank adds one slice of all
+    rows and sends the sum to all.
+    """
+    size, rank, length = communicator.size, communicator.rank, into.shape[0]
+    bounds = np.arange(size + 1, dtype=np.int64) * length // size
+    widths = np.diff(bounds)
+
+    # Rank r gets slice r of all rows of all ranks.
+    sent = torch.cat([gradients[:, begin:end].reshape(-1) for begin, end in pairwise(bounds)])
+    slices = sent.new_empty(int(shares.sum() * widths[rank]))
+    communicator.exchange(sent, len(gradients) * widths, slices, shares * widths[rank], "gradients")
+
+    # It adds them in order, and all ranks get all sums.
+    slices = slices.reshape(int(shares.sum()), int(widths[rank]))
+    total = slices[0].clone()
+    for each in slices[1:]:
+        total += each
+    mine = np.full(size, widths[rank])
+    communicator.exchange(total.repeat(size), mine, into, widths, "gradients")
+
+
+def computing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shipping) -> Engine:
+    """Return the engine of a rank that computes; `ctx` is its context among those ranks."""
+    return Engine(
+        ctx, config, preparation=partial(ShareReception, shipping=shipping), step=ShareTraining(ctx, shipping)
+    )

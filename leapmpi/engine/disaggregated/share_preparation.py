@@ -1,11 +1,11 @@
-"""What a preparation rank does in an iteration: plan, draw, fetch, add up what the first layer reads, and send it."""
+"""A preparation rank's part of an iteration: plan, draw, fetch, sum up inputs of the first layer, and send them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,19 +13,16 @@ from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
-from leapmpi.engine.disaggregated.shipping import Shipping
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
+from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import DrawKey
-
-if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
 
 
 @dataclass
@@ -47,41 +44,28 @@ class ShippedMiniBatch(MiniBatch):
             self._end = None
 
 
-@dataclass(frozen=True)
-class _Trainer:
-    """Stands for a communicator of the ranks among which roots are dealt."""
+class SharePreparation(Preparation):
+    """Prepares shares of mini-batches on one of the ranks that prepare, and sends them to those that compute.
 
-    rank: int
-    size: int
-
-
-class PreparationEngine(Engine):
-    """Prepares shares of mini-batches; `ctx` is that of this rank among those that prepare.
-
-    The strategy deals roots as if there were as many ranks as shares, which begin at the vertices `share_offsets`
+    Roots are placed as if there were as many ranks as shares, which begin at the vertices `share_offsets`
     (int64[shares + 1]).
     """
 
     ships = True
 
-    def __init__(self, ctx: RankContext, config: StrategyConfig, shipping: Shipping, share_offsets: np.ndarray) -> None:
-        super().__init__(ctx, config)
+    def __init__(self, engine: Engine, shipping: Shipping, share_offsets: np.ndarray) -> None:
+        super().__init__(engine)
         self.shipping, self.roles = shipping, shipping.roles
-        dealt = cast("Communicator", _Trainer(0, self.roles.shares))
-        self.placement = placement_class(config.name)(
-            replace(ctx, communicator=dealt, rank_offsets=share_offsets), config
-        )
-        self.shares = self.roles.prepared_by(ctx.rank)
+        self.shares = self.roles.prepared_by(self.ctx.rank)
         self._share_offsets = share_offsets
 
     @property
     def prefetch_depth(self) -> int:
-        """Two unless another number is given: preparing ahead is what these ranks are for."""
-        return 2 if self.config.prefetch == "auto" else int(self.config.prefetch)
+        """Number of mini-batches prepared ahead: two unless another number is given, as these ranks do nothing else."""
+        return depth_of(self.engine.config)
 
     def drawn_for(self, batch: np.ndarray, epoch: int, iteration: int) -> np.ndarray:
-        schedule = self.placement.schedule(batch, epoch, iteration)
-        return np.concatenate([schedule.cell(share, 0) for share in self.shares])
+        return np.concatenate(self._cells(self.placement.schedule(batch, epoch, iteration)))
 
     def share_of(self, roots: np.ndarray) -> np.ndarray:
         if not self.placement.roots_are_local:
@@ -90,19 +74,15 @@ class PreparationEngine(Engine):
         return ((first <= roots) & (roots < end)).astype(np.float64)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
-        """One micro-batch for each share of this rank."""
-        micro_batches = []
-        for share in self.shares:
-            roots = schedule.cell(share, 0)
-            micro_batches.append(MicroBatch(roots, self.mode.sample(key, roots, schedule.roots), None))
-        return ShippedMiniBatch(schedule, key, micro_batches, ship=self._ship)
+        """Draw one micro-batch for each share of this rank. Local."""
+        return ShippedMiniBatch(
+            schedule, key, self.micro_batches(self._cells(schedule), schedule, key), ship=self._ship
+        )
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
-        """Those of the shares that this rank prepares."""
         return [micro_batch.roots for micro_batch in minibatch.micro_batches]
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
-        """Whether every rank holds the labels of the roots that it prepares; all find the same."""
         offsets = self.ctx.rank_offsets
         for number in range(self.roles.preparing):
             for share in self.roles.prepared_by(number):
@@ -111,25 +91,21 @@ class PreparationEngine(Engine):
                     return False
         return True
 
-    def forward_backward(self, minibatch: MiniBatch) -> float:
-        """Nothing: the ranks that compute have it."""
-        return 0.0
-
-    def dry_run(self, batch: np.ndarray | None) -> None:
-        """Prepare and send the first mini-batch."""
-        self.fetch(self.plan(batch, 0, 0))
-
     def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:
-        """As `dry_run`; the seconds that it takes to prepare, and none to receive and to compute."""
+        """Prepare and send the first mini-batch; return the seconds of preparing, and none of sending and computing."""
         begin = time.perf_counter()
-        minibatch = self.plan(batch, 0, 0)
-        self.request(minibatch)
+        minibatch = self.engine.plan(batch, 0, 0)
+        self.engine.request(minibatch)
         minibatch.begin()
         minibatch.wait()
         minibatch.unpack()
         seconds = time.perf_counter() - begin
         minibatch.settle()
         return seconds, 0.0, 0.0
+
+    def _cells(self, schedule: Schedule) -> list[np.ndarray]:
+        """Return the roots of each share of this rank."""
+        return [schedule.cell(share, 0) for share in self.shares]
 
     def _ship(self, minibatch: MiniBatch) -> Callable[[], None]:
         """Begin to send each micro-batch as a share; the result waits for the end."""
@@ -192,7 +168,17 @@ class PreparationEngine(Engine):
         """
         if not sums_suffice(self.ctx.model):
             return False
-        return self.mode_name == "sums" or not self.ctx.model.layers[0].projects_first(block, rows)
+        return self.engine.mode_name == "sums" or not self.ctx.model.layers[0].projects_first(block, rows)
+
+
+def preparing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shipping, share_offsets: np.ndarray) -> Engine:
+    """Return the engine of a rank that prepares; `ctx` is its context among those ranks.
+
+    Shares begin at the vertices `share_offsets` (int64[shares + 1]). A step computes nothing here.
+    """
+    placement = placement_class(config.name)(replace(ctx, rank_offsets=share_offsets), config)
+    preparation = partial(SharePreparation, shipping=shipping, share_offsets=share_offsets)
+    return Engine(ctx, config, placement=placement, preparation=preparation, step=lambda minibatch: 0.0)
 
 
 def sums_suffice(model: Model) -> bool:
