@@ -102,7 +102,7 @@ class ForecastEdgesOfShards(EdgesOfNode):
 
 
 class EdgesOfShards(EdgesOfNode):
-    """Batches int64[k, columns], of which each rank has its own share (sampling/sharded/shared_edges.py)."""
+    """Batches int64[k, columns] on every rank, each with its own share (sampling/sharded/shared_edges.py)."""
 
     def __init__(self, ctx: RankContext, sampler: ShardedSampler) -> None:
         super().__init__(ctx)

@@ -42,7 +42,7 @@ class Engine:
 
     placement: the strategy of `config` by default. scatters: whether edges that are roots are assigned to any rank.
     preparation: makes the mini-batches; that of the strategy by default. step: computes the gradients; by default the
-    exchange mode trains each micro-batch.
+    exchange mode trains each micro-batch. tuning_log: that of an engine before; a new one by default.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Engine:
         scatters: bool = False,
         preparation: Callable[[Engine], Preparation] | None = None,
         step: Step | None = None,
+        tuning_log: TuningLog | None = None,
     ) -> None:
         """Raise ConfigError for an unknown strategy, or one that cannot train the model, task or sampler of `ctx`."""
         self.ctx = ctx
@@ -61,7 +62,7 @@ class Engine:
         own = placement_class(config.name)(ctx, config)
         self.mode_name, self.mode = own.exchange_mode()
         self.placement = placement or own
-        self.tuning_log = TuningLog()
+        self.tuning_log = tuning_log or TuningLog()
         self.rates: Rates | None = None
         """Rates of this job, once measured or replayed."""
         self.roots: RootSource

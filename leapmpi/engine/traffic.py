@@ -1,4 +1,4 @@
-"""What the mini-batches of an engine move and hold, predicted without any communication."""
+"""Traffic and memory of an engine's mini-batches, predicted without any communication."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: T
 
 
 def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-    """The part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
+    """Add to `traffic` the part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
     engine.preparation.predict_draws(minibatches[engine.ctx.rank], traffic)
     engine.mode.predict(minibatches, traffic)
     engine.preparation.predict_request(minibatches[engine.ctx.rank], traffic)
 
 
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
-    """Bytes, about, that mini-batches like this one take on this rank at most. Local.
+    """Return the bytes, about, that mini-batches like this one take on this rank at most. Local.
 
     Blocks and rows of it and of those prepared ahead; hidden values, gradients and statistics of one.
     """

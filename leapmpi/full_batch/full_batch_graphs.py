@@ -113,10 +113,10 @@ class FullBatchGraphs(Preparation):
             self.engine.mode.request(minibatch)
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Nothing: lists have come before the first iteration."""
+        """Add nothing: lists have arrived before the first iteration."""
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Nothing: roots, labels and features of edges are here from the start."""
+        """Add nothing: roots, labels and features of edges are here from the start."""
 
     @property
     def prefetch_depth(self) -> int:
@@ -135,13 +135,13 @@ class FullBatchGraphs(Preparation):
     # -- what is made once -----------------------------------------------------------------------------------------
 
     def builder(self, schedule: Schedule, chooser: Chooser) -> GraphBuilder:
-        """What builds the graph of this rank, split by `chooser`. Local."""
+        """Return a builder of this rank's graph, split by `chooser`. Local."""
         ctx = self.ctx
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
         return GraphBuilder(one_hop(ctx), roots, ctx.rank_offsets, ctx.rank, layers, chooser)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
-        """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local.
+        """Return the mini-batch that computes `graph`; name the rows that are kept, but do not fetch them. Local.
 
         by_owner: whether layers that can hold the rows of one other rank at a time do.
         """
@@ -158,7 +158,7 @@ class FullBatchGraphs(Preparation):
         return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None, held_rows=held)], graph=graph)
 
     def can_go_by_owner(self, graph: LayerGraph) -> bool:
-        """Whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
+        """Return whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
         parts = list(zip(self.ctx.model.layers, graph.plans, strict=True))
         some = self.ctx.ranks > 1 and any(goes_by_owner(*each) for each in parts)
         return some and all(can_go_by_owner(*each) for each in parts)
@@ -168,18 +168,20 @@ class FullBatchGraphs(Preparation):
         return self.placement.keeps_sums and sums_can_be_kept(self.ctx)
 
     def needs(self, minibatch: MiniBatch) -> int:
-        """Bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept. Local."""
+        """Return the bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept.
+        Local.
+        """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
         return predicted_memory(self.engine, minibatch) + kept
 
     def room(self, least: MiniBatch) -> float:
-        """Bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
+        """Return the bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.vertices)
         return self._limit - predicted_memory(self.engine, least) - self.ctx.features.cached_bytes(no_rows)
 
     def exceeds(self, minibatch: MiniBatch) -> bool:
-        """Whether `minibatch` takes more on this rank than --memory-limit. Local."""
+        """Return whether `minibatch` takes more on this rank than --memory-limit. Local."""
         return self.needs(minibatch) > self._limit
 
     def _made(self, schedule: Schedule) -> MiniBatch:
@@ -222,7 +224,7 @@ class FullBatchGraphs(Preparation):
         return minibatch
 
     def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerFeed | None:
-        """The feed of the first layer from sums of features, where this rank keeps them. Collective."""
+        """Return the feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
             asked = nothing if graph.summed is None else graph.summed
@@ -233,7 +235,8 @@ class FullBatchGraphs(Preparation):
             return sums_feed(self.ctx, block, rows)
 
     def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
-        """The mini-batch of `graph`, or what takes less where that is more than it may, or than is left. Collective.
+        """Return the mini-batch of `graph`, or what takes less where that is more than it may, or than is left.
+        Collective.
 
         least: the graph that caches nothing, if it is known. Raises TooLarge, on all ranks, where nothing fits.
         """
@@ -252,7 +255,9 @@ class FullBatchGraphs(Preparation):
         return minibatch
 
     def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
-        """Why an iteration takes more than it may, or than is left, and that room; empty where it fits. Collective."""
+        """Return why an iteration takes more than it may, or than is left, and that room; empty where it fits.
+        Collective.
+        """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
         needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
@@ -264,16 +269,16 @@ class AllCommunicated:
     """All remote inputs come as rows: the split that caches nothing, by which the room for caching is measured."""
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """Raw rows alone."""
+        """Return costs that allow raw rows alone."""
         return np.where([kind == RAW for kind in KINDS], 0.0, np.inf)
 
     def split(self, inputs: LayerInputs, kind: str) -> Split:
-        """Nothing is cached."""
+        """Return a split that caches nothing."""
         return Split(np.zeros(inputs.block.n_src, bool), np.ones(int(inputs.home.max(initial=0)) + 1, bool))
 
 
 def advice(strategy: str, limited: bool, layers: int) -> str:
-    """What would take less, for people; `limited` says that there is a --memory-limit."""
+    """Return advice for people on how to use less memory; `limited` says that there is a --memory-limit."""
     ways = ["use depcomm, which computes and keeps nothing twice"] if strategy == "depcache" else []
     ways += ["give a --memory-limit, which limits what is cached"] if strategy == "hybrid" and not limited else []
     ways += ["give fewer layers (--fanout)"] if layers > 1 else []

@@ -60,7 +60,7 @@ class OwnerGraphs(Preparation):
         minibatch.feeds = [feeds_of(self.ctx, graph_of(minibatch), micro_batch.tensors)]
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Each layer's destinations draw by themselves; of those that get sums, edges are named to the owners."""
+        """Add the draws of each layer's destinations; of those that get sums, edges are named to the owners."""
         ctx, answers = self.ctx, self.ctx.answers
         if answers is None:
             return
@@ -75,7 +75,7 @@ class OwnerGraphs(Preparation):
                 traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """With the ids of the vertices that ranks compute for each other."""
+        """Add the ids of the vertices that ranks compute for each other, too."""
         super().predict_request(minibatch, traffic)
         ctx = self.ctx
         id_bytes, nothing = IdCodec.any_id(ctx.rank_offsets).id_bytes, np.zeros(ctx.ranks, np.int64)

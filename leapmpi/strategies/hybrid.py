@@ -67,7 +67,7 @@ class Hybrid(FullBatchPlacement):
             log.make(TuningRecord(DEPENDENCIES, *log.begin, self.machine.to_values(), dict(evidence)))
 
     def state(self) -> dict[str, Any]:
-        """With the rates by which inputs were split."""
+        """Return the state with the rates by which inputs were split."""
         return super().state() | {"machine": self.machine.to_values() if self.machine else None}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Owner(FullBatchPlacement):
-    """Roots at home; all remote inputs of all layers come from their homes."""
+    """Roots on their home ranks; all remote inputs of all layers come from their owners."""
 
     deals_parts = False
 
@@ -43,7 +43,7 @@ class Owner(FullBatchPlacement):
         cls.check_strategy(config)
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """Bytes that this rank would receive and return, where `--remote` leaves the kind open."""
+        """Return the bytes that this rank would receive and return, by kind, if `--remote` leaves it open."""
         if self.config.remote != "auto":
             return super().costs(inputs)
         layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer

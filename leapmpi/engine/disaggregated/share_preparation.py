@@ -113,11 +113,11 @@ class SharePreparation(Preparation):
         return self.shipping.send([share for share, _ in found], [matrix for _, matrix in found])
 
     def shares_of(self, minibatch: MiniBatch) -> list[tuple[PreparedShare, Tensor]]:
-        """Each micro-batch as it travels, and its matrix, once the rows are here. Local."""
+        """Return each micro-batch as it travels, and its matrix, once its rows have arrived. Local."""
         return [self._share(minibatch, number) for number in range(len(minibatch.micro_batches))]
 
     def _share(self, minibatch: MiniBatch, number: int) -> tuple[PreparedShare, Tensor]:
-        """Micro-batch `number` as it travels, and its matrix."""
+        """Return micro-batch `number` as it travels, and its matrix."""
         micro_batch, rows = minibatch.micro_batches[number], minibatch.features
         sparse: tuple[np.ndarray, ...] = ()
         if minibatch.sums is not None:
@@ -143,7 +143,7 @@ class SharePreparation(Preparation):
         return share, matrix
 
     def _matrix(self, block: BlockTensors, rows: Rows, minibatch: MiniBatch) -> tuple[int, Tensor]:
-        """What is sent of the first layer's input, and in which form."""
+        """Return the form in which the first layer's input is sent, and the matrix."""
         if isinstance(rows, SparseMatrix):
             return SPARSE_ROWS, torch.empty((0, self.shipping.width), dtype=self.shipping.dtype)
         layer = self.ctx.model.layers[0]
@@ -156,15 +156,18 @@ class SharePreparation(Preparation):
             return SUMS, self._with_own(layer.raw_sums(block, rows), rows[: block.n_dst])
 
     def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:
-        """The matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are read."""
+        """Return the matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are
+        read.
+        """
         if own is None or not self.ctx.model.layers[0].sums_need_own:
             return sums
         return torch.cat([sums, dense(own)])
 
     def _sends_sums(self, block: BlockTensors, rows: Rows) -> bool:
-        """Whether who trains `block` gets its sums: always with `--remote sums`, else where the bits stay the same.
+        """Return whether the rank that trains `block` gets its sums: always with `--remote sums`, else if no bit
+        changes.
 
-        They do where the trainer would add up before it multiplies.
+        The bits stay the same if the trainer would add up before it multiplies.
         """
         if not sums_suffice(self.ctx.model):
             return False
@@ -182,7 +185,7 @@ def preparing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shippin
 
 
 def sums_suffice(model: Model) -> bool:
-    """Whether a rank can train `model` that has sums of its first layer's inputs, and not the block. Local.
+    """Return whether a rank can train `model` that has sums of its first layer's inputs, and not the block. Local.
 
     A model of one layer with a head reads the block itself.
     """

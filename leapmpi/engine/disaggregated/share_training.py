@@ -95,7 +95,7 @@ class ShareTraining:
         return sum((float(loss) for row, count in zip(table, counts, strict=True) for loss in row[:count]))
 
     def train(self, share: PreparedShare, matrix: Tensor, key: DrawKey | None) -> float:
-        """Forward and backward of one share; its loss. `key` is that of dropout masks. Local."""
+        """Run forward and backward of one share and return its loss; `key` is that of dropout masks. Local."""
         device = self.ctx.device
         with self.ctx.phases("compute"):
             outputs = self._outputs(share, matrix, key)
@@ -110,7 +110,7 @@ class ShareTraining:
         return float(loss.detach())
 
     def _outputs(self, share: PreparedShare, matrix: Tensor, key: DrawKey | None) -> Tensor:
-        """The model's outputs for the roots of `share`."""
+        """Return the model's outputs for the roots of `share`."""
         model, device = self.ctx.model, self.ctx.device
         blocks = [to_tensors(block, device) for block in share.blocks]
         if share.edge_features is not None:
@@ -123,7 +123,7 @@ class ShareTraining:
         return model.after(0, blocks, layer.from_sums(sums, own), key)
 
     def _rows(self, share: PreparedShare, matrix: Tensor) -> Rows:
-        """The rows of the first layer's sources, read as a rank that has fetched them would."""
+        """Return the rows of the first layer's sources, read as a rank that has fetched them would."""
         device = self.ctx.device
         if share.form == SPARSE_ROWS:
             indptr, indices, values = (torch.from_numpy(each).to(device) for each in share.sparse)
