@@ -50,19 +50,19 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add agree expect repeat allocate alternate announce append apply assemble assign average begin bring build cache
+        """add agree allocate alternate announce append apply assemble assign average begin bring build cache
         call cap change check choose clear cluster collect compare compile compress compute
         concatenate continue contract convert copy count create cut decide decode describe
-        distribute double drain draw drop encode end enter estimate examine exchange explain export
-        feed fetch fill find finish fit forecast forget format gather give group grow halve hash
-        import improve interleave join judge keep leave let list load log look make map mark measure
-        merge move multiply name note number open order pack parse partition pass pick place plan
-        point polish prepare print propagate push put quote raise rank react read receive record
-        redistribute refine refuse register release remove rename renumber replace report request
-        reset restore return reverse run sample save scale scan scatter schedule score select send
-        set settle share show shuffle sink skip sort split spread stack start store stream submit
-        sum sync take test train translate try turn unpack update use verify view wait warn wrap
-        write yield zero""",
+        distribute double drain draw drop encode end enter estimate examine exchange expect explain
+        export feed fetch fill find finish fit forecast forget format gather give group grow halve
+        hash import improve interleave join judge keep leave let list load log look make map mark
+        measure merge move multiply name note number open order pack parse partition pass pick place
+        plan point polish prepare print propagate push put quote raise rank react read receive
+        record redistribute refine refuse register release remove rename renumber repeat replace
+        report request reset restore return reverse run sample save scale scan scatter schedule
+        score select send set settle share show shuffle sink skip sort split spread stack start
+        store stream submit sum sync take test train translate try turn unpack update use verify
+        view wait warn wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""
