@@ -109,11 +109,15 @@ class RunFolder:
         """
         self.record("end")
         self._opened().close()
-        with written_aside(self.path / SUMMARY, overwrite=True) as aside:
-            aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
+        self.write_summary(summary)
         CheckpointFolder(self.path).keep_end(epochs)
         with suppress(OSError):
             (self.path / HEARTBEATS_FILE).unlink(missing_ok=True)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write summary.json of a finished run, in the place of an earlier one."""
+        with written_aside(self.path / SUMMARY, overwrite=True) as aside:
+            aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
 
 
 def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import statistics
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +18,7 @@ from leapmpi.exchange.selection import bytes_by_mode, fewest_bytes, leading_mode
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
+from leapmpi.runs.over_seeds import mean_and_deviation
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_models import EnsembleModels
@@ -212,11 +212,7 @@ class ReplicaTrainer(Trainer):
     def scores_of_models(self) -> dict[str, dict[str, float]]:
         """Mean and sample deviation of the models' best scores by split; splits without a score are left out."""
         scores = {split: [getattr(replica.best, split) for replica in self.replicas] for split in ("val", "test")}
-        return {
-            split: {"mean": statistics.mean(each), "deviation": statistics.stdev(each) if len(each) > 1 else 0.0}
-            for split, each in scores.items()
-            if None not in each
-        }
+        return {split: mean_and_deviation(each) for split, each in scores.items() if None not in each}
 
     def digest(self) -> str:
         arrays = {f"{n}/{name}": a for n, r in enumerate(self.replicas) for name, a in r.layout.by_name().items()}
