@@ -22,7 +22,7 @@ def mean_and_deviation(scores: Sequence[float]) -> dict[str, float]:
 
 
 def over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return one entry for each set of settings that two or more finished runs share but for their seeds.
+    """Return one entry for each set of settings that finished runs of different seeds share.
 
     `settings` names those that differ between entries; `runs` counts; `metric`; `exact` says which scores they are;
     `val` and `test` hold `mean` and `deviation`, if all runs were scored on that split. Runs whose settings cannot be
@@ -37,8 +37,12 @@ def over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
         kept = {key: str(each) for key, each in values.items() if key not in _SEEDS}
         kept = {key: each for key, each in kept.items() if not key.startswith(_NOT_OF_THE_MODEL)}
         groups.setdefault((*sorted(kept.items()), run.summary.get("metric")), []).append(run)
-    groups = {key: members for key, members in groups.items() if len(members) > 1}
+    groups = {key: members for key, members in groups.items() if len(set(map(_seeds_of, members))) > 1}
     return [_entry(dict(key[:-1]), [dict(each[:-1]) for each in groups], members) for key, members in groups.items()]
+
+
+def _seeds_of(run: Run) -> tuple[int, int]:
+    return run.config.train.seed, run.config.model.seed
 
 
 def _entry(own: Mapping[str, str], others: Sequence[Mapping[str, str]], members: Sequence[Run]) -> dict[str, Any]:

@@ -22,7 +22,17 @@ from leapmpi.runs.over_seeds import mean_and_deviation
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_models import EnsembleModels
-from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, save_weights, saved
+from leapmpi.training.model_state import (
+    Best,
+    State,
+    below,
+    evaluations_since,
+    named,
+    restore,
+    save_best,
+    save_weights,
+    saved,
+)
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.trainer import Trainer
 
@@ -175,6 +185,16 @@ class ReplicaTrainer(Trainer):
                 {**_of_all(record), **each, "losses": losses.tolist()}
                 for record, each, losses in zip(self.epochs, about["epochs"], own["epoch_losses"], strict=True)
             ]
+
+    def save_best(self, folder: RunFolder, epoch: int) -> None:
+        """Write config and weights of each model whose best epoch is `epoch`. Local."""
+        for number, replica in enumerate(self.replicas):
+            if replica.best.epoch == epoch:
+                own = RunFolder(model_folder(folder.path, number))
+                own.path.mkdir(exist_ok=True)
+                config = replica.config.replaced({"run.folder": str(own.path)})
+                own.write_config(config)
+                save_best(own.path, config, self.loaded, replica.best)
 
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write a run folder for each model, such as it would have left by itself. Local."""

@@ -17,7 +17,7 @@ from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.tuning import check_memory, choose_mode
-from leapmpi.errors import ResourceError
+from leapmpi.errors import DataError, ResourceError
 from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.exchange.context import Loaded
 from leapmpi.exchange.minibatch import MiniBatch
@@ -30,7 +30,7 @@ from leapmpi.runs.text import size_text
 from leapmpi.session.setup import load_dealt, warm_up
 from leapmpi.training.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
 from leapmpi.training.feature_cache import FeatureCache
-from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
+from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_best, save_weights, saved
 from leapmpi.training.optimizer import Optimizer
 
 log = logging.getLogger("leapmpi")
@@ -217,6 +217,8 @@ class Trainer:
                 folder.record("epoch", **record)
                 drop_figures_of_file(record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
+                if "evaluation_seconds" in record and folder.path.is_dir():
+                    self._keep_best(folder, epoch)
             if self.part_dealing and not self.stops_early:
                 self._deal_parts(self.part_dealing, epoch, [compute, record["seconds"]])
         self.ctx.phases.epoch = None
@@ -383,6 +385,21 @@ class Trainer:
                 "warning: the run folder %s vanished; it was made again for its weights and epochs", folder.path
             )
         self.save(folder, final)
+
+    def _keep_best(self, folder: RunFolder, epoch: int) -> None:
+        """Write the weights that became the best in `epoch`, for commands that read a run before its end. Local.
+
+        A failure is a warning: they are written again at the end.
+        """
+        try:
+            self.save_best(folder, epoch)
+        except (DataError, ResourceError) as error:
+            log.warning("warning: the best weights so far are not written: %s", error)
+
+    def save_best(self, folder: RunFolder, epoch: int) -> None:
+        """Write the weights of the best epoch, if it is `epoch`. Learned rows are written at the end. Local."""
+        if self.best.epoch == epoch and not self.ctx.learned:
+            save_best(folder.path, self.config, self.loaded, self.best)
 
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write the weights of the last and of the best epoch. Local."""
