@@ -45,7 +45,7 @@ def exact_scores(trainer: Trainer) -> dict[str, float | None] | None:
     if not evaluator.exact or not _is_cheap(trainer):
         return None
     communicator = trainer.ctx.communicator
-    weights = broadcast_arrays(trainer.best.weights if trainer.world.rank == 0 else None, communicator)
+    weights = broadcast_arrays(trainer.models.best.weights if trainer.world.rank == 0 else None, communicator)
     trainer.ctx.parameters.assign(weights, "best epoch")
     try:
         with trainer.ctx.phases("evaluate"):
@@ -68,7 +68,7 @@ def _applies(trainer: Trainer) -> bool:
     whole = isinstance(trainer.loaded.topology, Topology)
     several = bool(config.strategy.vary or config.strategy.prepare_ranks)
     vertices = ctx.task.roots == "vertices" and ctx.learned is None
-    return whole and vertices and not several and runs_in_layers(ctx.model) and trainer.best.epoch >= 0
+    return whole and vertices and not several and runs_in_layers(ctx.model) and trainer.models.best.epoch >= 0
 
 
 def _evaluator(trainer: Trainer) -> Evaluator:
