@@ -21,10 +21,6 @@ CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
         ". -> edges",
         "edges -> .",
     ),
-    "leapmpi.features": (
-        ". -> shards",
-        "shards -> .",
-    ),
     "leapmpi.nn": (
         ". -> kernels",
         ". -> shares",

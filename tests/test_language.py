@@ -15,13 +15,18 @@ from tests.support.launch import PROJECT
 
 ROOMS = (
     "data_prep",
+    "leapmpi/cli",
+    "leapmpi/comm",
+    "leapmpi/config",
     "leapmpi/dataset",
     "leapmpi/device",
-    "leapmpi/features/README.md",
+    "leapmpi/fault_tolerance",
+    "leapmpi/features",
     "leapmpi/plan",
     "leapmpi/report",
     "leapmpi/runs",
     "leapmpi/sampling",
+    "leapmpi/system",
     "leapmpi/tools",
 )
 """Rooms, or single files, held to these rules. The list only grows."""
@@ -43,17 +48,19 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add allocate alternate append apply assign average begin build call cap check choose clear cluster
-        collect compare compile compress compute concatenate contract convert copy count create cut
-        decide decode describe distribute double drain draw drop encode end estimate examine
-        exchange explain export fill find fit forecast forget format gather give group grow halve
-        hash import improve interleave join judge keep leave let list load look make map mark
-        measure merge move multiply name note number open order parse partition pick place plan
-        point polish prepare print propagate put quote raise rank read record redistribute refine
-        register remove rename renumber replace report reset restore return reverse run sample save
-        scale scan scatter select send set share show shuffle sink skip sort split stack start store
-        stream submit sum sync take test train translate try turn unpack update use verify view wait
-        wrap write yield zero""",
+        """accept add allocate alternate announce append apply assign attend average begin build call cancel
+        cap check choose clear cluster collect compare compile compress compute concatenate contract
+        convert copy count create cut decide declare decode describe digest distribute do double
+        drain draw drop encode end ensure enter escape estimate examine exchange exclude explain
+        export extend fetch fill finalise find fit flatten follow forecast forget format gather give
+        group grow halve hash import improve include interleave join judge keep leave let list load
+        locate look make map mark measure merge mix move multiply name note number observe open
+        order pack parse partition pass pick place plan point polish predict prepare print propagate
+        put queue quote raise rank read record redistribute refine register remove rename renumber
+        repeat replace report request reset restore resume return reverse run sample save scale scan
+        scatter schedule score select send serve set share shorten show shuffle sink skip sort split
+        spread stack start stop store stream submit subtract sum swap sync take test train translate
+        try turn unpack update use verify view wait watch wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

@@ -20,8 +20,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.selection import exchange_mode
-from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan

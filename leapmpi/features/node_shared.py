@@ -16,7 +16,7 @@ from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
-from leapmpi.features.sparse_shard import fill_entry_counts
+from leapmpi.features.shards.sparse_shard import fill_entry_counts
 from leapmpi.runs.progress_line import step
 from leapmpi.system.memory import check_memory
 
@@ -28,7 +28,7 @@ Arrays = TypeVar("Arrays")
 def share_topology(
     world: World, dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False
 ) -> tuple[Topology, str]:
-    """The topology of `dataset`, and how it is held ("one copy per node" or "a copy per rank"). Collective.
+    """Share the topology of `dataset`; also return "one copy per node" or "a copy per rank". Collective.
 
     weights, times, labels: whether those of edges are held too, which the dataset must have.
 
@@ -53,7 +53,7 @@ def share_topology(
 
 
 def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
-    """How many entries the sparse feature rows of all vertices have, int32[n]. Collective.
+    """Share the numbers of entries of the sparse feature rows of all vertices, int32[n]. Collective.
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
@@ -75,7 +75,7 @@ def _share(
     arrays: Callable[[mmap.mmap | None], Arrays],
     fill: Callable[[Dataset, int, Arrays], None],
 ) -> tuple[Arrays, bool]:
-    """What `arrays` makes of `size` bytes of memory, which `fill` has filled part by part. Collective.
+    """Share `size` bytes of memory that `fill` fills part by part; return them as `arrays` views them. Collective.
 
     The memory is common to the node, else (None, and False) private. `names` are those for messages and for the memory,
     and what to do where there is too little.
@@ -100,6 +100,6 @@ def _share(
 
 
 def _layout(like: Topology) -> list[int]:
-    """Where each array of `like` begins in the shared memory, and its size."""
+    """Return the offset of each array of `like` in the shared memory, and its size."""
     sizes = (-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in like.arrays.values())
     return list(accumulate(sizes, initial=0))

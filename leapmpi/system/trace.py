@@ -19,7 +19,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.regular_files import regular_only
 
 NAMES = {channels.FOREGROUND: "training", channels.AHEAD: "ahead"}
-"""What each channel with a clock is called."""
+"""Names of channels with a clock."""
 
 _KEPT = 4096
 """Spans in memory before they are written."""
