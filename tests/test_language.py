@@ -15,6 +15,7 @@ from tests.support.launch import PROJECT
 
 ROOMS = (
     "data_prep",
+    "jobs",
     "leapmpi/cli",
     "leapmpi/comm",
     "leapmpi/config",
@@ -28,6 +29,7 @@ ROOMS = (
     "leapmpi/sampling",
     "leapmpi/system",
     "leapmpi/tools",
+    "tests/README.md",
 )
 """Rooms, or single files, held to these rules. The list only grows."""
 
@@ -53,8 +55,8 @@ VERBS = frozenset(
         convert copy count create cut decide declare decode describe digest distribute do double
         drain draw drop encode end ensure enter escape estimate examine exchange exclude explain
         export extend fetch fill finalise find fit flatten follow forecast forget format gather give
-        group grow halve hash import improve include interleave join judge keep leave let list load
-        locate look make map mark measure merge mix move multiply name note number observe open
+        group grow halve hash import improve include interleave join judge keep leave let limit list
+        load locate look make map mark measure merge mix move multiply name note number observe open
         order pack parse partition pass pick place plan point polish predict prepare print propagate
         put queue quote raise rank read record redistribute refine register remove rename renumber
         repeat replace report request reset restore resume return reverse run sample save scale scan
