@@ -58,6 +58,7 @@ class Communicator(Transport):
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
+        # Both channels of work ahead count together: training takes over their sum.
         of_work_ahead = ByteCounters(self.size)
         self._own_counters = ByteCounters(self.size), of_work_ahead, of_work_ahead
         self._byte_counters: tuple[Counters, ...] = self._own_counters

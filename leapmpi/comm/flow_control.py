@@ -155,6 +155,7 @@ class UnderWay:
         backoff = Backoff()
         with waits.of(self._messages):
             while not (self._error or self._messages.finished):
+                # Work ahead uses the wait; only if it has nothing to do either, the thread sleeps.
                 happened = self._attend()
                 backoff.note(happened)
                 if not happened and not take_turns():

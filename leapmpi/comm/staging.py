@@ -59,6 +59,7 @@ class StagingBuffers:
         import torch
 
         size = like.numel() * like.element_size()
+        # Pinning takes long, so memory is kept, by channel, as channels send at the same time.
         buffers = self._kept_pinned[channels.current()]
         kept = buffers.get(use)
         if kept is None or kept.numel() < size:

@@ -111,6 +111,7 @@ def load_mpi() -> ModuleType:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
+            # Importing must not start MPI: outside of a job it may hang or fail (R6).
             mpi4py.rc.initialize = False
             mpi4py.rc.finalize = False
         from mpi4py import MPI

@@ -70,6 +70,7 @@ def _words(program: str, name: str, module: str) -> Words:
     """Collect the words that the parser of the command in `module` knows."""
     command = importlib.import_module(module)
     parser = parser_of(program, name, command)
+    # Completion offers every flag, also those that --help hides.
     parser.show_hidden()
     flags: list[Flag] = []
     first: tuple[str, ...] = ()
@@ -161,5 +162,6 @@ def _fish(program: str, commands: list[Words]) -> Iterator[str]:
         if each.values:
             yield f"complete -c {program} -n '{inside}' -f -a '{' '.join(each.values)}'"
         for flag in each.flags:
+            # -x offers words only; -r -F lets a value be a file.
             value = f" -x -a '{' '.join(flag.values)}'" if flag.values else " -r -F" * flag.takes_value
             yield f"complete -c {program} -n '{inside}' -l {flag.name[2:]}{value} -d '{flag.help}'"

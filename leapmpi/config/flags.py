@@ -114,6 +114,7 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
 def _check_code(arguments: argparse.Namespace, config: Config) -> None:
     """Raise ConfigError where a file of settings, and not the command line, names code to be run."""
     texts = [str(getattr(arguments, key, "")) for key in ("sampling.sampler", "model.name", "strategy.vary")]
+    # Names of code may stand inside lists and quotes, as in --vary and --set.
     named = re.split(r"[\s,;='\"\[\]()]+", " ".join([*texts, *arguments.set]))
     code = [("sampling.sampler", "sampler", config.sampling.sampler)]
     code += [("model.name", "model", each.model.name) for each in models_of(config)]
@@ -145,6 +146,7 @@ def parse_strategies(text: str, config: Config) -> dict[str, Config]:
     configs: dict[str, Config] = {}
     given: Counter[str] = Counter()
     for label in filter(None, (each.strip() for each in text.split(","))):
+        # The same strategy twice measures the noise, so repeats get numbers.
         given[label] += 1
         name = label if given[label] == 1 else f"{label} ({given[label]})"
         configs[name] = config.replaced(_values_of(label), f"--strategies {label}")
@@ -163,6 +165,7 @@ def _values_of(label: str) -> dict[str, str]:
     values = {"strategy.name": name}
     for setting in settings:
         flag, equals, value = setting.partition("=")
+        # Only settings of the strategy: all else must be equal for a comparison.
         key = f"strategy.{flag.replace('-', '_')}"
         if not equals:
             raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")

@@ -166,6 +166,7 @@ def recorded_values(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         former = FORMER.get(key)
         if former and former.becomes and value != former.default:
+            # A former setting of other models had no effect; one of user code may have had.
             read = not former.models or model in former.models or ":" in model
             found |= former.becomes(value) if read else {}
     if "strategy.vary" in found:

@@ -117,6 +117,7 @@ class CommandParser(argparse.ArgumentParser):
         """Add --help-all, which ends with the lines of `more`, and the names of the hidden flags to --help."""
         self._more = more
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
+        # argparse would print all flags as usage, so a short one replaces it.
         positionals = [action for action in self._actions if not action.option_strings]
         words = [f"[{each.metavar}]" if each.nargs == "?" else str(each.metavar) for each in positionals]
         self.usage = " ".join(["%(prog)s", *words, "[--FLAG VALUE ...]"])
@@ -223,6 +224,7 @@ def number_between(low: float, high: float | None = None, kind: type = int) -> C
             value = kind(text)
         except ValueError:
             value = None
+        # Negated, so that NaN fails too.
         if value is None or not value >= low or (high is not None and not value <= high):
             bounds = f"from {low} on" if high is None else f"from {low} to {high}"
             noun = "a whole number" if kind is int else "a number"

@@ -36,6 +36,7 @@ def parsed(text: str | bytes, schema: Schema, at: str = "") -> Any:
     except UnicodeDecodeError:
         raise ValueError("no UTF-8 text") from None
     except ValueError:
+        # Python refuses to parse such numbers, with a plain ValueError.
         raise ValueError("a number in it has thousands of digits") from None
     schema(value, at)
     return value

@@ -125,6 +125,7 @@ def names_code(text: str) -> bool:
 
 def parse_interval(text: str, where: str) -> tuple[int, float]:
     """Parse (iterations, seconds) between checkpoints: '100' is (100, 0), '10m' is (0, 600). Raises ConfigError."""
+    # Another word for 0.
     if text == "off":
         return 0, 0.0
     minutes = text.endswith("m")
@@ -147,6 +148,7 @@ def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
 def _one_fanout(item: Any, where: str) -> int:
     if isinstance(item, str):
         item = item.strip()
+    # Recorded runs hold the number for 'all'; True equals 1, and is no fan-out.
     if item in ("all", ALL_NEIGHBOURS) and not isinstance(item, bool):
         return ALL_NEIGHBOURS
     text = str(item)
@@ -168,12 +170,14 @@ def _as_bool(value: Any, where: str) -> bool:
 def _as_number(kind: type, value: Any, where: str) -> int | float:
     noun = "a whole number" if kind is int else "a number"
     try:
+        # A bool is an int to Python, and int() would cut 1.5 to 1.
         if isinstance(value, bool) or (kind is int and isinstance(value, float)):
             raise ValueError
         number = kind(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{where}: {value!r} is not {noun}") from None
     except OverflowError:
+        # A whole number too large for a float.
         number = math.inf
     if isinstance(number, float) and not math.isfinite(number):
         raise ConfigError(f"{where}: {value!r} is not a finite number")

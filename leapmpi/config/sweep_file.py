@@ -50,6 +50,7 @@ class Sweep:
         """
         if not 0 <= index < len(self.points):
             raise ConfigError(f"{self.path}: no run {index}; its runs are 0 to {len(self.points) - 1}")
+        # A sweep file may come from others, so it may not name code to run.
         for key, flag in (("sampling.sampler", "sampler"), ("model.name", "model")):
             if names_code(str(self.points[index].get(key, ""))):
                 raise ConfigError(

@@ -23,6 +23,7 @@ def read_toml(path: str | Path, regular: bool = False) -> dict[str, Any]:
     try:
         if regular:
             return tomllib.loads(read_text(path))
+        # A pipe is fine here, as in --config <(command).
         with open(path, encoding="utf-8") as file:
             return tomllib.loads(file.read())
     except FileNotFoundError:

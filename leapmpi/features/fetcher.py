@@ -149,7 +149,7 @@ class FeatureFetcher:
         return request.remote_counts * self.sent_row_bytes
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
-        """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
+        """Return `count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
         if scattered and self.scatters and width >= LEAST_WIDTH:
             assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
             return self._local_half.stand_in_addresses(count, width)

@@ -72,6 +72,7 @@ class SparseFeatureFetcher(FeatureFetcher):
     def fill(self, cache: RowCache) -> None:
         """Fetch the rows of `cache` in the stored type, CACHE_BATCH_BYTES at a time. Collective."""
         self.cache = None
+        # An empty block first: a cache may hold no rows.
         blocks = [empty_rows(np.empty(0, np.int64), self.shard.parts[0])]
         for _, request in self._cache_requests(cache):
             blocks.append(self._exchange(request, partial(self._remote_rows, request)).complete())
@@ -86,6 +87,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         with self.phases("gather"):
             rows = self.shard.take(requested)
+            # The exchange moves entries, so counts of rows become counts of entries.
             entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
             sent = _pack(rows)
         arriving_counts = self._entries_by_rank(request)
@@ -116,6 +118,7 @@ class SparseFeatureFetcher(FeatureFetcher):
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
         if not on_host(self.device):
+            # Operations of torch on a device take 64-bit columns.
             indices = indices.long()
         entries = Edges(indptr.to(self.device), indices.to(self.device), rows.width)
         return SparseMatrix(entries, values.to(self.device).to(self.dtype))
@@ -134,6 +137,7 @@ class LearnedFetcher(FeatureFetcher):
 
     def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
         """Prepare as for other rows, copied; with `learns` record the reads of an iteration of training."""
+        # Never scattered: addresses of rows that change would show later values.
         exchange = super().prepare(ids)
         if learns:
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)

@@ -63,6 +63,7 @@ def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled)
         begun_first, begun_second = 1 - FAST ** steps[row], 1 - SLOW ** steps[row]
         for j in range(values.shape[1]):
             value, gradient = np.float64(values[row, j]), np.float64(gradients[i, j])
+            # AdamW shrinks the value itself; Adam adds the decay to the gradient.
             if decoupled:
                 value -= rate * decay * value
             else:
@@ -79,6 +80,7 @@ def first_rows(original: np.ndarray, width: int, dtype: str, seed: int) -> np.nd
     Uniform between -b and b for b = sqrt(3 / width), so that a row has length 1 about. Those of float32 are the rounded
     ones of float64.
     """
+    # By original id, so that rows do not depend on the partition (R1).
     base = fold(_INITIAL, np.uint64(seed))
     rows = np.empty((len(original), width), dtype)
     _fill(np.uint64(base), original, (3 / width) ** 0.5, rows)
@@ -88,9 +90,8 @@ def first_rows(original: np.ndarray, width: int, dtype: str, seed: int) -> np.nd
 class LearnedShard(HostShard):
     """Shard of rows that change: they are always copied, never read in place.
 
-    `nbytes` counts their moments and the best.
-
-    `rows` (vertices, width) may be a placeholder without memory, if nothing is read.
+    `nbytes` counts their moments and the best. `rows` (vertices, width) may be a placeholder without memory, if
+    nothing is read.
     """
 
     def __init__(self, rows: np.ndarray, first: int) -> None:
@@ -127,9 +128,7 @@ class LearnedRows:
     # -- an iteration ------------------------------------------------------------------------------------------------
 
     def read(self, ids: np.ndarray, rows: Tensor) -> None:
-        """Record that the iteration computes with `rows` (k, width), copies of local `ids` int64[k], repeats
-        allowed.
-        """
+        """Record the use of `rows` (k, width), copies of the rows of local `ids` int64[k], which may repeat."""
         self._read.append((ids, rows.requires_grad_()))
 
     def fetched(self, request: RowRequest, requested: np.ndarray, counts: np.ndarray, rows: Tensor) -> None:
@@ -149,6 +148,7 @@ class LearnedRows:
         pieces = [(ids, _gradient(rows)) for ids, rows in self._read]
         for request, requested, counts, rows in self._fetched:
             gradient = _gradient(rows)
+            # The exchange of the fetch in reverse: requesters send, owners receive.
             sent = np.ascontiguousarray(gradient[request.remote_positions])
             returned = np.empty((len(requested), gradient.shape[1]), gradient.dtype)
             communicator.exchange(sent, request.remote_counts, returned, counts, "row gradients")
@@ -163,6 +163,7 @@ class LearnedRows:
             known = _add(ids, gradients, self.first, self._slots, touched, sums, known)
         self.forget()
         self.touched, self.gradients = touched[:known], sums[:known]
+        # Reset only the touched slots: the table has an entry per vertex.
         self._slots[self.touched] = -1
 
     def forget(self) -> None:
@@ -205,6 +206,7 @@ class LearnedRows:
         """
         found = np.zeros(len(self.original), bool)
         for piece in pieces:
+            # An earlier start may have had no best rows yet.
             if "best" in piece and self.best is None:
                 self.best = np.zeros_like(self.values)
             targets = {"rows": self.values, "first": self._moments[0], "second": self._moments[1]}
@@ -223,6 +225,7 @@ class LearnedRows:
 
     def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the rows here with one of the `ids` (int64[k], original), and their places in `ids`."""
+        # Binary search for each row here; ids of another partition may be in any order.
         order = np.argsort(ids, kind="stable")
         place = np.minimum(np.searchsorted(ids, self.original, sorter=order), max(0, len(ids) - 1))
         if not len(ids):
@@ -234,6 +237,7 @@ class LearnedRows:
         """Gather the rows of all vertices, now or the `best`, as in weights files, on rank 0; else {}. Collective."""
         chosen = self.best if best and self.best is not None else self.values
         rows = communicator.all_gather_rows(np.array([len(self.original)]))[:, 0]
+        # Everything goes to rank 0: one exchange in which only it receives.
         send, receive = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
         send[0] = len(self.original)
         if communicator.rank == 0:
@@ -242,6 +246,7 @@ class LearnedRows:
         ids = np.empty(int(receive.sum()), np.int64)
         communicator.exchange(chosen, send, values, receive, "control")
         communicator.exchange(self.original, send, ids, receive, "control")
+        # Ascending ids, whatever the partition.
         order = np.argsort(ids)
         return {ROWS: values[order], IDS: ids[order]} if communicator.rank == 0 else {}
 

@@ -40,6 +40,7 @@ def share_topology(
     def arrays(memory: mmap.mmap | None) -> Topology:
         if memory is None:
             return like
+        # Views into the common memory, in the layout that all ranks compute alike.
         places = zip(like.arrays.items(), starts, strict=False)
         made: dict[str, Any] = {
             name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places
@@ -80,6 +81,7 @@ def _share(
     The memory is common to the node, else (None, and False) private. `names` are those for messages and for the memory,
     and what to do where there is too little.
     """
+    # All ranks must agree before memory is mapped: an error of one must reach all.
     world.on_all(lambda: check_memory(size, names[0], world.host, names[2]))
     memory = map_shared(world.node_comm, size, names[1])
     made = arrays(memory)

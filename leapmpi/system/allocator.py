@@ -30,6 +30,7 @@ def without_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        # Objects set aside by the surrounding program could not be distinguished from ours.
         if not others:
             gc.freeze()
             _imports_set_aside = True

@@ -83,6 +83,7 @@ def key_hash(key: DrawKey) -> np.uint64:
     hashed = np.uint64(0)
     for name, value in zip(DrawKey._fields, key, strict=True):
         try:
+            # numpy's integers too, but no floats: rounding would repeat draws.
             word = operator.index(value)
         except TypeError:
             raise ConfigError(f"{name} must be a whole number, not {value!r}") from None

@@ -119,6 +119,7 @@ class KernelCache(_Cache):
         path = self._path(sig, cres.codegen)
         if path is None or cres.library.has_dynamic_globals or any(not each.can_cache for each in cres.lifted):
             return
+        # Readers see a whole file or none; several processes may write the same kernel.
         aside = path.with_suffix(f".{os.getpid()}.partial")
         with suppress(OSError):
             try:
@@ -176,6 +177,7 @@ def content_digest(kernel: Any) -> str:
 
     def add_value(value: Any) -> None:
         if isinstance(value, Dispatcher):
+            # Kernels may call each other in circles.
             if id(value) not in seen:
                 add(sorted((name, _sorted(option)) for name, option in value.targetoptions.items()))
             add_function(value.py_func)
@@ -214,6 +216,7 @@ def content_digest(kernel: Any) -> str:
                 add(_sorted(constant))
         for name in code.co_names:
             value = reached.get(name)
+            # Attributes of a module occur as names of the same code.
             if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _PACKAGES:
                 for each in code.co_names:
                     if hasattr(value, each):

@@ -57,6 +57,7 @@ class Trace:
         try:
             mode = "a" if self._written else "w"
             with open(self.path, mode, encoding="utf-8", opener=regular_only) as file:
+                # One JSON list, written in pieces: a comma precedes each event but the first.
                 for number, event in enumerate(events, self._written):
                     file.write(("," if number else "[") + json.dumps(event) + "\n")
                 file.write(last)

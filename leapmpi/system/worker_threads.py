@@ -65,6 +65,7 @@ def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None
 
     Ranges are as long as takes half a millisecond, but no shorter than `least`.
     """
+    # One piece where nothing waits for attention.
     first, size = 0, least if _attended else end
     while first < end:
         last, begin = min(end, first + size), time.perf_counter()
@@ -72,6 +73,7 @@ def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None
         for each in list(_attended):
             if action := each():
                 action()
+        # Aim at the duration of a piece, growing at most fourfold: one measurement may be off.
         pace = _PIECE_SECONDS / max(time.perf_counter() - begin, 1e-6)
         first, size = last, max(least, int(size * min(4.0, pace)))
 
@@ -98,6 +100,7 @@ def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least
     if pool is None or rows < least:
         _in_pieces(lambda first, end: kernel(first, end, *arguments), rows, least)
         return
+    # Equal ranges; only the caller's thread attends to other work.
     bounds = [rows * number // count for number in range(count + 1)]
 
     def work(number: int, first: int, end: int) -> None:
@@ -120,6 +123,7 @@ def run_ranges(pool: Executor | None, bounds: Sequence[int], work: Callable[[int
     try:
         work(0, bounds[0], bounds[1])
     finally:
+        # Also after an error: other threads may still write to the caller's arrays.
         wait(others)
     for other in others:
         other.result()

@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train with each strategy in turn, epoch by epoch, and print the medians of warm epochs. Collective."""
     config = config_from(arguments)
     if arguments.json:
+        # Only the list may reach standard output.
         config = config.replaced({"run.log_level": "warning"})
     from leapmpi.comm.world import job_rank
     from leapmpi.runs.text_tables import bench_table

@@ -48,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.runs.run import load_run
     from leapmpi.tools.export.export_run import ExportSource, export, kind_of
 
+    # Under mpirun every rank runs the command, but one file is wanted.
     if launched_rank() != 0:
         return 0
     kind = kind_of(arguments.to, arguments.out)

@@ -90,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.resume,
         arguments.overwrite,
     )
+    # The run's settings, but for those that cannot change its outputs.
     changed = {**given(arguments), "data": arguments.data}
     if arguments.json:
         changed["run.log_level"] = "warning"

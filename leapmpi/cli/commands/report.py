@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, on one rank where there are several."""
     from leapmpi.comm.launcher import launched_rank
 
+    # Under mpirun every rank runs the command, but one page is wanted.
     if launched_rank():
         return 0
     from leapmpi.report.page import figures_of, write_page
@@ -84,6 +85,7 @@ def _of_dataset(
         from leapmpi.tools import forecast
     for each in runs:
         try:
+            # A run that cannot be forecast still has its place on the page.
             forecasts[each.label] = forecast.compare(Config().replaced({"data": data}), str(each.run.path))
         except LeapmpiError as error:
             forecasts[each.label] = {"why": f"nothing is predicted: {error}"}

@@ -71,5 +71,6 @@ def _sparse_columns(dataset: Dataset, first: int, end: int) -> SparseShard:
 def _copy(part: Part, source: np.ndarray, columns: slice, target: np.ndarray) -> None:
     """Copy target[...] = source[:, columns], both of `part`, by blocks of rows."""
     with reading(part.path):
+        # Mapped rows in blocks: their pages need not be resident at once.
         for start, stop in row_ranges(len(source), source.strides[0]):
             target[start:stop] = source[start:stop, columns]

@@ -122,6 +122,7 @@ class HostShard:
         if len(self.parts) == 1:
             yield self.parts[0], int(self.bounds[0]), ids, np.arange(len(ids))
             return
+        # Group the ids by part; a stable sort keeps their order within a part.
         part_of = np.searchsorted(self.bounds, ids, side="right") - 1
         order = np.argsort(part_of, kind="stable")
         ends = np.cumsum(np.bincount(part_of, minlength=len(self.parts)))
@@ -222,6 +223,7 @@ class HostRows:
 
     def warm_up(self) -> None:
         """Compile the kernels of a fetch by moving one local row."""
+        # Every path of a fetch once: packed rows, placed rows, and rows that arrive.
         ids, position = np.array([int(self.shard.bounds[0])]), np.zeros(1, np.int64)
         row = self.shard.rows(ids, self.shard.new_rows(1))
         target = self._new_tensor(1).numpy()
@@ -229,14 +231,14 @@ class HostRows:
         place_rows(row, position, 0, target, position)
 
     def stand_in_addresses(self, count: int, width: int) -> ScatteredRows:
-        """`count` rows of `width` zeros of the stored type, by their addresses: to compile and to measure with."""
+        """Return addresses of `count` rows of `width` zeros of the stored type, to compile and to measure with."""
         rows = np.zeros((count, width), self.shard.dtype)
         found = self.shard.scattered(_addresses(rows, np.arange(count)), rows)
         scale = np.zeros((2, width if found.kind.scaled else 0), np.float32)
         return replace(found, width=width, scale=scale)
 
     def _new_tensor(self, count: int) -> torch.Tensor:
-        """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
+        """Allocate `count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
         if on_host(self.device):
             name = str(self.dtype).removeprefix("torch.")
             return torch.from_numpy(self._rows.array((count, self.shard.width), name))

@@ -38,6 +38,7 @@ def _announce_reads(addresses, size, advice):
     """Announce that `size` bytes from each of the ascending `addresses` (int64[k]) on will be read soon."""
     begin, end = np.int64(0), np.int64(0)
     for address in addresses:
+        # One call per run of adjacent pages: rows often share pages, and system calls are slow.
         first, last = address // _PAGE * _PAGE, (address + size + _PAGE - 1) // _PAGE * _PAGE
         if first <= end:
             end = max(end, last)
@@ -113,6 +114,7 @@ class MappedShard(HostShard):
 
     def keep(self, ids: np.ndarray) -> None:
         """Read the rows of `ids` (int64[k], ascending, distinct, at most `capacity`) into memory."""
+        # Without the table rows are read from files; this read is none of training's, so counts are restored.
         self._slot, counts = None, list(self._counts)
         kept = np.empty((len(ids), self.width), self.dtype)
         for begin, end in row_ranges(len(ids), self.row_bytes):
@@ -121,6 +123,7 @@ class MappedShard(HostShard):
         slot[ids - self.bounds[0]] = np.arange(len(ids), dtype=np.int32)
         self._kept, self._slot, self._counts = kept, slot, counts
         for part in self.parts:
+            # Reads of single rows: reading ahead would load pages that nobody needs.
             _advise(part, _ONE_BY_ONE)
             if isinstance(part, np.memmap):
                 # What was read of the file to copy it is the system's again; plain memory would be lost.

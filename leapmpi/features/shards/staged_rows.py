@@ -87,6 +87,7 @@ class StagedRows(HostRows):
 
     def _stage(self, count: int, fill: Fill, rows: Tensor, positions: np.ndarray | None = None) -> None:
         if not self._staging:
+            # Pinned memory is scarce, so it is taken by the first use.
             self._staging.append(StagingBuffers(self.device, self.shard.width, self.dtype, STAGING_BYTES))
         where = None if positions is None else torch.from_numpy(positions).to(self.device)
         self._staging[0].copy(count, fill, rows, where)
