@@ -86,7 +86,6 @@ def _within_two_hops(indptr, indices, v, seen, reached):
 
     seen[u] == v marks what is written already, so that no array must be cleared between two vertices.
     """
-    # `seen` holds the root that saw a vertex last, so it needs no reset.
     seen[v] = v
     reached[0] = v
     count, near = 1, 1
