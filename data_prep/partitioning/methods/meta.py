@@ -21,10 +21,11 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     if request.groups is None:
         raise ConfigError("--method meta cuts typed graphs alone; use another method")
     counts = np.bincount(request.groups)
-    if request.parts > np.count_nonzero(counts):
+    types = int(np.count_nonzero(counts))
+    if request.parts > types:
         raise ConfigError(
-            f"--method meta puts each of {np.count_nonzero(counts)} types on one part, so that {request.parts} parts are "
-            "too many; use fewer, or another method"
+            f"--method meta puts each of {types} types on one part, so that {request.parts} parts are too many; use "
+            "fewer, or another method"
         )
     part_of, loads = np.zeros(len(counts), np.int32), np.zeros(request.parts, np.int64)
     for group in np.argsort(-counts, kind="stable"):

@@ -119,7 +119,7 @@ def test_bytes_count_features_and_edges(graph):
 
 
 def test_a_plain_graph_has_no_types_to_balance():
-    with pytest.raises(ConfigError, match="--balance types .*the graph has no types"):
+    with pytest.raises(ConfigError, match=r"--balance types .*the graph has no types"):
         partition_graph(random_graph(), PartitionRequest((2,), "grem", balance="types"))
 
 
