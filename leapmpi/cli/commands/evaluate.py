@@ -69,9 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         by_class=arguments.per_class,
     )
     if job_rank() == 0:
-        text_of = _json if arguments.json else _line
-        for number, outcome in zip(runs, outcomes, strict=True):
-            print(text_of(arguments.weights, number, outcome), flush=True)
+        for (number, run), outcome in zip(runs.items(), outcomes, strict=True):
+            so_far = " so far" * (arguments.weights == "best" and not run.finished)
+            shown = _line(f"{arguments.weights} weights{so_far}", number, outcome)
+            print(_json(arguments.weights, number, outcome) if arguments.json else shown, flush=True)
     return 0
 
 
@@ -101,7 +102,9 @@ def with_code(run: Run, named: list[str]) -> Config:
 def chosen_runs(run: Run, number: int | None) -> dict[int | None, Run]:
     """Return the runs that `number` names, by number of the model: None for a run of one. Raises RunFolderError."""
     several = bool(run.config.strategy.vary)
-    models: dict[int | None, Run] = dict(enumerate(run.models())) if several else {None: run}
+    models: dict[int | None, Run] = dict(enumerate(run.models_so_far())) if several else {None: run}
+    if not models:
+        raise RunFolderError(f"{run.path} has no weights yet; {run.resume_command} goes on with it")
     if number is None:
         return models
     if not several:
@@ -120,7 +123,7 @@ def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
     metrics = outcome.get("metrics") or {outcome["metric"]: {split: outcome[split] for split in ("val", "test")}}
     scores = "  ".join(f"{name} {scores_text(each) or _NOTHING}" for name, each in metrics.items())
     named = "" if number is None else f"model {number}  "
-    lines = [f"{named}{weights} weights (epoch {outcome['epoch']})  {scores}"]
+    lines = [f"{named}{weights} (epoch {outcome['epoch']})  {scores}"]
 
     # A table for each split.
     for split, found in outcome.get("classes", {}).items():
