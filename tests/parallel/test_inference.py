@@ -9,8 +9,8 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.exchange.layer_form import reads_by_number
 from leapmpi.inference import layerwise
-from leapmpi.inference.addressed_rows import reads_by_number
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.scoring import scoring_by_layers

@@ -19,7 +19,8 @@ from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.engine.own_model import changed_code, code_of
 from leapmpi.errors import RESUMABLE, DataError
-from leapmpi.inference.layer_work import FEATURES, HIDDEN, Expectation
+from leapmpi.exchange.feeds.chunks import HIDDEN, TOPOLOGY
+from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
 from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
 from leapmpi.inference.output.parquet import ParquetFolder
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leapmpi")
 
-KINDS = ("ids", FEATURES, HIDDEN)
-"""The kinds of bytes that are foretold."""
+KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
+"""The kinds of bytes that are expected."""
 
 PER_ANSWER, WINDOWS = 24, 4
 """Bytes of places and names of a row that is written, and how many windows of rows are held while they are ordered."""
