@@ -1,19 +1,21 @@
-"""Plans of layers before the first one is computed: their form, their chunks, and what they receive and take.
+"""Plans of layers before the first one is computed: form, chunks, bytes to receive, memory to take.
 
-Of shares and rows together a layer takes the fewest bytes: both are counted, chunk by chunk, as they will be requested.
+Layers take the fewest shares and rows instead of rows alone where the bytes spared are worth the work. Both are counted
+chunk by chunk, as they will be requested.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.feeds.chunks import HIDDEN, Chunk, ChunkSource
+from leapmpi.exchange.feeds.chunks import Chunk, ChunkSource
+from leapmpi.exchange.feeds.share_routes import HIDDEN
 from leapmpi.exchange.layer_form import PROJECTED, LayerForm
 from leapmpi.inference.chunks import ChunkBytes, Chunks, Needed
 from leapmpi.nn.head import Head
@@ -21,8 +23,11 @@ from leapmpi.nn.head import Head
 FEATURES = "features"
 """The kind under which rows of the first layer are counted, unless they are projected."""
 
-SURCHARGE = 1.1
-"""The factor by which bytes of shares count more than bytes of rows, for the work of naming edges."""
+SHARE_SECONDS = 1.5e-6
+"""Seconds, for each remote row, to find the fewest shares and rows and to name them."""
+
+MOST_SPARED = 0.4
+"""The largest part of the bytes of rows that shares are hoped to spare, before they are counted."""
 
 SOURCE = 112
 """Bytes of numbers, ids, degrees and addresses of a source: in the sampler, the block and the request for its row."""
@@ -59,8 +64,12 @@ class LayerWork:
     needed: Needed
     source: ChunkSource
     chunks: Chunks
+    each: ChunkBytes
+    """Bytes of its chunks where rows alone travel."""
     held: int
     """Bytes of the rows that are held meanwhile."""
+    limit: int
+    """Bytes that a chunk may take beside them."""
     row_bytes: int
     """Bytes of a row or share as it crosses ranks."""
     received: dict[str, int]
@@ -70,11 +79,18 @@ class LayerWork:
     seconds: float
     """Seconds that planning took."""
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[Chunk, slice]]:
         """Yield the chunk of each round, and its place among the destinations."""
         destinations, alone = self.needed.destinations, self.chunks.rounds == 1
         for round, place in enumerate(self.chunks):
-            yield Chunk(destinations[place], self.chunks.remote_of(round), alone), place
+            chosen = destinations if alone else destinations[place]
+            yield Chunk(chosen, self.chunks.remote_of(round), alone), place
+
+    @property
+    def group(self) -> tuple[int, ...]:
+        """A key that is the same for layers whose shares take the same routes."""
+        alone = self.chunks.rounds == 1
+        return (id(self.source), id(self.needed.destinations)) if alone else (self.number,)
 
 
 @dataclass(frozen=True)
@@ -130,46 +146,57 @@ def chunk_bytes(ctx: RankContext, form: LayerForm, number: int, sent_row: int, h
     )
 
 
-def work_of_rows(
-    ctx: RankContext, number: int, form: LayerForm, needed: Needed, source: ChunkSource, chunks: Chunks, row_bytes: int
-) -> LayerWork:
-    """Plan layer `number` (from 0) with rows alone: each distinct remote source of a chunk is requested. Local."""
-    rows = chunks.remote_rows
+def received_rows(ctx: RankContext, number: int, form: LayerForm, chunks: Chunks, row_bytes: int) -> dict[str, int]:
+    """Count the bytes by kind of rows alone: each distinct remote source of a chunk is requested. Local."""
     kind = FEATURES if number == 0 and form.form != PROJECTED else HIDDEN
-    received = {"ids": rows * IdCodec.home_ranks(ctx.rank_offsets).id_bytes, kind: rows * row_bytes}
-    return LayerWork(number, form, needed, source, chunks, 0, row_bytes, received, (rows, 0), 0.0)
+    id_bytes = IdCodec.home_ranks(ctx.rank_offsets).id_bytes
+    return {"ids": chunks.remote_rows * id_bytes, kind: chunks.remote_rows * row_bytes}
 
 
-def with_shares(ctx: RankContext, work: LayerWork, each: ChunkBytes, limit: int) -> LayerWork:
-    """Return the plan with shares among the items of `work`, or `work` where that spares no bytes. Collective.
-
-    `each` are the bytes of its chunks; shares must fit `limit` bytes a chunk on every rank.
-    """
-    communicator, ranks, chunks = ctx.communicator, ctx.ranks, work.chunks
-    id_bytes, row_bytes = IdCodec.home_ranks(ctx.rank_offsets).id_bytes, work.row_bytes
-    received: Counter[str] = Counter()
-    items, taken = np.zeros(2, np.int64), np.zeros(chunks.rounds, np.int64)
-    named = np.zeros((chunks.rounds, ranks, 2), np.int64)
-    for round, (chunk, _) in enumerate(work):
-        found = work.source.items(chunk.destinations, chunk.alone)
-        received.update(found.received(ctx, id_bytes, row_bytes))
-        items += len(found.remote.rows), len(found.remote.destinations)
-        named[round] = np.stack((found.remote.counts, found.named_edges(work.source.lists)), axis=1)
-        taken[round] = len(found.here.others) * REMOTE_EDGE + named[round, :, 0].sum() * 2 * row_bytes
-
-    # What others name here in the same round takes memory too.
-    theirs, once = np.empty((ranks, chunks.rounds, 2), np.int64), np.ones(ranks, np.int64)
-    communicator.exchange(np.ascontiguousarray(named.transpose(1, 0, 2)), once, theirs, once, "control")
-    requested, edges = theirs.sum(axis=0).T
-    taken += requested * (2 * ANSWERED + 3 * row_bytes) + edges * (NAMED_EDGE + each.edge)
-    taken[: len(chunks.ends)] += chunks.counts @ each.of_own
-    most = int(taken.max(initial=0))
+def with_shares(ctx: RankContext, works: Sequence[LayerWork]) -> list[LayerWork]:
+    """Return the plans with shares among the items of layers of one group, or `works` where rows pay. Collective."""
+    rows, byte = sum(sum(each.received.values()) for each in works), ctx.machine.byte
+    sums = ctx.communicator.all_gather_rows(np.array([rows, works[0].chunks.remote_rows])).sum(axis=0)
+    least = SHARE_SECONDS * sums[1]
+    if sums[0] * MOST_SPARED * byte <= least:
+        return list(works)
+    counts = _ItemCounts(ctx, works[0])
+    found = [counts.shared(each, naming=number == 0) for number, each in enumerate(works)]
 
     # All ranks take shares, or none does.
-    sums = np.array([sum(work.received.values()), sum(received.values()), most > limit], np.int64)
-    rows, shares, large = communicator.all_gather_rows(sums).sum(axis=0)
-    if large or shares * SURCHARGE >= rows:
-        return work
-    size = int(communicator.all_gather_rows(np.array([most])).max())
-    form, chunks = replace(work.form, shares=True, by_number=False), replace(chunks, bytes=size)
-    return replace(work, form=form, chunks=chunks, received=dict(received), items=(int(items[0]), int(items[1])))
+    shares = sum(sum(each.received.values()) for each in found)
+    large = any(each.chunks.bytes > each.limit for each in found)
+    sums = ctx.communicator.all_gather_rows(np.array([rows - shares, int(large)])).sum(axis=0)
+    return list(works) if sums[1] or sums[0] * byte <= least else found
+
+
+class _ItemCounts:
+    """Counts of the items of a layer's chunks, on this rank and those that others request of it. Collective."""
+
+    def __init__(self, ctx: RankContext, work: LayerWork) -> None:
+        self.ctx, rounds, lists = ctx, work.chunks.rounds, work.source.lists
+        self.naming: Counter[str] = Counter()
+        self.items, self.far = np.zeros((rounds, 2), np.int64), np.zeros(rounds, np.int64)
+        named = np.zeros((ctx.ranks, rounds, 2), np.int64)
+        for round, (chunk, _) in enumerate(work):
+            found = work.source.items(chunk.destinations, chunk.alone)
+            self.naming.update(found.naming(ctx.vertices, IdCodec.home_ranks(ctx.rank_offsets).id_bytes))
+            self.items[round] = len(found.remote.rows), len(found.remote.destinations)
+            self.far[round] = len(found.here.others)
+            named[:, round] = np.stack((found.remote.counts, found.named_edges(lists)), axis=1)
+        theirs, once = np.empty_like(named), np.ones(ctx.ranks, np.int64)
+        ctx.communicator.exchange(named, once, theirs, once, "control")
+        self.sent, self.sent_edges = theirs.sum(axis=0).T
+
+    def shared(self, work: LayerWork, naming: bool) -> LayerWork:
+        """Return the plan of `work` with shares, whose items are named to owners if `naming`. Collective."""
+        rows, shares = (int(each) for each in self.items.sum(axis=0))
+        received = {HIDDEN: (rows + shares) * work.row_bytes, **(self.naming if naming else {})}
+
+        # Bytes of each round: own edges and items, and what others name here.
+        taken = self.far * REMOTE_EDGE + self.items.sum(axis=1) * 2 * work.row_bytes
+        taken += self.sent * (2 * ANSWERED + 3 * work.row_bytes) + self.sent_edges * (NAMED_EDGE + work.each.edge)
+        taken[: len(work.chunks.ends)] += work.chunks.counts @ work.each.of_own
+        most = int(self.ctx.communicator.all_gather_rows(np.array([taken.max(initial=0)])).max())
+        form, chunks = replace(work.form, shares=True, by_number=False), replace(work.chunks, bytes=most)
+        return replace(work, form=form, chunks=chunks, received=received, items=(rows, shares))

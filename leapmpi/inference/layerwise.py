@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +20,14 @@ from torch import Tensor
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.feeds.chunks import HIDDEN, ChunkedLayer, ChunkSource
+from leapmpi.exchange.feeds.chunks import ChunkedLayer, ChunkSource
+from leapmpi.exchange.feeds.share_routes import HIDDEN
 from leapmpi.exchange.layer_form import PROJECTED, form_of, offers_shares, project_own_rows, reads_by_number
 from leapmpi.exchange.own_lists import OwnLists, own_lists
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.inference.chunks import ChunkBytes, Chunks, ListsOf, Needed, cut, needed_by_layer
-from leapmpi.inference.layer_work import Expectation, LayerWork, chunk_bytes, expectation, with_shares, work_of_rows
+from leapmpi.inference.layer_work import Expectation, LayerWork, chunk_bytes, expectation, received_rows, with_shares
 from leapmpi.inference.row_store import RowStore
 from leapmpi.nn.head import Head
 from leapmpi.nn.model import Model
@@ -143,14 +145,18 @@ class LayerwiseInference:
     ) -> list[LayerWork]:
         """Plan the layers `numbers`, all of which need `needed`; `answered` are answers for no vertex. Collective."""
         answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:])
-        lasts = [number == numbers[-1] for number in numbers]
-        return [
-            self._plan(number, needed[number], head, answers if last else None)
-            for number, last in zip(numbers, lasts, strict=True)
-        ]
+        groups: dict[Any, list[LayerWork]] = {}
+        for number in numbers:
+            work, shares = self._plan(number, needed[number], head, answers if number == numbers[-1] else None)
+            groups.setdefault((shares, *work.group) if shares else number, []).append(work)
+        found = [with_shares(self.ctx, each) if isinstance(key, tuple) else each for key, each in groups.items()]
+        return sorted((work for works in found for work in works), key=lambda work: work.number)
 
-    def _plan(self, number: int, needed: Needed, head: Head | None, answers: int | None) -> LayerWork:
-        """Plan layer `number`; `answers` are the bytes of answers, None where a layer follows. Collective."""
+    def _plan(self, number: int, needed: Needed, head: Head | None, answers: int | None) -> tuple[LayerWork, bool]:
+        """Plan layer `number` with rows alone, and say whether shares may be sent. Collective.
+
+        answers: bytes of answers, None where a layer follows.
+        """
         begun, ctx, size = time.perf_counter(), self.ctx, self.dtype.itemsize
         layers, (lists, _, destinations) = ctx.model.layers, needed
         lowest = 0 if keeps_all(head) else max(0, number - 1)
@@ -167,11 +173,22 @@ class LayerwiseInference:
         held = self.own * columns * size + (answers or 0)
         chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
         source = self.source if lists is self.lists else ChunkSource(ctx, lists)
-        work = work_of_rows(ctx, number, form, needed, source, chunks, row_bytes)
         values = self._like_rows(form.width) if form.form == PROJECTED else inputs
-        if self._all_ranks(ctx.ranks > 1 and offers_shares(form, lists, values)):
-            work = with_shares(ctx, work, each, self._chunk_limit(held))
-        return replace(work, held=held, seconds=time.perf_counter() - begun)
+        shares = self._all_ranks(ctx.ranks > 1 and offers_shares(form, lists, values))
+        return LayerWork(
+            number=number,
+            form=form,
+            needed=needed,
+            source=source,
+            chunks=chunks,
+            each=each,
+            held=held,
+            limit=self._chunk_limit(held),
+            row_bytes=row_bytes,
+            received=received_rows(ctx, number, form, chunks, row_bytes),
+            items=(chunks.remote_rows, 0),
+            seconds=time.perf_counter() - begun,
+        ), shares
 
     def _like_rows(self, width: int) -> FeatureFetcher:
         """Make a fetcher of rows like those that layers hold, which has none yet."""
@@ -179,7 +196,7 @@ class LayerwiseInference:
 
     def _all_ranks(self, holds: bool) -> bool:
         """Return whether it holds on all ranks. Collective."""
-        return bool(self.ctx.communicator.all_gather_rows(np.array([holds])).all())
+        return bool(self.ctx.communicator.all_gather_rows(np.array([int(holds)])).all())
 
     def _room(self, count: int, answered: np.ndarray) -> np.ndarray:
         """Allocate room for `count` answers like those of `answered`, which holds none. Local."""
