@@ -18,6 +18,7 @@ from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, L
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
+from leapmpi.exchange.read_columns import expected_share
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.shares.partial_form import SUM
@@ -149,6 +150,12 @@ def graph_of(minibatch: MiniBatch) -> LayerGraph:
 def kind_width(layer: Layer, kind: str) -> int:
     """Numbers in a row that is communicated for `layer`, by the kind."""
     return {PROJECTED: layer.source_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+
+
+def travelling_width(ctx: RankContext, layer: Layer, kind: str) -> float:
+    """Return how many numbers of a row of `kind` are expected to travel for `layer`, the mean of both directions."""
+    packed = kind in (RAW, PARTIAL)
+    return kind_width(layer, kind) * (expected_share(ctx, layer, kind == PARTIAL) if packed else 1.0)
 
 
 def reads_learned(ctx: RankContext) -> bool:

@@ -50,6 +50,8 @@ def loaded(data, world, name):
         "sampling.fanout": "2,2,2",
         **({"model.options.heads": 4} if name == "gat" else {}),
     }
+    if name == "gat":
+        values["model.options.heads"] = 4
     config = Config.from_values(values)
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 
