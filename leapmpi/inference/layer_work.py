@@ -14,7 +14,7 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.feeds.chunks import Chunk, ChunkSource
+from leapmpi.exchange.feeds.chunk_feeds import Chunk, ChunkSource
 from leapmpi.exchange.feeds.share_routes import HIDDEN
 from leapmpi.exchange.layer_form import PROJECTED, LayerForm
 from leapmpi.inference.chunks import ChunkBytes, Chunks, Needed

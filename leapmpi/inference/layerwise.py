@@ -1,6 +1,6 @@
 """Exact outputs of a model: layer by layer over all in-neighbours, each row once, by its owner.
 
-The exchange feeds each layer, chunk by chunk (leapmpi/exchange/feeds/chunks.py), as its plan says (layer_work.py).
+The exchange feeds each layer, chunk by chunk (leapmpi/exchange/feeds/chunk_feeds.py), as its plan says (layer_work.py).
 Owners hold its output rows (row_store.py) until the layer above has read them.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.feeds.chunks import ChunkedLayer, ChunkSource
+from leapmpi.exchange.feeds.chunk_feeds import ChunkedLayer, ChunkSource
 from leapmpi.exchange.feeds.share_routes import HIDDEN
 from leapmpi.exchange.layer_form import PROJECTED, form_of, offers_shares, project_own_rows, reads_by_number
 from leapmpi.exchange.own_lists import OwnLists, own_lists
