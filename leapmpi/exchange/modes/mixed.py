@@ -52,8 +52,12 @@ class Mixed(Partial):
     def order_for(cls, layer: Layer) -> int:
         return cls.order
 
-    def items(self, block: Block) -> tuple[Pairs, RemoteItems]:
-        """Choose what this rank requests for `block`: the shares as pairs, and all items. Local."""
+    def items(self, block: Block) -> RemoteItems:
+        """Choose the items that this rank requests for `block`. Local."""
+        return self._requested(block)[1]
+
+    def _requested(self, block: Block) -> tuple[Pairs, RemoteItems]:
+        """Choose the items for `block`, and return its shares as pairs, too. Local."""
         offsets, pairs = self.ctx.rank_offsets, self.named.pairs(block)
         indptr, owner = block.indptr - pairs.here.indptr, np.repeat(np.arange(self.ctx.ranks), pairs.counts)
         # Owners of destinations add what these give to themselves, whatever else is requested.
@@ -68,7 +72,7 @@ class Mixed(Partial):
         blocks = [each.first_block for each in minibatch.micro_batches]
         if self.ctx.answers is not None:
             return super().predicted_bytes(minibatch)
-        return sum(int(self.items(block)[1].counts.sum()) for block in blocks) * (row + self.id_codec.id_bytes)
+        return sum(int(self.items(block).counts.sum()) for block in blocks) * (row + self.id_codec.id_bytes)
 
     def plan_bytes(self, block: Block) -> int:
         """As for shares alone, of which it has fewer, with edges of received rows."""
@@ -81,7 +85,7 @@ class Mixed(Partial):
             return
         rank, width = self.ctx.rank, self.layer.partial_width * self.layer.bias.element_size()
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            counts = self.items(micro_batch.first_block)[1].counts
+            counts = self.items(micro_batch.first_block).counts
             traffic.add_request(rank, counts, self.id_codec.id_bytes, "features", 0)
             traffic.add_rows(rank, "remote", int(counts.sum()))
             traffic.add_exchange(rank, counts, "activations", width)
@@ -96,7 +100,7 @@ class Mixed(Partial):
         if ctx.answers is not None:
             return super().feed(minibatch, micro_batch)
         with ctx.phases("sample"):
-            pairs, items = self.items(block)
+            pairs, items = self._requested(block)
         count = int(ctx.rank_offsets[-1])
         named = by_rank((block.dst[pairs.destinations], items.rows + count), (pairs.counts, items.row_counts))
         foreign, foreign_counts = ctx.communicator.exchange_ids(named, items.counts, self.id_codec)
