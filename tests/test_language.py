@@ -15,14 +15,28 @@ from tests.support.launch import PROJECT
 
 ROOMS = (
     "data_prep",
+    "jobs",
+    "leapmpi/cli",
+    "leapmpi/comm",
+    "leapmpi/config",
     "leapmpi/dataset",
     "leapmpi/device",
-    "leapmpi/features/README.md",
+    "leapmpi/engine",
+    "leapmpi/evaluation",
+    "leapmpi/fault_tolerance",
+    "leapmpi/features",
+    "leapmpi/full_batch",
+    "leapmpi/job",
     "leapmpi/plan",
     "leapmpi/report",
     "leapmpi/runs",
     "leapmpi/sampling",
+    "leapmpi/session",
+    "leapmpi/strategies",
+    "leapmpi/system",
     "leapmpi/tools",
+    "leapmpi/training",
+    "tests/README.md",
 )
 """Rooms, or single files, held to these rules. The list only grows."""
 
@@ -43,16 +57,20 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add allocate alternate append apply assign average begin build call cap check choose clear cluster
-        collect compare compile compress compute concatenate contract convert copy count create cut
-        decide decode describe distribute double drain draw drop encode end estimate examine
-        exchange explain export fill find fit forecast forget format gather give group grow halve
-        hash import improve interleave join judge keep leave let list load look make map mark
-        measure merge move multiply name note number open order parse partition pick place plan
-        point polish prepare print propagate put quote raise rank read record redistribute refine
-        register remove rename renumber replace report reset restore return reverse run sample save
-        scale scan scatter select send set share show shuffle sink skip sort split stack start store
-        stream submit sum sync take test train translate try turn unpack update use verify view wait
+        """accept add agree allocate alternate announce append apply assemble assign attend average
+        begin bring build cache call cancel cap change check choose clear cluster collect compare
+        compile compress compute concatenate continue contract convert copy count create cut decide
+        declare decode describe digest distribute do double drain draw drop encode end ensure enter
+        escape estimate examine exchange exclude expect explain export extend feed fetch fill
+        finalise find finish fit flatten follow forecast forget format gather give group grow halve
+        hash import improve include interleave join judge keep leave let limit list load locate log
+        look make map mark measure merge mix move multiply name note number observe open order pack
+        parse partition pass pick place plan point polish predict prepare print propagate push put
+        queue quote raise rank react read receive record redistribute refine refuse register release
+        remove rename renumber repeat replace report request reset restore resume return reverse run
+        sample save scale scan scatter schedule score select send serve set settle share shorten
+        show shuffle sink skip sort split spread stack start stop store stream submit subtract sum
+        swap sync take test train translate try turn unpack update use verify view wait warn watch
         wrap write yield zero""",
     )
 )

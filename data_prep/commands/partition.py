@@ -172,6 +172,7 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
 
     parts, cut = arguments.parts, _given_parts(arguments)
     if cut is not None and parts is None and arguments.hierarchy is None:
+        # A given cut states the number of parts itself.
         parts = int(cut.max()) + 1
     if (parts is None) == (arguments.hierarchy is None):
         raise ConfigError("give either --parts N or --hierarchy AxB, such as --parts 4 or --hierarchy 4x16")

@@ -47,10 +47,12 @@ def move_out(order, candidates, target, weight, assignment, sizes, loads, caps, 
     for i in order:
         v = candidates[i]
         source, each = assignment[v], weight[v]
+        # Earlier moves may have made enough room already.
         if sizes[source] <= caps[0] if by_size else loads[source] <= caps[1]:
             continue
         to = target[i]
         if to < 0 or sizes[to] >= caps[0] or loads[to] + each > caps[1]:
+            # The preferred part is full: the least loaded one that has room.
             to = -1
             for part in range(len(sizes)):
                 fits = sizes[part] < caps[0] and (by_size or loads[part] + each <= caps[1])

@@ -25,7 +25,7 @@ from leapmpi.exchange.feeds.share_routes import HIDDEN
 from leapmpi.exchange.layer_form import PROJECTED, form_of, offers_shares, project_own_rows, reads_by_number
 from leapmpi.exchange.own_lists import OwnLists, own_lists
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.inference.chunks import ChunkBytes, Chunks, ListsOf, Needed, cut, needed_by_layer
 from leapmpi.inference.layer_work import Expectation, LayerWork, chunk_bytes, expectation, received_rows, with_shares
 from leapmpi.inference.row_store import RowStore
