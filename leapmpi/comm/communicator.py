@@ -36,6 +36,9 @@ class Communicator(ABC):
     rank: int
     size: int
 
+    carries = True
+    """Whether rows and values reach other ranks; else they have sizes only."""
+
     @property
     @abstractmethod
     def byte_counters(self) -> Counters:
@@ -52,7 +55,7 @@ class Communicator(ABC):
         """Equal-length rows of all ranks as (ranks, *row.shape), by rank. Collective."""
         mpi_buffers.check(row, "gathered row")
         self.byte_counters.add_to_each(kind, row.nbytes)
-        return self._gathered_rows(row)
+        return self._gathered_rows(row, kind)
 
     def all_gather_pieces(self, piece: np.ndarray, counts: np.ndarray, kind: str) -> np.ndarray:
         """The rows `piece` of all ranks, one rank after the other; all know `counts`, int64[size]. Collective."""
@@ -125,7 +128,7 @@ class Communicator(ABC):
                 raise CommunicationError("counts do not add up to the rows given")
         end = self._started(exchanges)
         for send, send_counts, _, _, kind in exchanges:
-            self._count(kind, send_counts, math.prod(send.shape[1:]) * send.itemsize)
+            self.count(kind, send_counts, math.prod(send.shape[1:]) * send.itemsize)
         return end
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
@@ -139,8 +142,17 @@ class Communicator(ABC):
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
         self.byte_counters.add_to_each("control", counts.itemsize)
-        self._count("ids", counts, ranges.id_bytes)
+        self.count("ids", counts, ranges.id_bytes)
         return self._exchanged_ids(ids, counts, ranges)
+
+    def spread_ids(self, ids: np.ndarray, ranges: IdCodec) -> list[np.ndarray]:
+        """Send int64 `ids` to all other ranks; returns what each rank sent, its own included. Collective."""
+        others = np.arange(self.size) != self.rank
+        self.byte_counters.add_to_each("control", np.int64().nbytes)
+        self.byte_counters.add_to_each("ids", len(ids) * ranges.id_bytes)
+        found = self._spread_ids(ids, others * len(ids), ranges)
+        found[self.rank] = ids
+        return found
 
     def ring_hop(self, state: Array, kinds: Sequence[tuple[str, int]], distance: int = 1) -> None:
         """Pass one-dimensional `state` to rank - `distance` and replace it by that of rank + `distance`. Collective.
@@ -164,12 +176,12 @@ class Communicator(ABC):
             return
         bounds = np.arange(self.size + 1, dtype=np.int64) * flat.shape[0] // self.size
         widths = np.diff(bounds)
-        self._count(kind, widths, flat.itemsize)
-        self._count(kind, np.full(self.size, widths[self.rank]), flat.itemsize)
+        self.count(kind, widths, flat.itemsize)
+        self.count(kind, np.full(self.size, widths[self.rank]), flat.itemsize)
         self._reduce(flat, widths)
 
-    def _count(self, kind: str, counts: np.ndarray, width: int) -> None:
-        """Count rows of `width` bytes, `counts` (int64[size]) of them for each rank."""
+    def count(self, kind: str, counts: np.ndarray, width: int) -> None:
+        """Count rows of `width` bytes, `counts` (int64[size]) of them sent to each rank. Local: nothing is sent."""
         payload = (int(counts.sum()) - int(counts[self.rank])) * width
         self.byte_counters.add_to_ranks(kind, payload, counts * width)
 
@@ -183,7 +195,7 @@ class Communicator(ABC):
     def _gathered_objects(self, value: Any) -> list[Any]: ...
 
     @abstractmethod
-    def _gathered_rows(self, row: np.ndarray) -> np.ndarray: ...
+    def _gathered_rows(self, row: np.ndarray, kind: str) -> np.ndarray: ...
 
     @abstractmethod
     def _started_maximum(self, value: int) -> Callable[[], int]: ...
@@ -199,6 +211,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def _exchanged_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def _spread_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> list[np.ndarray]:
+        arrived, sizes = self._exchanged_ids(np.tile(ids, self.size - 1), counts, ranges)
+        return np.split(arrived, np.cumsum(sizes)[:-1])
 
     @abstractmethod
     def _hop(self, state: Array, to: int, origin: int) -> None:

@@ -95,7 +95,7 @@ class MPICommunicator(Communicator, Transport):
     def _gathered_objects(self, value: Any) -> list[Any]:
         return all_gather_values(self.comm, value, self._call)
 
-    def _gathered_rows(self, row: np.ndarray) -> np.ndarray:
+    def _gathered_rows(self, row: np.ndarray, kind: str) -> np.ndarray:
         rows = np.empty((self.size, *row.shape), row.dtype)
         all_gather_rows(self.comm, row, rows, self._call)
         return rows

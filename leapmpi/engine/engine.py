@@ -12,7 +12,7 @@ import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine import batch_rows
-from leapmpi.engine.edges.edge_features import fetch_edge_features, predict_edge_features
+from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.placement import STRATEGIES, placement_class
 from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
@@ -20,7 +20,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.selection import exchange_mode
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms.batch_norm import normalising
@@ -42,6 +42,9 @@ class Engine:
 
     limits_memory = False
     """Whether `plan` itself holds --memory-limit."""
+
+    plans_once = False
+    """Whether all ranks plan one mini-batch before the first iteration, which serves all iterations."""
 
     ships = False
     """Whether mini-batches go to other ranks as soon as they are prepared."""
@@ -94,15 +97,15 @@ class Engine:
         """What all ranks train of `batch` in a dry run by `key`; `draw` of each of them needs it. Local."""
         return self.placement.schedule(batch, key.epoch, key.iteration)
 
+    def announce(self, planned: Schedule | EdgePlan) -> None:
+        """Bring what is `planned` on rank 0 to all ranks. Collective."""
+        assert isinstance(planned, Schedule), "what `planned` gives"
+        self.ctx.communicator.broadcast(planned.to_buffer() if self.ctx.rank == 0 else None, "schedule")
+
     def draw(self, planned: Schedule | EdgePlan, key: DrawKey) -> MiniBatch:
         """This rank's part of what is `planned`, drawn with `key`. Local."""
         assert isinstance(planned, Schedule), "what `planned` gives"
         return self.sample(planned, key)
-
-    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends so that all ranks know what is planned. Local."""
-        if self.ctx.rank == 0:
-            traffic.add_broadcast("schedule", minibatch.planned.nbytes)
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""
@@ -131,11 +134,6 @@ class Engine:
             micro_batches.append(MicroBatch(roots, self.mode.sample(key, roots, schedule.roots), None))
         return MiniBatch(schedule, key, micro_batches)
 
-    @staticmethod
-    def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
-        """What `draw` gives to each of `engines`, those of all ranks in one process. Local."""
-        return [engine.draw(planned, key) for engine in engines]
-
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows that do not depend on weights, and bring labels here; rows are packed only. Collective."""
         ctx = self.ctx
@@ -163,17 +161,6 @@ class Engine:
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""
 
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what `plan` and `request` move, but for what the exchange mode requests. Local."""
-        ctx = self.ctx
-        predict_edge_features(ctx, minibatch.micro_batches, traffic)
-        batch_rows.predict_batch_rows(ctx, minibatch.micro_batches, traffic)
-        if not self.labels_are_local(minibatch):
-            roots = RowRequest(np.concatenate(self.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
-            row_bytes = ctx.labels.shard.row_bytes
-            traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
-        self.predict_planning(minibatch, traffic)
-
     def fetch(self, minibatch: MiniBatch) -> None:
         """Bring here all that does not depend on weights. Collective."""
         self.request(minibatch)
@@ -195,6 +182,21 @@ class Engine:
             with self.ctx.phases("exchange"):
                 self.ctx.learned.collect(self.ctx.communicator)
         return loss
+
+    def count(self, minibatch: MiniBatch) -> None:
+        """Count what `request` and `forward_backward` of `minibatch` send and read; nothing is computed. Collective."""
+        self.request(minibatch)
+        minibatch.begin()
+        minibatch.wait()
+        for step in range(len(minibatch.micro_batches)):
+            self.mode.count(minibatch, step)
+            if minibatch.edge_loss is not None:
+                minibatch.edge_loss.count(step)
+            if step + 1 < len(minibatch.micro_batches):
+                self.placement.after_step(minibatch, step)
+        batch_rows.count_sums(self.ctx.model, minibatch.batch_rows)
+        if isinstance(minibatch.row_exchange, RowExchange):
+            self.ctx.features.count_returns(minibatch.row_exchange)
 
     def dry_run(self, batch: np.ndarray | None) -> None:
         """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""

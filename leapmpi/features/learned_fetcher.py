@@ -28,6 +28,11 @@ class LearnedFetcher(FeatureFetcher):
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)
         return exchange
 
+    def count_returns(self, exchange: RowExchange) -> None:
+        assert exchange.requested is not None, "the fetcher made it"
+        request, _, _ = exchange.requested
+        self.network.count("row gradients", request.remote_counts, self.returned_row_bytes)
+
     def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> Tensor:
         rows: Tensor = result_of(arrived)
         assert self.learned is not None, "a job trains"

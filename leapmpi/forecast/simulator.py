@@ -18,7 +18,7 @@ from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.placement import placement_class
-from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
+from leapmpi.engine.traffic import predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import (
@@ -32,27 +32,23 @@ from leapmpi.exchange.selection import (
 )
 from leapmpi.features.cache import RowCache
 from leapmpi.features.expected_reads import choose
+from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
+from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
-from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
-from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import SHARDED, names_sources
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
-from leapmpi.training.ensemble_models import predict_models
+from leapmpi.system.counter_rng import PRESAMPLE
 from leapmpi.training.feature_cache import access_of, caches
-
-DRY_EPOCH = 1
-"""Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -135,7 +131,8 @@ class Forecaster:
         if several:
             # Inputs are fetched once for all, and the largest model stands for the memory of an iteration.
             config = list(variations(config).values())[leading_model(several)]
-        engines = self.engines(config, ranks)
+        job = self.job(config, ranks)
+        engines = job.engines
         for each in engines:
             if isinstance(each, EdgeEngine):
                 each.deals = each.deals or bool(models)
@@ -143,15 +140,15 @@ class Forecaster:
         batches = self.batches(first, config)
         names = modes_for(several, first.ctx.features, config) if several else None
         if first.placement.mode_is_open:
-            self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates, names)
+            self.choose_mode(engines, job.draw(batches[0], 0), batches[0], rates, names)
 
         # Sample some whole batches of the epoch, and the last one.
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
-        sampled = [self.sample(engines, batches[i], i, models) for i in chosen]
+        sampled = [_sampled(job, batches[i], i, models) for i in chosen]
         last = sampled[-1]
         if len(batches) > 1:
-            last = self.sample(engines, batches[len(batches) - 1], len(batches) - 1, models)
+            last = _sampled(job, batches[len(batches) - 1], len(batches) - 1, models)
 
         begun = Traffic(ranks)
         for each in engines:
@@ -175,7 +172,7 @@ class Forecaster:
             sent=sent,
             pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
             rows=rows,
-            micrograph_locality=locality(sampler, draw_key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
+            micrograph_locality=locality(sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
@@ -195,11 +192,12 @@ class Forecaster:
         edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
         return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
 
-    def engines(self, config: Config, ranks: int) -> list[Engine]:
-        """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
+    def job(self, config: Config, ranks: int) -> VirtualJob:
+        """The job of `config` on so many virtual ranks, with the ids of their caches."""
+        world = VirtualWorld(ranks)
         placement = placement_class(config.strategy.name)
         make = EdgeEngine if task_of(config, self.dataset).roots == "edges" else make_engine
-        contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
+        contexts = virtual_ranks(config, self.dataset, self.topology, world, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
@@ -207,20 +205,7 @@ class Forecaster:
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
             engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
-        return engines
-
-    def sample(
-        self, engines: Sequence[Engine], batch: np.ndarray, iteration: int, models: Sequence[int] = ()
-    ) -> _Sampled:
-        """The iteration that trains `batch`, on random streams that no run draws from.
-
-        models: the bytes of the parameters of each of several models; empty for one.
-        """
-        minibatches = scheduled(engines, batch, iteration)
-        traffic = predicted_traffic(engines, minibatches, models)
-        traffic.add_vote()
-        memory = np.array(list(map(predicted_memory, engines, minibatches)))
-        return _Sampled(traffic, counts_of(engines[0], minibatches, traffic), memory)
+        return VirtualJob(world, engines)
 
     def choose_mode(
         self,
@@ -273,21 +258,6 @@ class Forecaster:
         return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
 
 
-def draw_key(engine: Engine, iteration: int) -> DrawKey:
-    """The key of the draws of an iteration of a dry run."""
-    return DrawKey(PRESAMPLE, engine.ctx.seed, DRY_EPOCH, iteration)
-
-
-def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> list[MiniBatch]:
-    """The mini-batch of each rank in a dry run that trains `batch`."""
-    return drawn(engines, engines[0].planned(batch, draw_key(engines[0], iteration)), iteration)
-
-
-def drawn(engines: Sequence[Engine], planned: Schedule | EdgePlan, iteration: int) -> list[MiniBatch]:
-    """The mini-batch of each rank by what is `planned`."""
-    return engines[0].sample_all(engines, planned, draw_key(engines[0], iteration))
-
-
 def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
     """The vertices int64 that are embedded for `batch`."""
     found = engine.vertices_of(batch)
@@ -302,22 +272,12 @@ def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     return [model_of(each, dataset) for each in variations(config).values()]
 
 
-def predicted_traffic(
-    engines: Sequence[Engine], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
-) -> Traffic:
-    """What all ranks send and read in an iteration, from the engine and the mini-batch of each rank.
-
-    models: the bytes of the parameters of each of several models, which cross ranks; empty for one.
-    """
-    traffic = Traffic(len(minibatches))
-    for engine in engines:
-        if models:
-            predict_fetch(engine, minibatches, traffic)
-        else:
-            predict_traffic(engine, minibatches, traffic)
-    if models:
-        predict_models(traffic, models)
-    return traffic
+def _sampled(job: VirtualJob, batch: np.ndarray, iteration: int, models: Sequence[int] = ()) -> _Sampled:
+    """The iteration that trains `batch`; models: the bytes of the parameters of each of several, empty for one."""
+    minibatches = job.draw(batch, iteration)
+    traffic = job.count(minibatches, models)
+    memory = np.array(list(map(predicted_memory, job.engines, minibatches)))
+    return _Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory)
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:

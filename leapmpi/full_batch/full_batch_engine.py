@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import astuple, replace
-from typing import cast
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +18,7 @@ from leapmpi.engine.traffic import predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
-from leapmpi.exchange.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.exchange.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_here
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
@@ -42,6 +40,7 @@ class FullBatchEngine(Engine):
     """Trains all training vertices in every iteration. `plan` makes the LayerGraph when it is first called."""
 
     limits_memory = True
+    plans_once = True
     placement: FullBatchPlacement
 
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
@@ -68,43 +67,25 @@ class FullBatchEngine(Engine):
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """Not possible: what a rank computes depends on what the others choose."""
-        raise NotImplementedError("use sample_all or plan")
+        raise NotImplementedError("use draw or plan")
 
-    @staticmethod
-    def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
-        """The mini-batches of all ranks in one process, with the caches that they would fill. Local."""
+    def announce(self, planned: Schedule | EdgePlan) -> None:
+        """Nothing: the roots are known before the first iteration."""
+
+    def draw(self, planned: Schedule | EdgePlan, key: DrawKey) -> MiniBatch:
+        """This rank's part of what is `planned`, with the cache that it would fill. Collective."""
         assert isinstance(planned, Schedule), "what `planned` gives"
-        schedule, found = planned, cast("Sequence[FullBatchEngine]", engines)
-        rooms, least = [math.inf for _ in found], None
-        if found[0].placement.caches_by_room:
-            least = build_all([each.builder(schedule, AllCommunicated()) for each in found])
-            rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
-        choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
-        graphs = build_all([each.builder(schedule, chooser) for each, chooser in zip(found, choosers, strict=True)])
-
-        def made(graphs: Sequence[LayerGraph], by_owner: bool = False) -> list[MiniBatch]:
-            return [each.minibatch(schedule, key, graph, by_owner) for each, graph in zip(found, graphs, strict=True)]
-
-        def too_much() -> bool:
-            return any(map(FullBatchEngine.exceeds, found, minibatches))
-
-        # In the order of `_fitting`, but for what machines have left.
-        minibatches = made(graphs)
-        if too_much() and found[0].placement.chooses_kinds:
-            graphs = least or build_all([each.builder(schedule, AllCommunicated()) for each in found])
-            minibatches = made(graphs)
-        if too_much() and all(each.can_go_by_owner(graph) for each, graph in zip(found, graphs, strict=True)):
-            minibatches = made(graphs, by_owner=True)
-        come = (
-            features_that_come(graph_of(minibatch), each.ctx.rank_offsets, each.ctx.rank)
-            for each, minibatch in zip(found, minibatches, strict=True)
-        )
-        stay = not any(come) and not reads_learned(found[0].ctx)
-        return [replace(each, graph=replace(graph_of(each), features_stay=stay)) for each in minibatches]
+        minibatch, _, _ = self._chosen(planned, key)
+        ctx, graph = self.ctx, graph_of(minibatch)
+        come = bool(features_that_come(graph, ctx.rank_offsets, ctx.rank))
+        stay = not ctx.communicator.all_gather_rows(np.array([come], np.int64)).any() and not reads_learned(ctx)
+        return replace(minibatch, graph=replace(graph, features_stay=stay))
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective, if any are."""
-        if minibatch.features is not None:
+        graph = graph_of(minibatch)
+        if graph.features_stay:
+            self._read_counts = self._read_counts or self.ctx.features.request(graph.fed).read_counts
             self.ctx.communicator.byte_counters.add({}, self._read_counts)
             return
         with self.ctx.phases("exchange"):
@@ -112,9 +93,6 @@ class FullBatchEngine(Engine):
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Nothing: lists have come before the first iteration."""
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Nothing: roots, labels and features of edges are here from the start."""
 
     @property
     def prefetch_depth(self) -> int:
@@ -176,10 +154,6 @@ class FullBatchEngine(Engine):
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.vertices)
         return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
 
-    def exceeds(self, minibatch: MiniBatch) -> bool:
-        """Whether `minibatch` takes more on this rank than --memory-limit. Local."""
-        return self.needs(minibatch) > self._limit
-
     def _made(self, batch: np.ndarray | None) -> MiniBatch:
         """The mini-batch of `batch` (on rank 0), with all that does not change between iterations. Collective."""
         ctx, placement, key = self.ctx, self.placement, DrawKey(TRAIN, self.ctx.seed, 0, 0)
@@ -188,13 +162,11 @@ class FullBatchEngine(Engine):
             schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
             placement.settle(self.tuning_log)
         with ctx.phases("sample"):
-            room, least = math.inf, None
-            if placement.caches_by_room:
-                least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
-                room = self.room(self.minibatch(schedule, key, least))
-            graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
-            minibatch = self._fitting(schedule, key, graph, least)
+            minibatch, why, room = self._chosen(schedule, key)
         graph = graph_of(minibatch)
+        if why:
+            ways = advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))
+            raise TooLarge(f"{why}; {ways}", room)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
         placement.record(self.tuning_log, {"layers": self._account})
 
@@ -213,11 +185,11 @@ class FullBatchEngine(Engine):
             feeds[0] = self._summed(graph, micro_batch.tensors[-1]) or feeds[0]
         minibatch.feeds = [feeds]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
+        self._read_counts = {}
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
                 self.mode.request(minibatch)
                 minibatch.complete()
-            self._read_counts = ctx.features.request(graph.fed).read_counts
             minibatch.graph = replace(graph, features_stay=True)
         return minibatch
 
@@ -232,29 +204,33 @@ class FullBatchEngine(Engine):
         with self.ctx.phases("compute"):
             return sums_feed(self.ctx, block, rows)
 
-    def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
-        """The mini-batch of `graph`, or what takes less where that is more than it may, or than is left. Collective.
+    def _chosen(self, schedule: Schedule, key: DrawKey) -> tuple[MiniBatch, str, float]:
+        """Choose the mini-batch; one that takes less where that is more than it may, or than is left. Collective.
 
-        least: the graph that caches nothing, if it is known. Raises TooLarge, on all ranks, where nothing fits.
+        Returns it with the reason why it does not fit, empty where it does, and the bytes that it may take.
         """
+        communicator, limit, least = self.ctx.communicator, math.inf, None
+        if self.placement.caches_by_room:
+            least = build_here(self.builder(schedule, AllCommunicated()), communicator)
+            limit = self.room(self.minibatch(schedule, key, least))
+        graph = build_here(self.builder(schedule, self.placement.chooser(limit)), communicator)
         minibatch = self.minibatch(schedule, key, graph)
         why, room = self._too_much(minibatch)
         if why and self.placement.chooses_kinds:
-            graph = least or build_here(self.builder(schedule, AllCommunicated()), self.ctx.communicator)
+            graph = least or build_here(self.builder(schedule, AllCommunicated()), communicator)
             minibatch = self.minibatch(schedule, key, graph)
             why, room = self._too_much(minibatch)
-        if why and self.ctx.communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
+        if why and communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
             minibatch = self.minibatch(schedule, key, graph, by_owner=True)
             why, room = self._too_much(minibatch)
-        if why:
-            ways = advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))
-            raise TooLarge(f"{why}; {ways}", room)
-        return minibatch
+        return minibatch, why, room
 
     def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
         """Why an iteration takes more than it may, or than is left, and that room; empty where it fits. Collective."""
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
-        needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
-        found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
+        communicator = self.ctx.communicator
+        free = available_bytes() if communicator.carries else None
+        needs = Needs(socket.gethostname(), self.needs(minibatch), kept, free)
+        found = [Needs(*each) for each in communicator.all_gather_objects(list(astuple(needs)))]
         return too_much("a full batch", found, self._limit)

@@ -52,10 +52,9 @@ class EdgesOfNode:
         """What negatives are drawn from. Local."""
         return Candidates(self.ctx.sampler.topology)
 
-    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends until all ranks have `plan`. Local."""
-        if self.ctx.rank == 0:
-            traffic.add_broadcast("schedule", 8 * (1 + plan.edges.size))
+    def announce(self, plan: EdgePlan, time_steps: int) -> None:
+        """Bring the edges of `plan` to all ranks. Collective."""
+        self.brought(plan.edges if self.ctx.rank == 0 else None, time_steps)
 
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends to cut an epoch into `batches`. Local."""
@@ -67,13 +66,13 @@ class ForecastEdgesOfShards(EdgesOfNode):
     def candidates(self) -> Candidates:
         return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets)
 
-    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
-        rank = self.ctx.rank
+    def announce(self, plan: EdgePlan, time_steps: int) -> None:
+        counters, rank = self.ctx.communicator.byte_counters, self.ctx.rank
         named = int((home_of(plan.edges[:, 1], self.ctx.rank_offsets) == rank).sum())
-        traffic.add_gather(rank, _FACTS, "control")
-        traffic.add_gather(rank, named * edge_bytes(self.ctx.sampler.topology), "schedule")
+        counters.add_to_each("control", _FACTS)
+        counters.add_to_each("schedule", named * edge_bytes(self.ctx.sampler.topology))
         if plan.told is not None:
-            traffic.add_gather(rank, int(plan.told[rank]), "topology")
+            counters.add_to_each("topology", int(plan.told[rank]))
 
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         columns = 1 if self.ctx.sampler.topology.edge_time is None else 2

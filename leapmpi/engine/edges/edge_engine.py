@@ -17,7 +17,6 @@ from leapmpi.engine.batch_rows import shared_out
 from leapmpi.engine.edges.edge_batches import edges_of
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.traffic import embedding_bytes
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.edge_loss import EdgeLoss
@@ -78,6 +77,10 @@ class EdgeEngine(Engine):
     def planned(self, batch: np.ndarray, key: DrawKey) -> EdgePlan:
         return self._plan(key, self.edges.described(batch), self.placement.time_steps)
 
+    def announce(self, planned: Schedule | EdgePlan) -> None:
+        assert isinstance(planned, EdgePlan), "what `planned` gives"
+        self.edges.announce(planned, self.placement.time_steps)
+
     def draw(self, planned: Schedule | EdgePlan, key: DrawKey) -> MiniBatch:
         assert isinstance(planned, EdgePlan), "what `planned` gives"
         return self._sampled(planned, key)
@@ -101,18 +104,8 @@ class EdgeEngine(Engine):
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         return True
 
-    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        assert minibatch.edge_loss is not None, "this engine has made it"
-        self.edges.predict(minibatch.edge_loss.plan, traffic)
-
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         self.edges.predict_epoch(batches, traffic)
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """With the embeddings of the edges' ends."""
-        super().predict_request(minibatch, traffic)
-        assert minibatch.edge_loss is not None, "this engine has made it"
-        minibatch.edge_loss.predict(self.ctx.rank, embedding_bytes(self), traffic)
 
     def _plan(self, key: DrawKey, edges: BatchEdges, time_steps: int) -> EdgePlan:
         """The plan of all ranks, and the same everywhere. Collective where negatives and the topology are sharded."""
@@ -143,5 +136,5 @@ class EdgeEngine(Engine):
             sampler.drawing.root_times(key, plan.times)
         minibatch = self.sample(plan.schedule, key)
         scores = self.placement.labelled_rank
-        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)
+        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx)
         return minibatch
