@@ -17,24 +17,11 @@ from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
-from leapmpi.plan.homes import home_of
+from leapmpi.plan.homes import home_of, home_rank
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.jit import compiled
-
-
-@compiled
-def home_rank(vertex, rank_offsets):
-    """Return what `home_of` does, for one vertex, in kernels."""
-    low, high = 0, len(rank_offsets) - 1
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if rank_offsets[middle] <= vertex:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @compiled

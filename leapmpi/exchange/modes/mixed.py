@@ -18,11 +18,11 @@ from leapmpi.exchange.feeds.known_rows import received_block
 from leapmpi.exchange.feeds.partial import MixedRows, PartialFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.modes.partial import Partial
-from leapmpi.exchange.named_destinations import Pairs, home_rank
+from leapmpi.exchange.named_destinations import Pairs
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.shares.partial_form import SUM
-from leapmpi.plan.homes import home_counts, home_of
+from leapmpi.plan.homes import home_counts, home_of, home_rank
 from leapmpi.plan.vertex_cover import cover_edges
 from leapmpi.sampling.block import Block
 from leapmpi.system.jit import compiled
