@@ -12,8 +12,8 @@ from typing import Any
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
+from leapmpi.engine.memory import predicted_memory
 from leapmpi.engine.placement import placement_class
-from leapmpi.engine.traffic import predicted_memory
 from leapmpi.errors import LeapmpiError
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import MOST_EDGES, edges_of

@@ -17,8 +17,8 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.engine.engine import Engine, make_engine
+from leapmpi.engine.memory import predicted_memory
 from leapmpi.engine.placement import placement_class
-from leapmpi.engine.traffic import predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import (

@@ -14,7 +14,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.traffic import predicted_memory
+from leapmpi.engine.memory import predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
