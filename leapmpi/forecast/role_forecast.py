@@ -86,7 +86,7 @@ def _forecast(
 ) -> RoleForecast:
     # One rank that has all rows stands for every rank: nothing is sent, and everything else is the same.
     whole = config.replaced({"strategy.feature_memory": ""})
-    (ctx,) = virtual_ranks(whole, dataset, topology, VirtualWorld(1))
+    (ctx,) = virtual_ranks(whole, dataset, topology, VirtualWorld(1), dataset.part)
     nobody = ctx.communicator
     shipping = Shipping(nobody, roles, dataset.feature_dim, ctx.features.dtype)
     prepares = PreparationEngine(ctx, config.strategy, shipping, rank_offsets(dataset.offsets, roles.shares))

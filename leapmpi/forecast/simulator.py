@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -119,6 +120,7 @@ class Forecaster:
         self.iterations = iterations
         self.real = real
         """In a job, the context of this rank, whose sampler and model serve here too."""
+        self._part = cache(dataset.part)
         self.machine: MachineRates | None = None
         """Rates by which engines choose, where they are not the documented ones."""
 
@@ -197,7 +199,7 @@ class Forecaster:
         world = VirtualWorld(ranks)
         placement = placement_class(config.strategy.name)
         make = EdgeEngine if task_of(config, self.dataset).roots == "edges" else make_engine
-        contexts = virtual_ranks(config, self.dataset, self.topology, world, self.real)
+        contexts = virtual_ranks(config, self.dataset, self.topology, world, self._part, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]

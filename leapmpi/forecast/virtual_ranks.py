@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
@@ -20,7 +22,7 @@ from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
-from leapmpi.plan.homes import RankView, parts_of_rank, rank_offsets
+from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.construction.build import build_sampler, largest_number
 from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.session.topology_kind import SHARDED, check_topology, reads_last_sources
@@ -28,12 +30,17 @@ from leapmpi.system.phase_timers import PhaseTimers
 
 
 def virtual_ranks(
-    config: Config, dataset: Dataset, topology: Topology, world: VirtualWorld, real: RankContext | None = None
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    world: VirtualWorld,
+    part: Callable[[int], Part],
+    real: RankContext | None = None,
 ) -> list[RankContext]:
     """The contexts of the ranks of `world`. They share sampler and model, and read no feature row.
 
-    In a job, sampler, model and numbers of entries are those of `real`, the context of this rank. Raises DataError when
-    the dataset has fewer parts than ranks.
+    `part` opens a part of the dataset. In a job, sampler, model and numbers of entries are those of `real`, the context
+    of this rank. Raises DataError when the dataset has fewer parts than ranks.
     """
     ranks = len(world.communicators)
     offsets = rank_offsets(dataset.offsets, ranks)
@@ -60,10 +67,10 @@ def virtual_ranks(
     # What each rank has: its rank and its shards.
     contexts = []
     for rank, communicator in enumerate(world.communicators):
-        held = [dataset.part(part) for part in parts_of_rank(dataset.parts, ranks, rank)] if reads else []
+        held = [part(number) for number in parts_of_rank(dataset.parts, ranks, rank)]
         width = 0 if dataset.feature_dim else input_width(config, dataset)
         features, labels = _shards(
-            config, dataset, communicator, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
+            config, held, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
         )
         contexts.append(
             RankContext(
@@ -99,19 +106,17 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
 
 def _shards(
     config: Config,
-    dataset: Dataset,
-    rank: RankView,
+    parts: Sequence[Part],
     first: int,
     entry_counts: np.ndarray | None,
     learned: tuple[int, torch.dtype],
     edges: bool,
 ) -> tuple[HostShard, HostShard]:
-    """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read.
+    """Features and labels of `parts`, whose first vertex is `first`: mapped files, of which nothing is read.
 
     learned: width and dtype of rows that take the place of features, where the width is not 0. edges: whether roots are
     edges, so that labels of vertices are not read.
     """
-    parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
     labels = [np.zeros(part.vertices, np.int64) if edges else part.known_labels for part in parts]
     features: HostShard
     if learned[0]:
