@@ -24,10 +24,10 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import (
     compute_seconds_of,
-    exchange_mode,
     fewest_bytes,
     leading_model,
     least_seconds,
+    mode_class,
     modes_for,
     serving_modes,
 )
@@ -121,6 +121,7 @@ class Forecaster:
         self.real = real
         """In a job, the context of this rank, whose sampler and model serve here too."""
         self._part = cache(dataset.part)
+        self._modes: dict[tuple[Config, int, MachineRates], str] = {}
         self.machine: MachineRates | None = None
         """Rates by which engines choose, where they are not the documented ones."""
 
@@ -141,13 +142,15 @@ class Forecaster:
         first, sampler = engines[0], engines[0].ctx.sampler
         batches = self.batches(first, config)
         names = modes_for(several, first.ctx.features, config) if several else None
-        if first.placement.mode_is_open:
-            self.choose_mode(engines, job.draw(batches[0], 0), batches[0], rates, names)
+        drawn = None
+        if first.placement.mode_is_open and not self.takes_known_mode(job, config, rates, names):
+            drawn = job.draw(batches[0], 0)
+            self.choose_mode(job, config, drawn, batches[0], rates, names)
 
         # Sample some whole batches of the epoch, and the last one.
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
-        sampled = [_sampled(job, batches[i], i, models) for i in chosen]
+        sampled = [_sampled(job, batches[i], i, models, None if i else drawn) for i in chosen]
         last = sampled[-1]
         if len(batches) > 1:
             last = _sampled(job, batches[len(batches) - 1], len(batches) - 1, models)
@@ -211,31 +214,46 @@ class Forecaster:
 
     def choose_mode(
         self,
-        engines: Sequence[Engine],
+        job: VirtualJob,
+        config: Config,
         minibatches: Sequence[MiniBatch],
         batch: np.ndarray,
-        rates: Rates | None,
+        rates_given: Rates | None = None,
         common: Sequence[str] | None = None,
     ) -> None:
-        """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones.
+        """Choose how the first layer is computed, as training does with `--remote auto`, by given or counted rates.
 
         minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share, of
         which the one is taken that moves the fewest bytes.
         """
+        engines = job.engines
         pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
-        found = {
-            name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-            for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features)
-        }
+        found = {}
+        for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features):
+            kind = mode_class(name)
+            found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
         name = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
-            rates = rates or _counted(engines, batch)
+            rates = rates_given or _counted(engines, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
+        if rates_given is None and not common:
+            self._modes[config, len(engines), engines[0].ctx.machine] = name
         for engine in engines:
             engine.use_mode(name)
+
+    def takes_known_mode(
+        self, job: VirtualJob, config: Config, rates: Rates | None = None, common: Sequence[str] | None = None
+    ) -> bool:
+        """Use the mode that was chosen before for `config` on as many ranks; False where none was."""
+        name = self._modes.get((config, len(job.engines), job.engines[0].ctx.machine))
+        if name is None or rates is not None or common:
+            return False
+        for engine in job.engines:
+            engine.use_mode(name)
+        return True
 
     def _memory(
         self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
@@ -274,9 +292,18 @@ def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     return [model_of(each, dataset) for each in variations(config).values()]
 
 
-def _sampled(job: VirtualJob, batch: np.ndarray, iteration: int, models: Sequence[int] = ()) -> _Sampled:
-    """The iteration that trains `batch`; models: the bytes of the parameters of each of several, empty for one."""
-    minibatches = job.draw(batch, iteration)
+def _sampled(
+    job: VirtualJob,
+    batch: np.ndarray,
+    iteration: int,
+    models: Sequence[int],
+    drawn: Sequence[MiniBatch] | None = None,
+) -> _Sampled:
+    """The iteration that trains `batch`, as it was `drawn` last, if it was.
+
+    models: the bytes of the parameters of each of several models; empty for one.
+    """
+    minibatches = drawn or job.draw(batch, iteration)
     traffic = job.count(minibatches, models)
     memory = np.array(list(map(predicted_memory, job.engines, minibatches)))
     return _Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory)

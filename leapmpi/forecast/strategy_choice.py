@@ -74,10 +74,12 @@ def choose(
     ranks: int,
     machine: MachineRates,
     real: RankContext | None = None,
+    forecaster: Forecaster | None = None,
 ) -> Choice:
     """The strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
 
-    In a job `real` is the context of this rank. Raises ConfigError and DataError for what no strategy can train.
+    In a job `real` is the context of this rank. A `forecaster` of the same data may know some of it. Raises ConfigError
+    and DataError for what no strategy can train.
     """
     candidates = _candidates(config, dataset)
     stands = candidates[0]
@@ -87,7 +89,7 @@ def choose(
     # Caches bear on leap and pull alike, and take long to choose.
     left_out = _left_out(config, dataset, ranks) if stands == FIRST else {}
     config = config.replaced({"strategy.cache": 0.0})
-    count = _Count(config, Forecaster(dataset, topology, real=real), ranks, machine)
+    count = _Count(config, forecaster or Forecaster(dataset, topology, real=real), ranks, machine)
     iterations = count.iterations
     if not iterations:
         return Choice(stands, f"an iteration of about {count.edges:,.0f} edges takes long to count")
@@ -188,8 +190,9 @@ class _Count:
         engines = job.engines
         for engine in engines:
             engine.ctx.machine = self.machine
-        if engines[0].placement.mode_is_open:
-            self.forecaster.choose_mode(engines, self._minibatches(job, 0), self.batches[0], None)
+        config = self._config_of(name)
+        if engines[0].placement.mode_is_open and not self.forecaster.takes_known_mode(job, config):
+            self.forecaster.choose_mode(job, config, self._minibatches(job, 0), self.batches[0])
 
         # Whole batches spread over the epoch; the last one may be short.
         whole = len(self.batches) - 1 or 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from functools import partial
+
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
@@ -16,7 +19,7 @@ class Traffic:
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
-        self.sent = {kind: np.zeros((ranks, ranks), np.int64) for kind in KINDS}
+        self.sent: dict[str, np.ndarray] = defaultdict(partial(np.zeros, (ranks, ranks), np.int64))
         self.rows = {place: np.zeros(ranks, np.int64) for place in ROWS}
 
     def add(self, other: Traffic) -> None:
@@ -50,7 +53,7 @@ class Traffic:
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Return the bytes over all pairs of ranks."""
-        return {kind: int(pairs.sum()) for kind, pairs in self.sent.items()}
+        return {kind: int(self.sent[kind].sum()) if kind in self.sent else 0 for kind in KINDS}
 
     def rows_by_place(self) -> dict[str, int]:
         """Return the rows over all ranks."""
@@ -58,4 +61,4 @@ class Traffic:
 
     def pairs(self) -> np.ndarray:
         """Return the bytes of all kinds between ranks: int64[ranks, ranks]."""
-        return np.sum(list(self.sent.values()), axis=0)
+        return sum(self.sent.values(), np.zeros((self.ranks, self.ranks), np.int64))

@@ -128,7 +128,7 @@ def test_film_sends_partial_sums_only_where_destinations_have_many_neighbours_on
         job = forecaster.job(config, 2)
         engines, minibatches = job.engines, job.draw(dataset.splits.train[:roots], 0)
         found = fetch_bytes(job, minibatches)
-        forecaster.choose_mode(engines, minibatches, dataset.splits.train[:roots], None)
+        forecaster.choose_mode(job, config, minibatches, dataset.splits.train[:roots])
         chosen[degree] = engines[0].mode_name
         assert chosen[degree] == min(found, key=found.get), found
     assert chosen[80] == "partial" != chosen[3]

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
+from leapmpi.comm.byte_counters import KINDS
 from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
@@ -368,7 +369,7 @@ def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     rank, size = loaded.ctx.communicator.rank, loaded.ctx.communicator.size
     planned = minibatch.schedule, minibatch.key
     traffic = forecast_traffic(config, loaded.dataset, _whole(loaded), size, *planned)
-    sent = {kind: int(pairs[rank].sum()) for kind, pairs in traffic.sent.items()}
+    sent = {kind: int(traffic.sent[kind][rank].sum()) for kind in KINDS}
     # Whether to stop is decided by the loop, which these cases do not run.
     sent["control"] -= 8 * (size - 1)
     return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
