@@ -131,6 +131,17 @@ class Communicator(ABC):
             self.count(kind, send_counts, math.prod(send.shape[1:]) * send.itemsize)
         return end
 
+    @abstractmethod
+    def start_pieces(
+        self, pieces: Sequence[Sequence[np.ndarray]], rooms: Sequence[Sequence[int]], kind: str
+    ) -> Callable[[], list[list[np.ndarray]]]:
+        """Begin to send pieces whose sizes the receivers do not know; the result waits for those of others. Collective.
+
+        pieces: for each rank, those for it, uint8[k] each, in order, none empty; rooms: for each rank, most bytes of
+        each piece that it sends, at most a fragment. Both ranks know how many pieces there are. Returns what arrived,
+        by rank. Until the end no piece may be touched, nor another exchange begun in this channel.
+        """
+
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
         self.byte_counters.add_to_each("control", counts.nbytes // self.size)

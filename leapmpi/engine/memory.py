@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from leapmpi.engine.batch_rows import statistics_bytes
+from leapmpi.engine.edge_roots import embedding_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 
 
-def embedding_bytes(engine: Engine) -> int:
-    """Bytes of the embedding of an edge's end. Local."""
-    model = engine.ctx.model
-    return engine.ctx.task.width * model.layers[0].bias.element_size()
-
-
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
-    """Bytes, about, that mini-batches like this one take on this rank at most. Local.
+    """Return the bytes, about, that mini-batches like this one take on this rank at most. Local.
 
     Blocks and rows of it and of those prepared ahead; hidden values, gradients and statistics of one.
     """
@@ -30,7 +25,7 @@ def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
         for each in micro_batches
     ]
     if (edge_loss := minibatch.edge_loss) is not None:
-        scored = (edge_loss.held_bytes(number, embedding_bytes(engine)) for number in range(len(steps)))
+        scored = (edge_loss.held_bytes(number, embedding_bytes(engine.ctx)) for number in range(len(steps)))
         steps = [step + pairs for step, pairs in zip(steps, scored, strict=True)]
     prepared = sum(block_bytes(each.blocks) for each in micro_batches) + mode.held_bytes(minibatch)
     return (1 + engine.prefetch_depth) * prepared + max(steps)

@@ -53,6 +53,8 @@ class RankContext:
     """How owners answer what their vertices draw, where the topology is spread over the ranks."""
     counts_sources: bool = False
     """Whether all sources of mini-batches are counted, as a forecast does, so that they are numbered when drawn."""
+    packs: bool = False
+    """Whether rows that are computed travel without dropped columns and zeros: worth it where links are slow."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 
@@ -63,8 +65,8 @@ class RankContext:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
-        return self.communicator.size
+        """Number of ranks among which roots are placed."""
+        return len(self.rank_offsets) - 1
 
     @property
     def learned(self) -> LearnedRows | None:

@@ -16,7 +16,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
@@ -171,7 +171,7 @@ class _Count:
 
     def __init__(self, config: Config, forecaster: Forecaster, ranks: int, machine: MachineRates) -> None:
         self.config, self.forecaster, self.ranks, self.machine = config, forecaster, ranks, machine
-        self._drawn: dict[tuple[type[Engine], int, bytes], tuple[list[MiniBatch], Traffic]] = {}
+        self._drawn: dict[tuple[type[Preparation], int, bytes], tuple[list[MiniBatch], Traffic]] = {}
         # The batches of an epoch, by a sampler that all strategies share. Settings of another hold for leap too.
         self.first = forecaster.job(self._config_of(FIRST), ranks)
         sampler, train = self.first.engines[0].ctx.sampler, config.train
@@ -205,7 +205,7 @@ class _Count:
         """The mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
         first = job.engines[0]
         schedule = first.placement.schedule(self.batches[number], DRY_EPOCH, number)
-        key = type(first), number, schedule.to_buffer().tobytes()
+        key = type(first.preparation), number, schedule.to_buffer().tobytes()
         if key not in self._drawn:
             found = job.draw_planned(schedule, job.key(number))
             self._drawn[key] = found, job.world.take()

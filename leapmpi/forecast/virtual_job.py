@@ -40,7 +40,7 @@ class VirtualJob:
         """Return the mini-batch of each rank by what is `planned`, drawn with `key`. What this exchanges is counted."""
         self.world.take()
         minibatches = self.world.run(lambda rank: self.engines[rank].draw(planned, key))
-        if self.engines[0].plans_once:
+        if self.engines[0].preparation.plans_once:
             # What ranks exchange before the first iteration belongs to none.
             self.world.take()
         return minibatches
@@ -54,7 +54,8 @@ class VirtualJob:
         def iterate(rank: int) -> None:
             engine, minibatch = self.engines[rank], minibatches[rank]
             communicator = self.world.communicators[rank]
-            engine.announce(minibatch.edge_loss.plan if minibatch.edge_loss else minibatch.planned)
+            if not engine.preparation.plans_once:
+                engine.roots.announce(minibatch.edge_loss.plan if minibatch.edge_loss else minibatch.planned)
             engine.count(minibatch)
             if models:
                 count_models(communicator, models)
@@ -64,6 +65,6 @@ class VirtualJob:
             communicator.start_all_reduce_maximum(0)()
 
         for engine, minibatch in zip(self.engines, minibatches, strict=True):
-            engine.predict_draws(minibatch, self.world.traffic)
+            engine.preparation.predict_draws(minibatch, self.world.traffic)
         self.world.run(iterate)
         return self.world.take()

@@ -118,6 +118,11 @@ class CountingCommunicator(Communicator):
                 receive[:] = _met(_swapped, (send, send_counts))[0]
         return lambda: None
 
+    def start_pieces(
+        self, pieces: Sequence[Sequence[np.ndarray]], rooms: Sequence[Sequence[int]], kind: str
+    ) -> Callable[[], list[list[np.ndarray]]]:
+        raise AssertionError("rows of forecasts hold nothing that could be packed")
+
     def _exchanged_counts(self, counts: np.ndarray) -> np.ndarray:
         return _met(_transposed, counts)
 

@@ -15,8 +15,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
-from leapmpi.full_batch.layer_by_layer import kind_width, refusal
-from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.full_batch.layer_by_layer import refusal, travelling_width
+from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.task import task_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Owner(FullBatchPlacement):
-    """Roots at home; all remote inputs of all layers come from their homes."""
+    """Roots on their home ranks; all remote inputs of all layers come from their owners."""
 
     deals_parts = False
 
@@ -43,7 +43,7 @@ class Owner(FullBatchPlacement):
         cls.check_strategy(config)
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """Bytes that this rank would receive and return, where `--remote` leaves the kind open."""
+        """Return the bytes that this rank would receive and return, by kind, if `--remote` leaves it open."""
         if self.config.remote != "auto":
             return super().costs(inputs)
         layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
@@ -58,11 +58,12 @@ class Owner(FullBatchPlacement):
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
         return np.array(
-            [count(kind) * kind_width(layer, kind) if kind in served else np.inf for kind in KINDS], np.float64
+            [count(kind) * travelling_width(self.ctx, layer, kind) if kind in served else np.inf for kind in KINDS],
+            np.float64,
         )
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         return np.zeros(len(vertices), bool)
 
 
-STRATEGY, ENGINE = Owner, OwnerEngine
+STRATEGY, PREPARATION = Owner, OwnerGraphs

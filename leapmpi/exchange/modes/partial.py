@@ -21,6 +21,7 @@ from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Route
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.shares.partial_form import SUM, PartialForm
@@ -87,6 +88,7 @@ class Partial(ComputedRowsMode):
         """
         size, total = self.layer.bias.element_size(), 0
         row, sent = 2 * self.layer.partial_width * size, 2 * self.layer.sent_width * size
+        row = round(row * expected_share(self.ctx, self.layer, True))
         for micro_batch in minibatch.micro_batches:
             block = micro_batch.first_block
             found = self._requests(block)
@@ -129,7 +131,10 @@ class Partial(ComputedRowsMode):
             original = ctx.sampler.original_ids(vertices)
             first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
         features = partial(share.rows, ctx.features, ctx.scatters)
-        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, order, first)
+        named = block.dst, foreign
+        return PartialFeed(
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=named
+        )
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""

@@ -1,4 +1,4 @@
-"""The engine of full batches: blocks and routes are made once and kept, since every iteration has the same roots."""
+"""Full batches: blocks and routes are made once and kept, since every iteration has the same roots."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from dataclasses import astuple, replace
 import numpy as np
 from torch import Tensor
 
-from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import parse_size
-from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.memory import predicted_memory
-from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
-from leapmpi.exchange.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_here
+from leapmpi.exchange.layer_graphs import (
+    KINDS,
+    RAW,
+    Chooser,
+    GraphBuilder,
+    LayerGraph,
+    LayerInputs,
+    Split,
+    build_here,
+)
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
-from leapmpi.full_batch.memory_needs import AllCommunicated, advice
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -36,47 +41,44 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.memory import available_bytes
 
 
-class FullBatchEngine(Engine):
-    """Trains all training vertices in every iteration. `plan` makes the LayerGraph when it is first called."""
+class FullBatchGraphs(Preparation):
+    """Layer graphs of all training vertices, made for the first iteration and kept."""
 
-    limits_memory = True
+    limits_memory = plans_once = True
     plans_once = True
     placement: FullBatchPlacement
 
-    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
-        super().__init__(ctx, config)
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        limit = engine.config.memory_limit
         self._kept: MiniBatch | None = None
         self._account: Account = []
         self._read_counts: dict[str, int] = {}
-        """Rows that an iteration reads of features that stay, by place."""
-        self._limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit else math.inf
+        """Rows, by place, that an iteration reads of features that stay."""
+        self._limit = parse_size(limit, "--memory-limit") if limit else math.inf
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
-    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
-        """The mini-batch of all training vertices; `batch` (on rank 0) is read in the first call alone. Collective."""
-        if self._kept is None:
-            begin = time.perf_counter()
-            self._kept = self._made(batch)
-            self.planning_seconds = time.perf_counter() - begin
-        return replace(self._kept, key=DrawKey(TRAIN, self.ctx.seed, epoch, iteration))
-
-    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
-        """The same as in training. Collective."""
-        return self.plan(batch, 0, 0)
+    def ready(self, key: DrawKey) -> MiniBatch | None:
+        return None if self._kept is None else replace(self._kept, key=key)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
-        """Not possible: what a rank computes depends on what the others choose."""
-        raise NotImplementedError("use draw or plan")
+        """Make the mini-batch of all training vertices, with all that does not change between iterations. Collective.
 
-    def announce(self, planned: Schedule | EdgePlan) -> None:
-        """Nothing: the roots are known before the first iteration."""
+        Raises TooLarge, on all ranks, where it takes more memory than it may. A forecast takes the smallest then, and
+        makes the graph alone.
+        """
+        if not self.ctx.communicator.carries:
+            return self._forecast(schedule, key)
+        begin = time.perf_counter()
+        self._kept = self._made(schedule)
+        self.planning_seconds = time.perf_counter() - begin
+        return replace(self._kept, key=key)
 
-    def draw(self, planned: Schedule | EdgePlan, key: DrawKey) -> MiniBatch:
-        """This rank's part of what is `planned`, with the cache that it would fill. Collective."""
-        assert isinstance(planned, Schedule), "what `planned` gives"
-        minibatch, _, _ = self._chosen(planned, key)
-        ctx, graph = self.ctx, graph_of(minibatch)
+    def _forecast(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """Make the mini-batch of a forecast, with the cache that would be filled. Collective."""
+        ctx, (minibatch, _, _) = self.ctx, self._chosen(schedule, key)
+        graph = graph_of(minibatch)
         come = bool(features_that_come(graph, ctx.rank_offsets, ctx.rank))
         stay = not ctx.communicator.all_gather_rows(np.array([come], np.int64)).any() and not reads_learned(ctx)
         return replace(minibatch, graph=replace(graph, features_stay=stay))
@@ -87,37 +89,36 @@ class FullBatchEngine(Engine):
         if graph.features_stay:
             self._read_counts = self._read_counts or self.ctx.features.request(graph.fed).read_counts
             self.ctx.communicator.byte_counters.add({}, self._read_counts)
-            return
-        with self.ctx.phases("exchange"):
-            self.mode.request(minibatch)
+        else:
+            self.engine.mode.request(minibatch)
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Nothing: lists have come before the first iteration."""
+        """Add nothing: lists have arrived before the first iteration."""
 
     @property
     def prefetch_depth(self) -> int:
-        """None unless asked: rows that are fetched ahead take as much memory again."""
-        asked = self.config.prefetch != "auto" and not self.ctx.features.returned_row_bytes
-        return int(self.config.prefetch) if asked else 0
+        """Number of mini-batches prepared ahead: none by default, as their rows take as much memory again."""
+        given, features = self.engine.config.prefetch, self.ctx.features
+        return 0 if given == "auto" or features.returned_row_bytes else int(given)
 
     def sentences(self) -> list[str]:
-        """How the ranks get what they have not at home."""
+        """Return sentences about how the ranks get inputs that they do not own."""
         if self.ctx.ranks == 1:
             return []
         by_owner = self._kept is not None and graph_of(self._kept).by_owner
-        less = ["to save memory, rows of one other rank at a time are held where layers allow it"] * by_owner
+        less = ["to save memory, layers that can do so hold rows of one other rank at a time"] * by_owner
         return [sentence(self._account), *less]
 
     # -- what is made once -----------------------------------------------------------------------------------------
 
     def builder(self, schedule: Schedule, chooser: Chooser) -> GraphBuilder:
-        """What builds the graph of this rank, split by `chooser`. Local."""
+        """Return a builder of this rank's graph, split by `chooser`. Local."""
         ctx = self.ctx
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
         return GraphBuilder(one_hop(ctx), roots, ctx.rank_offsets, ctx.rank, layers, chooser)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
-        """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local.
+        """Return the mini-batch that computes `graph`; name the rows that are kept, but do not fetch them. Local.
 
         by_owner: whether layers that can hold the rows of one other rank at a time do.
         """
@@ -134,7 +135,7 @@ class FullBatchEngine(Engine):
         return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None, held_rows=held)], graph=graph)
 
     def can_go_by_owner(self, graph: LayerGraph) -> bool:
-        """Whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
+        """Return whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
         parts = list(zip(self.ctx.model.layers, graph.plans, strict=True))
         some = self.ctx.ranks > 1 and any(goes_by_owner(*each) for each in parts)
         return some and all(can_go_by_owner(*each) for each in parts)
@@ -144,31 +145,31 @@ class FullBatchEngine(Engine):
         return self.placement.keeps_sums and sums_can_be_kept(self.ctx)
 
     def needs(self, minibatch: MiniBatch) -> int:
-        """Bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept. Local."""
+        """Return the bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept.
+        Local.
+        """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
-        return predicted_memory(self, minibatch) + kept
+        return predicted_memory(self.engine, minibatch) + kept
 
     def room(self, least: MiniBatch) -> float:
-        """Bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
+        """Return the bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.vertices)
-        return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
+        return self._limit - predicted_memory(self.engine, least) - self.ctx.features.cached_bytes(no_rows)
 
-    def _made(self, batch: np.ndarray | None) -> MiniBatch:
-        """The mini-batch of `batch` (on rank 0), with all that does not change between iterations. Collective."""
+    def _made(self, schedule: Schedule) -> MiniBatch:
+        """Make the mini-batch of `schedule`, with all that does not change between iterations. Collective."""
         ctx, placement, key = self.ctx, self.placement, DrawKey(TRAIN, self.ctx.seed, 0, 0)
+        tuning_log = self.engine.tuning_log
         with ctx.phases("plan"):
-            buffer = None if batch is None else placement.schedule(batch, 0, 0).to_buffer()
-            schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
-            placement.settle(self.tuning_log)
-        with ctx.phases("sample"):
-            minibatch, why, room = self._chosen(schedule, key)
+            placement.settle(tuning_log)
+        minibatch, why, room = self._chosen(schedule, key)
         graph = graph_of(minibatch)
         if why:
-            ways = advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))
+            ways = advice(self.engine.config.name, bool(self.engine.config.memory_limit), len(graph.plans))
             raise TooLarge(f"{why}; {ways}", room)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
-        placement.record(self.tuning_log, {"layers": self._account})
+        placement.record(tuning_log, {"layers": self._account})
 
         # Features that are kept, those of edges, and labels.
         with ctx.phases("exchange"):
@@ -188,13 +189,13 @@ class FullBatchEngine(Engine):
         self._read_counts = {}
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
-                self.mode.request(minibatch)
+                self.engine.mode.request(minibatch)
                 minibatch.complete()
             minibatch.graph = replace(graph, features_stay=True)
         return minibatch
 
     def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerFeed | None:
-        """The feed of the first layer from sums of features, where this rank keeps them. Collective."""
+        """Return the feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
             asked = nothing if graph.summed is None else graph.summed
@@ -226,7 +227,9 @@ class FullBatchEngine(Engine):
         return minibatch, why, room
 
     def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
-        """Why an iteration takes more than it may, or than is left, and that room; empty where it fits. Collective."""
+        """Return why an iteration takes more than it may, or than is left, and that room; empty where it fits.
+        Collective.
+        """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
         communicator = self.ctx.communicator
@@ -234,3 +237,23 @@ class FullBatchEngine(Engine):
         needs = Needs(socket.gethostname(), self.needs(minibatch), kept, free)
         found = [Needs(*each) for each in communicator.all_gather_objects(list(astuple(needs)))]
         return too_much("a full batch", found, self._limit)
+
+
+class AllCommunicated:
+    """All remote inputs come as rows: the split that caches nothing, by which the room for caching is measured."""
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """Return costs that allow raw rows alone."""
+        return np.where([kind == RAW for kind in KINDS], 0.0, np.inf)
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """Return a split that caches nothing."""
+        return Split(np.zeros(inputs.block.n_src, bool), np.ones(int(inputs.home.max(initial=0)) + 1, bool))
+
+
+def advice(strategy: str, limited: bool, layers: int) -> str:
+    """Return advice for people on how to use less memory; `limited` says that there is a --memory-limit."""
+    ways = ["use depcomm, which computes and keeps nothing twice"] if strategy == "depcache" else []
+    ways += ["give a --memory-limit, which limits what is cached"] if strategy == "hybrid" and not limited else []
+    ways += ["give fewer layers (--fanout)"] if layers > 1 else []
+    return ", ".join([*ways, "take fewer --hidden columns or more ranks, or train mini-batches (--strategy leap)"])
