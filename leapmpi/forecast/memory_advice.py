@@ -12,7 +12,7 @@ from typing import Any
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.memory import predicted_memory
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import LeapmpiError
 from leapmpi.forecast.simulator import Forecaster

@@ -17,7 +17,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.memory import predicted_memory
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch

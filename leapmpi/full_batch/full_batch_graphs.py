@@ -13,7 +13,7 @@ from torch import Tensor
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine, Preparation
-from leapmpi.engine.memory import predicted_memory
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import (

@@ -81,7 +81,7 @@ class LayerByLayer(Raw):
         return graph_of(minibatch).fed
 
     def count(self, minibatch: MiniBatch, number: int) -> None:
-        """Hidden rows, projected rows and sums of every layer, and their gradients."""
+        """Count hidden rows, projected rows and sums of every layer, and their gradients."""
         graph = graph_of(minibatch)
         for layer, plan in zip(self.ctx.model.layers, graph.plans, strict=True):
             if rows := plan.rows:

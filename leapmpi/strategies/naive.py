@@ -96,7 +96,7 @@ class RingFeed(LayerFeed):
         return None
 
     def count(self) -> None:
-        """The model and its gradients on all hops, with what it has gathered."""
+        """Count the model and its gradients on all hops, with what it has gathered."""
         for step in range(1, len(self.visits)):
             self._send_model()
             self._transfer(step).count()
@@ -111,7 +111,7 @@ class RingFeed(LayerFeed):
         self.ctx.communicator.ring_hop(gradients, (("gradients", gradients.nbytes),), -1)
 
     def _transfer(self, step: int) -> Transfer:
-        """What moves gathered rows from the model's visit before `step`, on the rank after this one."""
+        """Return the transfer of gathered rows from the rank after this one, where the model was before `step`."""
         ctx, ranks = self.ctx, np.arange(self.ctx.ranks)
         sent = np.where(ranks == (ctx.rank - 1) % ctx.ranks, self.visits[step - 1].after, 0)
         received = np.where(ranks == (ctx.rank + 1) % ctx.ranks, self.visits[step].before, 0)

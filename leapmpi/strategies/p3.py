@@ -86,7 +86,7 @@ class ColumnSums(ComputedRowsMode):
         return int(pushed[0])
 
     def vertices_of(self, pushed: np.ndarray) -> np.ndarray:
-        """The vertices int64 whose rows the answer to `pushed` reads; some more than once."""
+        """Return the vertices int64 whose rows the answer to `pushed` reads; some more than once."""
         count = int(pushed[0])
         return np.concatenate((pushed[1 : 1 + count], pushed[1 + 2 * count :]))
 
@@ -174,7 +174,7 @@ class ColumnRows(ColumnSums):
         return len(pushed)
 
     def vertices_of(self, pushed: np.ndarray) -> np.ndarray:
-        """The sources."""
+        """Return the sources."""
         return pushed
 
     def plan_bytes(self, block: Block) -> int:
