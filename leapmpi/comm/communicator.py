@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.mpi_buffers import Array
 
 Exchange = tuple["Array", np.ndarray, "Array", np.ndarray, str]
-"""Argument of `Communicator.start_exchanges`: sent rows, rows for each rank, received rows, rows of each, the kind."""
+"""Arguments of `Communicator.exchange`: sent rows and counts by rank, received rows and counts, and the kind."""
 
 
 class CommunicationError(RuntimeError):
@@ -42,23 +42,23 @@ class Communicator(ABC):
     @property
     @abstractmethod
     def byte_counters(self) -> Counters:
-        """Counters of what the calling thread's channel has sent and read."""
+        """Bytes sent and rows read through the calling thread's channel."""
 
     # -- small things ----------------------------------------------------------------------------------------------
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
+        """Gather small values of all ranks (JSON content), by rank. For start-up, not for the hot path. Collective."""
         self.byte_counters.add_to_each("control", len(to_json(value)))
         return self._gathered_objects(value)
 
     def all_gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
-        """Equal-length rows of all ranks as (ranks, *row.shape), by rank. Collective."""
+        """Gather equal-length rows of all ranks as (ranks, *row.shape), by rank. Collective."""
         mpi_buffers.check(row, "gathered row")
         self.byte_counters.add_to_each(kind, row.nbytes)
         return self._gathered_rows(row, kind)
 
     def all_gather_pieces(self, piece: np.ndarray, counts: np.ndarray, kind: str) -> np.ndarray:
-        """The rows `piece` of all ranks, one rank after the other; all know `counts`, int64[size]. Collective."""
+        """Concatenate the rows `piece` of all ranks in order; `counts`, int64[size], are known to all. Collective."""
         received = np.empty((int(counts.sum()), *piece.shape[1:]), piece.dtype)
         copies = np.concatenate([piece] * self.size)
         self.exchange(copies, np.full(self.size, len(piece)), received, counts, kind)
@@ -115,7 +115,7 @@ class Communicator(ABC):
         return self.start_exchanges([(send, send_counts, receive, receive_counts, kind)])
 
     def start_exchanges(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
-        """As `start_exchange`, of several that travel one after the other: all are under way from now on. Collective.
+        """Start several exchanges, as `start_exchange`, that travel one after the other. Collective.
 
         A rank that waits for their end needs nothing more of the others, whatever these do first.
         """

@@ -22,7 +22,7 @@ from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.modes.raw import union
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.raw_sums import merged
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.plan.homes import rank_offsets
