@@ -71,16 +71,16 @@ class MPICommunicator(Communicator, Transport):
 
     @property
     def byte_counters(self) -> Counters:
-        """What the calling thread's channel has sent and read."""
+        """Counters of what the calling thread's channel sends and reads."""
         return self._byte_counters[channels.current()]
 
     def take_sent_to(self) -> np.ndarray:
-        """int64[ranks]: bytes that all channels have sent to each rank since the last call, while none sends. Local."""
+        """Return int64[ranks]: the bytes that all channels have sent to each rank since the last call. Local."""
         training, ahead, _ = self._own_counters
         return training.take_by_rank(self.rank) + ahead.take_by_rank(self.rank)
 
     def join(self, whole: MPICommunicator, members: np.ndarray) -> None:
-        """From now on count, and be carried, with `whole`. Local.
+        """Count, and be carried, with `whole` from now on. Local.
 
         Rank r here is rank `members[r]` (int64[size]) there.
         """
@@ -115,7 +115,7 @@ class MPICommunicator(Communicator, Transport):
         return result
 
     def _broadcast(self, array: np.ndarray | None, kind: str, expected: int | None) -> np.ndarray:
-        """The first packet carries the length, and has room for the expected numbers."""
+        """Broadcast by a packet that carries the length and has room for the expected numbers, and by what follows it."""
         # Rank 0 fills the first packet: the length and as many numbers as fit.
         channel = channels.current()
         likely = self._broadcast_lengths.get((channel, kind), 0) if expected is None else expected
@@ -279,7 +279,7 @@ class MPICommunicator(Communicator, Transport):
         arrived[number] = arrived[number][:size]
 
     def _idle_channel(self) -> int:
-        """The calling thread's channel. Raises CommunicationError while an exchange is under way in it."""
+        """Return the calling thread's channel. Raises CommunicationError while an exchange is under way in it."""
         channel = channels.current()
         if self._exchanging[channel]:
             raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
@@ -288,7 +288,7 @@ class MPICommunicator(Communicator, Transport):
     def _swap(
         self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray
     ) -> tuple[list[Message], list[Message]]:
-        """The receives and sends of one exchange; local rows are copied."""
+        """Return the receives and sends of one exchange; local rows are copied."""
         out, into = mpi_buffers.as_bytes(send, "sent rows"), mpi_buffers.as_bytes(receive, "received rows")
         width = math.prod(send.shape[1:]) * send.itemsize
         starts, ends = (list(accumulate(counts.tolist(), initial=0)) for counts in (send_counts, receive_counts))

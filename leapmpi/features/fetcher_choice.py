@@ -111,7 +111,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         return _unpack(arrived, self.shard.parts[0], self.shard.entry_counts[request.remote_ids])
 
     def _entries_by_rank(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Count the entries of the rows of `ids`, of which `counts` (int64[ranks]) are each rank's: int64[ranks]."""
+        """Count the entries of the rows of `ids`, by rank, `counts` (int64[ranks]) of each: int64[ranks]."""
         ends = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(self.shard.entry_counts[ids], out=ends[1:])
         return np.diff(ends[np.concatenate(([0], np.cumsum(counts)))])
