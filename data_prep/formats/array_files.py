@@ -14,6 +14,8 @@ from data_prep.formats.numeric_text import is_text_table, read_numbers
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
+_BYTES_JOINED_AT_ONCE = 16 * 2**20
+
 
 def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | None, np.ndarray | None]:
     """Read features [n, F] and labels [n] or [n, C] from the files that `options` name; None where they name none.
@@ -39,6 +41,7 @@ def companions_of(
     A sparse matrix in several arrays, such as attr_indptr and attr_data, goes by the name that they have in common.
     Raises DataError for a name that is neither a file nor in `file`.
     """
+    # A sparse matrix is several arrays: its prefix stands for it as a name.
     prefixes = (name.removesuffix("indptr") for name in file.names if name.endswith("indptr"))
     sparse = {prefix.rstrip("_."): prefix for prefix in prefixes if prefix.rstrip("_.")}
     options, named_features, named_labels = options.of_source({*file.names, *sparse}, file.path)
@@ -122,6 +125,7 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
     if dtype.hasobject:
         raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array")
+    # An empty array cannot be mapped.
     if not math.prod(shape) * dtype.itemsize:
         return np.empty(shape, dtype)
     found = np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
@@ -145,3 +149,31 @@ def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:
 def _check_there(path: Path) -> None:
     if not path.exists():
         raise DataError(f"{path} does not exist")
+
+
+def joined_rows(arrays: Sequence[np.ndarray], names: Sequence[str], workspace: Workspace | None = None) -> np.ndarray:
+    """Join the rows of all `arrays`, called `names` in messages, in a temporary file of `workspace` if given.
+
+    Raises DataError where they differ in type or width.
+    """
+    first = arrays[0]
+    for array, name in zip(arrays, names, strict=True):
+        if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
+            raise DataError(
+                f"{name} holds {array.dtype} of shape {list(array.shape)}, but {names[0]} {first.dtype} of shape "
+                f"{list(first.shape)}; all must have one type and width"
+            )
+    if len(arrays) == 1:
+        return first
+    shape = (sum(map(len, arrays)), *first.shape[1:])
+    out = np.empty(shape, first.dtype) if workspace is None else workspace.array("joined", shape, first.dtype)
+
+    # Blocks of rows: the arrays may be mapped and larger than memory.
+    rows = max(1, _BYTES_JOINED_AT_ONCE // max(1, first.dtype.itemsize * int(np.prod(first.shape[1:]))))
+    place = 0
+    for array in arrays:
+        for start in range(0, len(array), rows):
+            block = array[start : start + rows]
+            out[place : place + len(block)] = block
+            place += len(block)
+    return out

@@ -45,12 +45,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     # The table of vertices.
     where = f"{path}: nodes"
-    label = options.label_column or next((each["label_col"] for each in _labels(nodes, where)), None)
+    label = options.label_column or next((each["label_col"] for each in _labels(nodes)), None)
     columns = _features(nodes, where)
     chosen = {"id": entry(nodes, "node_id_col", str, where)} | {f"feature {name}": name for name in columns}
     chosen |= {"label": label} if label else {}
     files = _files(nodes, path, where)
-    plain = ReadOptions(task=options.task or _task(nodes, where), workspace=options.workspace)
+    plain = ReadOptions(task=options.task or _task(nodes), workspace=options.workspace)
     graph, numbering = vertices_of(_ChosenColumns(files, chosen), plain)
     graph.splits = _splits(nodes, numbering, path, where)
     graph.split_origin = path.name
@@ -63,7 +63,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     table = _ChosenColumns(edge_files, {**names, **{name: name for name in of_edges}})
     graph.edges = EdgeStream(lambda: edge_chunks(table, list(names), carried, numbering.numbers), carries=carried.dtype)
     graph.edges_name = ", ".join(map(str, edge_files[:2])) + ", ..." * (len(edge_files) > 2)
-    shares = next((each["split_pct"] for each in _labels(nodes, f"{path}: nodes") if "split_pct" in each), None)
+    shares = next((each["split_pct"] for each in _labels(nodes) if "split_pct" in each), None)
     if graph.splits is None and isinstance(shares, list):
         rule = ",".join(map(str, shares))
         graph.notes.append(f"{path.name} requests a random split; --splits random:{rule} makes one")
@@ -112,22 +112,22 @@ def _features(about: dict[str, Any], where: str) -> list[str]:
     return columns
 
 
-def _labels(about: dict[str, Any], where: str) -> list[dict[str, Any]]:
+def _labels(about: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of the file about labels: those with a column."""
     return [
         each for each in about.get("labels") or [] if isinstance(each, dict) and isinstance(each.get("label_col"), str)
     ]
 
 
-def _task(about: dict[str, Any], where: str) -> str | None:
-    tasks = [each.get("task_type") for each in _labels(about, where)]
+def _task(about: dict[str, Any]) -> str | None:
+    tasks = [each.get("task_type") for each in _labels(about)]
     return "regression" if "regression" in tasks else None
 
 
 def _carried(about: dict[str, Any], options: ReadOptions, where: str) -> tuple[EdgeColumns, list[str]]:
     """Return the roles and columns of edge data: the one called weight is the weight."""
     columns = _features(about, where)
-    label = options.edge_labels or next((each["label_col"] for each in _labels(about, where)), None)
+    label = options.edge_labels or next((each["label_col"] for each in _labels(about)), None)
     weight = next((name for name in columns if name.lower() == "weight"), None)
     found = EdgeColumns(weight, None, tuple(name for name in columns if name != weight), label)
     return found, [str(name) for name in found.all]
@@ -135,9 +135,7 @@ def _carried(about: dict[str, Any], options: ReadOptions, where: str) -> tuple[E
 
 def _splits(about: dict[str, Any], numbering: Numbering, path: Path, where: str) -> dict[str, np.ndarray] | None:
     """Read the splits in files that are named, by the ids of vertices."""
-    given = next(
-        (each["custom_split_filenames"] for each in _labels(about, where) if "custom_split_filenames" in each), None
-    )
+    given = next((each["custom_split_filenames"] for each in _labels(about) if "custom_split_filenames" in each), None)
     if not isinstance(given, dict):
         return None
     column = given.get("column")

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.hydra", "hydra_pmi_proxy")
-"""What may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
+"""Launchers that may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
 
 _PRINTING = ("mpirun", "mpiexec", "prterun", "orterun")
 """Of these, those of Open MPI that write what ranks print to their own standard error."""
@@ -83,7 +83,7 @@ def wait_and_end(
 ) -> None:
     """Wait for the end of `process`, whose pidfd is `handle`; after `by_itself` seconds end it, with its children.
 
-    It is asked to end three times (SIGINT), then killed. Its children, such as connections to its daemons, are ended
+    It gets three SIGINTs, then it is killed. Its children, such as connections to its daemons, are ended
     after it.
     """
     if select.select([handle], [], [], by_itself)[0]:
