@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
-from leapmpi.engine.own_model import changed_code, code_of
+from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
 from leapmpi.inference.layer_work import FEATURES, Expectation
@@ -30,12 +30,10 @@ from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
-from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
-from leapmpi.runs.weights import read_weights, weights_place
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.session.assigned_weights import assign
+from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
 from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
 from leapmpi.system.memory import peak_bytes, used_bytes
@@ -71,35 +69,23 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     begun, world = time.perf_counter(), session.world
     if request.stage is not None:
         session.signals.exit_code = RESUMABLE
-    arrays, about = world.on_all(lambda: read_weights(weights_place(run.path, request.weights), schemas.WEIGHTS))
+    (saved,) = read_models(world, [(config, run)], request.weights)
     kind = FORMATS[request.out.suffix]
     world.on_all(kind.check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
-    dataset = world.on_all(lambda: _opened(config, about))
-    loaded = session.load(_plain(config, about), dataset, goes_through_all=True)
-    world.on_all(partial(assign, config, run, loaded, arrays, about))
-    ctx, shard = loaded.ctx, loaded.topology
-    assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
+    dataset = world.on_all(lambda: _opened(config, saved.about))
+    loaded = session.load(_plain(saved), dataset, goes_through_all=True)
+    world.on_all(lambda: saved.give_to(loaded))
+    ctx = loaded.ctx
     layer = world.on_all(lambda: request.layer_of(ctx))
     wanted = world.on_all(lambda: request.wanted(dataset))
     if world.rank == 0:
-        _note(config, about, loaded)
-
-    # Which vertices of this rank are asked for.
-    first, end = ctx.local_range
-    own = shard.own.original_id[: end - first]
-    if wanted is None:
-        total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
-        vertices = np.arange(first, end)
-    else:
-        total = len(wanted)
-        chosen, places = places_of(own, wanted)
-        request.check_known(wanted, places, dataset, ctx)
-        distinct, order = np.unique(chosen, return_inverse=True)
-        vertices = first + distinct
+        for note in notes([saved], loaded):
+            log.warning("note: %s", note)
+    rows = _rows(request, wanted, loaded)
 
     # Compute.
-    store = world.on_all(lambda: _store(config, request, loaded, arrays, wanted, layer, world))
+    store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
     told: list[dict[str, Any]] = []
     predicted: dict[str, Any] = {}
@@ -109,23 +95,22 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         told.append(_told(each, layers, ctx, store.on_disk))
 
     def expect(each: Expectation) -> None:
-        predicted.update(_expected(each, ctx, len(vertices)))
+        predicted.update(_expected(each, ctx, len(rows.vertices)))
 
     inference = inference_for(ctx, loaded.topology, limit, store, report=report, expect=expect)
     ctx.communicator.byte_counters.take()
     with session.phases("evaluate"):
-        outputs = inference.outputs(vertices, layer, partial(request.answers, ctx))
+        outputs = inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
         computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
 
-        # Write: of all vertices each is in the row of its original id.
-        if wanted is None:
-            order, places = places_of(own, None)
-        facts = {"what": request.what, "layer": layer or 0, "epoch": about["epoch"] + 1, "version": VERSION}
+        # Write, in the order of what was wanted, or of original ids.
+        facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
         facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-        file = kind(Shape((total, *outputs.shape[1:]), outputs.dtype), world.rank)
+        file = kind(Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
+        order, places = rows.order()
         with _written(ctx, world, request, file, facts):
             named = places if wanted is None else wanted[places]
-            deliver(ctx.communicator, places, outputs, order, named, total, file.write)
+            deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
         writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
     store.close()
     seconds = time.perf_counter() - begun
@@ -133,18 +118,47 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     return {
         "out": str(request.out),
         "what": request.what,
-        "rows": total,
+        "rows": rows.total,
         "columns": outputs.shape[1] if outputs.ndim > 1 else 1,
         "dtype": str(outputs.dtype),
-        "epoch": about["epoch"] + 1,
+        "epoch": saved.epoch,
         "seconds": seconds,
-        "rows_per_second": total / seconds,
+        "rows_per_second": rows.total / seconds,
         "bytes": computing,
         "bytes_of_writing": writing,
         "peak_memory_bytes": peaks,
         "predicted": predicted,
         "layers": told,
     }
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of the file that this rank computes.
+
+    vertices: int64[n], ascending. total: rows of the file. order: returns the positions in `vertices` of this rank's
+    rows of the file, and these rows: int64[k] each, rows ascending.
+    """
+
+    vertices: np.ndarray
+    order: Callable[[], tuple[np.ndarray, np.ndarray]]
+    total: int
+
+
+def _rows(request: PredictionRequest, wanted: np.ndarray | None, loaded: Loaded) -> _Rows:
+    """Find the rows of this rank: those of `wanted` (original ids, int64[n]), or of all vertices. Collective."""
+    ctx, shard = loaded.ctx, loaded.topology
+    assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
+    first, end = ctx.local_range
+    own = shard.own.original_id[: end - first]
+    if wanted is None:
+        # Each vertex is in the row of its original id.
+        total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
+        return _Rows(np.arange(first, end), lambda: places_of(own, None), total)
+    chosen, places = places_of(own, wanted)
+    request.check_known(wanted, places, loaded.dataset, ctx)
+    distinct, order = np.unique(chosen, return_inverse=True)
+    return _Rows(first + distinct, lambda: (order, places), len(wanted))
 
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
@@ -163,28 +177,16 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
 
 
-def _plain(config: Config, about: dict[str, Any]) -> Config:
-    """The config without what acts on training alone."""
-    values = {
-        "sampling.sampler": "node-wise",
-        "sampling.options": (),
-        "train.class_weights": "",
-    }
-    return config.replaced(values | ({"train.task": about["task"]} if "task" in about else {}))
-
-
-def _note(config: Config, about: dict[str, Any], loaded: Loaded) -> None:
-    if about["graph_uuid"] != loaded.dataset.graph_uuid:
-        log.warning("note: %s holds another graph than the one the run was trained on", config.data)
-    for sentence in changed_code(config, about):
-        log.warning("note: %s", sentence)
+def _plain(saved: SavedModel) -> Config:
+    """Return the config without what acts on training alone, for the task of the weights."""
+    plain = without_training(saved.config)
+    return plain.replaced({"train.task": saved.about["task"]}) if "task" in saved.about else plain
 
 
 def _store(
-    config: Config,
+    saved: SavedModel,
     request: PredictionRequest,
     loaded: Loaded,
-    arrays: dict[str, np.ndarray],
     wanted: np.ndarray | None,
     layer: int | None,
     world: World,
@@ -193,11 +195,11 @@ def _store(
     if request.stage is None:
         return RowStore()
     weights = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
+    for name in sorted(saved.arrays):
         weights.update(name.encode())
-        weights.update(np.ascontiguousarray(arrays[name]))
+        weights.update(np.ascontiguousarray(saved.arrays[name]))
     asked = "all" if wanted is None else hashlib.blake2b(np.ascontiguousarray(wanted), digest_size=16).hexdigest()
-    values = config.to_values()
+    values = saved.config.to_values()
     key = {
         "version": VERSION,
         "dataset": loaded.dataset.uuid,
@@ -206,7 +208,7 @@ def _store(
         "edge_weights": values["sampling"]["edge_weights"],
         "layers": len(values["sampling"]["fanout"]),
         "dtype": values["train"]["dtype"],
-        "code": code_of(config),
+        "code": code_of(saved.config),
         "vertices": asked,
         "keeps_all": layer is None,
         "ranks": world.size,
