@@ -100,6 +100,11 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
         config = config.assigned({key: value}, f"--{known[key].flag}")
     if (seeds := getattr(arguments, "seeds", None)) is not None:
         # Models that differ in their seeds alone, or in other settings too.
+        if (text := str(seeds).strip()).isdigit() and not config.strategy.vary:
+            many = ",".join(map(str, range(int(text)))) if 2 <= int(text) <= 20 else "0,1,2"
+            raise ConfigError(
+                f"--seeds {text} names one seed; give several, as in --seeds {many}, or a run its seed: --seed {text}"
+            )
         varied = (*config.strategy.vary, f"model.seed={seeds}")
         config = config.assigned({"strategy.vary": varied}, "--seeds")
     _check_code(arguments, config)
