@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leapmpi.registry import Registry
 
-BALANCES = ("training", "vertices", "edges", "work")
+BALANCES = ("training", "vertices", "edges", "work", "bytes", "types")
 """Balance criteria besides vertices, for methods with WEIGHTS; the first is the default of all."""
 
 METHODS = Registry("partition method", "data_prep.partitioning.methods")
