@@ -33,6 +33,11 @@ class _Escaped:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
+    @property
+    def unescaped(self) -> TextIO:
+        """The stream itself, for colours of our own."""
+        return self._stream
+
     def write(self, text: str) -> int:
         self._stream.write(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text))
         return len(text)

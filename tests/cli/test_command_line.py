@@ -51,7 +51,7 @@ BAD_WORDS = [
     ("train DATA --set train.hiden=3", "unknown key 'train.hiden'; did you mean 'model.hidden'?"),
     (
         "train DATA --seeds 3",
-        "--seeds 3 names one seed; give several, as in --seeds 0,1,2, or a run its seed: --seed 3",
+        "--seeds 3 names one seed; give several, as in --seeds 0,1,2, or a run its seed",
     ),
     ("trian DATA", "unknown command 'trian'; did you mean 'train'?"),
     ("--bogus", "unknown flag --bogus; see leapmpi --help"),
