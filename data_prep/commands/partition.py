@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
-from leapmpi.dataset.hdf5.names import COMMUNITIES, FEATURE_DTYPES, SOURCE_ORDER
+from leapmpi.dataset.hdf5.names import COMMUNITIES, FEATURE_DTYPES, REPLICATED_TYPES, SOURCE_ORDER
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     most = "most bytes of temporary files beside FOLDER; by default what is free there"
     parser.add_argument("--max-disk", metavar="SIZE", help=most)
+    small = (
+        "typed graphs: types of vertices whose rows take less than SIZE are recorded as replicated on every rank; by "
+        "default 1 %% of the rows of a part, 0 for none"
+    )
+    parser.add_argument("--replicate-below", metavar="SIZE", help=small)
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     orders = (
@@ -87,10 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.edge_splits.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
-    from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, in_fewer_bytes
+    from data_prep.assembly.edge_splits.split_edges import check_unsplit, requested_split, split_edges, splits_by_time
+    from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, with_feature_dtype
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
+    from data_prep.partitioning.replicated_types import replicated_types
     from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
     from data_prep.workspace import disk_budget, memory_budget, require, workspace_beside
@@ -104,20 +111,21 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.method = GIVEN
     request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
-    asked = asked_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
+    edge_split = requested_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
-    check_typed_flags(graph, str(arguments.graph), training, asked)
-    if asked:
-        check_unsplit(graph, asked.held)
-        splits_by_time(graph, asked.by)
+    check_typed_flags(graph, str(arguments.graph), training, edge_split)
+    if edge_split:
+        check_unsplit(graph, edge_split.held)
+        splits_by_time(graph, edge_split.by)
     columns = f"--layout columns: {arguments.graph}"
     if arguments.layout == "columns" and graph.features is None:
         raise ConfigError(f"{columns} has no features; leave the flag out")
     if arguments.layout == "columns" and graph.sparse:
         raise ConfigError(f"{columns} stores features sparse, whose columns p3 reads from rows; leave the flag out")
     check_dtype(graph, arguments.feature_dtype, arguments.graph)
+    replicated_types(graph, request.parts, _replicated_size(arguments))
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
@@ -126,10 +134,12 @@ def run(arguments: argparse.Namespace) -> int:
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
         verify_graph(arguments.graph, progress.reach, graph)
-    if asked:
+    if edge_split:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
-            graph = split_edges(graph, asked.shares, arguments.seed, progress.reach, asked.by, asked.held)
+            graph = split_edges(
+                graph, edge_split.shares, arguments.seed, progress.reach, edge_split.by, edge_split.held
+            )
     with steps.step("cut") as progress:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:
@@ -143,7 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
         if changes_dtype(graph, arguments.feature_dtype):
             workspace = temporary.enter_context(workspace_beside(arguments.folder, memory, disk))
             with steps.step("features") as progress:
-                graph, small = in_fewer_bytes(graph, arguments.feature_dtype, str(arguments.graph), workspace, progress)
+                dtype, name = arguments.feature_dtype, str(arguments.graph)
+                graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
         with steps.step("write") as progress:
             progress.start(vertices, "vertices")
             _write(arguments, graph, result, report, communities, memory, progress)
@@ -154,13 +165,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_typed_flags(graph: Graph, name: str, training: object, asked: object = None) -> None:
+def _replicated_size(arguments: argparse.Namespace) -> int | None:
+    """Return the bytes of --replicate-below; None without. Raises ConfigError for no size."""
+    from leapmpi.config.setting import parse_size
+
+    text = arguments.replicate_below
+    return None if text is None else 0 if text == "0" else parse_size(text, "--replicate-below")
+
+
+def check_typed_flags(graph: Graph, name: str, training: object, edge_split: object = None) -> None:
     """Raise ConfigError for flags without a meaning for a typed graph: dry runs (`training`), edges held back."""
     if graph.types is None:
         return
     if training:
         raise ConfigError(f"--report, --fanout and --batch-size: {name} is a typed graph, which is not sampled yet")
-    if asked:
+    if edge_split:
         raise ConfigError(
             f"--split-edges and --split-edge-labels: {name} is a typed graph; the source holds edges back"
         )
@@ -220,10 +239,13 @@ def _write(
     progress: Progress,
 ) -> None:
     """Write the dataset, with the figures of the partition as its attributes."""
+    from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.dataset_writer import write_dataset
 
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
     levels |= {"parts_from": str(arguments.parts_from)} if arguments.parts_from else {}
+    if replicated := replicated_types(graph, len(result.vertices), _replicated_size(arguments)):
+        levels[REPLICATED_TYPES] = json.dumps(replicated, ensure_ascii=False)
     levels |= {} if arguments.balance == BALANCES[0] else {"balanced_by": arguments.balance}
     write_dataset(
         arguments.folder,
