@@ -33,7 +33,7 @@ SETTINGS = {
     "train": {"batch_size": 24, "lr": 0.01, "seed": 3, "dtype": "float64", "weight_decay": 0.01, "clip_norm": 0.05},
     "run": {"threads": 1, "log_level": "error", "device": "cpu", "checkpoint_every": "1"},
 }
-RAW, PARTIAL, PROJECTED = ({"strategy.remote": name} for name in ("raw", "partial", "projected"))
+RAW, PARTIAL, PROJECTED, MIXED = ({"strategy.remote": name} for name in ("raw", "partial", "projected", "mixed"))
 STRATEGIES = {
     "one step": {},
     "ring": {"strategy.time_steps": "N", "train.optimizer": "adamw"},
@@ -45,6 +45,7 @@ FEW = {
         ("gcn", "in turn", RAW, "pull"),
         ("film", "in blocks", PARTIAL, "pull"),
         ("gat", "in turn", PROJECTED, "one step"),
+        ("sage", "in blocks", MIXED, "ring"),
     ],
 }
 """By number of ranks."""

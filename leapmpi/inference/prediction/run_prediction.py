@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,18 +49,18 @@ KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
 """The kinds of bytes that are expected."""
 
 PER_ANSWER, WINDOWS = 24, 4
-"""Bytes of places and names of a row that is written, and how many windows of rows are held while they are ordered."""
+"""Bytes of the place and name of a row that is written; windows of rows that are held while they are ordered."""
 
 FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
 """By the end of the file's name."""
 
 
 def predict(config: Config, run: Run, request: PredictionRequest, comm: Comm | None = None) -> dict[str, Any]:
-    """Write what `request` asks of the weights of `run` for the dataset of `config`. Collective.
+    """Write the prediction `request`, by the weights of `run`, for the dataset of `config`. Collective.
 
     Returns {"out", "what", "rows", "columns", "dtype", "epoch" (from 1), "seconds", "rows_per_second", "bytes" and
-    "bytes_of_writing" (by kind, of all ranks), "peak_memory_bytes" (by rank), "layers"}. Raises LeapmpiError for what
-    the user can mend; nothing is at `request.out` then that was not there before.
+    "bytes_of_writing" (by kind, of all ranks), "peak_memory_bytes" (by rank), "layers"}. Raises LeapmpiError for
+    mistakes of the user, and leaves `request.out` unchanged.
     """
     return in_session(config, comm, lambda session: _predict(config, run, request, session))
 
@@ -70,8 +70,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     if request.stage is not None:
         session.signals.exit_code = RESUMABLE
     (saved,) = read_models(world, [(config, run)], request.weights)
-    kind = FORMATS[request.out.suffix]
-    world.on_all(kind.check)
+    world.on_all(FORMATS[request.out.suffix].check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
     dataset = world.on_all(lambda: _opened(config, saved.about))
     loaded = session.load(_plain(saved), dataset, goes_through_all=True)
@@ -82,35 +81,16 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     if world.rank == 0:
         for note in notes([saved], loaded):
             log.warning("note: %s", note)
-    rows = _rows(request, wanted, loaded)
 
-    # Compute.
+    rows = _requested_rows(request, dataset, loaded, wanted)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
-    limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
-    told: list[dict[str, Any]] = []
-    predicted: dict[str, Any] = {}
-    layers = layer or len(ctx.model.layers)
-
-    def report(each: LayerReport) -> None:
-        told.append(_told(each, layers, ctx, store.on_disk))
-
-    def expect(each: Expectation) -> None:
-        predicted.update(_expected(each, ctx, len(rows.vertices)))
-
-    inference = inference_for(ctx, loaded.topology, limit, store, report=report, expect=expect)
-    ctx.communicator.byte_counters.take()
+    record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
     with session.phases("evaluate"):
-        outputs = inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
+        outputs = _computed(request, loaded, layer, rows, store, record)
         computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-
-        # Write, in the order of what was wanted, or of original ids.
         facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
         facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-        file = kind(Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
-        order, places = rows.order()
-        with _written(ctx, world, request, file, facts):
-            named = places if wanted is None else wanted[places]
-            deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
+        _write(request, ctx, world, rows, outputs, facts)
         writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
     store.close()
     seconds = time.perf_counter() - begun
@@ -127,42 +107,99 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         "bytes": computing,
         "bytes_of_writing": writing,
         "peak_memory_bytes": peaks,
-        "predicted": predicted,
-        "layers": told,
+        "predicted": record.predicted,
+        "layers": record.layers,
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of the file that this rank computes.
+@dataclass(frozen=True)
+class _RequestedRows:
+    """Rows of the file, and the vertices of this rank that they are about.
 
-    vertices: int64[n], ascending. total: rows of the file. order: returns the positions in `vertices` of this rank's
-    rows of the file, and these rows: int64[k] each, rows ascending.
+    own: int64, original ids of this rank's vertices. vertices: int64 ascending, those to compute. total: rows of the
+    file. wanted: int64[total], original ids in the order of the file; None for all vertices. order, places: int64, for
+    each row of this rank, the number of its vertex among `vertices`, and its place in the file; None for all.
     """
 
+    own: np.ndarray
     vertices: np.ndarray
-    order: Callable[[], tuple[np.ndarray, np.ndarray]]
     total: int
+    wanted: np.ndarray | None = None
+    order: np.ndarray | None = None
+    places: np.ndarray | None = None
 
 
-def _rows(request: PredictionRequest, wanted: np.ndarray | None, loaded: Loaded) -> _Rows:
-    """Find the rows of this rank: those of `wanted` (original ids, int64[n]), or of all vertices. Collective."""
+def _requested_rows(
+    request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None
+) -> _RequestedRows:
+    """Find the rows of this rank. Raises DataError for unknown vertices. Collective."""
     ctx, shard = loaded.ctx, loaded.topology
-    assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
+    assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
     first, end = ctx.local_range
     own = shard.own.original_id[: end - first]
     if wanted is None:
-        # Each vertex is in the row of its original id.
         total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
-        return _Rows(np.arange(first, end), lambda: places_of(own, None), total)
+        return _RequestedRows(own, np.arange(first, end), total)
     chosen, places = places_of(own, wanted)
-    request.check_known(wanted, places, loaded.dataset, ctx)
+    request.check_known(wanted, places, dataset, ctx)
     distinct, order = np.unique(chosen, return_inverse=True)
-    return _Rows(first + distinct, lambda: (order, places), len(wanted))
+    return _RequestedRows(own, first + distinct, len(wanted), wanted, order, places)
+
+
+class _Record:
+    """Reports of the layers, and the traffic and memory expected before the first one. Collective to fill."""
+
+    def __init__(self, ctx: RankContext, count: int, on_disk: bool, answers: int) -> None:
+        self._ctx, self._count, self._on_disk, self._answers = ctx, count, on_disk, answers
+        self.layers: list[dict[str, Any]] = []
+        self.predicted: dict[str, Any] = {}
+
+    def report(self, layer: LayerReport) -> None:
+        """Add a layer, and show it."""
+        self.layers.append(_reported(layer, self._count, self._ctx, self._on_disk))
+
+    def expect(self, expectation: Expectation) -> None:
+        """Keep the expectation, and show it."""
+        self.predicted.update(_expected(expectation, self._ctx, self._answers))
+
+
+def _computed(
+    request: PredictionRequest,
+    loaded: Loaded,
+    layer: int | None,
+    rows: _RequestedRows,
+    store: RowStore,
+    record: _Record,
+) -> np.ndarray:
+    """Compute the answers for the vertices of this rank. Bytes are counted from here on. Collective."""
+    ctx = loaded.ctx
+    limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
+    inference = inference_for(ctx, loaded.topology, limit, store, report=record.report, expect=record.expect)
+    ctx.communicator.byte_counters.take()
+    return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
+
+
+def _write(
+    request: PredictionRequest,
+    ctx: RankContext,
+    world: World,
+    rows: _RequestedRows,
+    outputs: np.ndarray,
+    facts: dict[str, Any],
+) -> None:
+    """Write `outputs`, one for each vertex of this rank, to the file. Collective."""
+    order, places = rows.order, rows.places
+    if order is None or places is None:
+        # Of all vertices, each has the row of its original id.
+        order, places = places_of(rows.own, None)
+    named = places if rows.wanted is None else rows.wanted[places]
+    file = FORMATS[request.out.suffix](Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
+    with _written(ctx, world, request, file, facts):
+        deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
 
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
-    """The dataset, which may have no labels, and other classes than the training data. Raises DataError."""
+    """Open the dataset, which may lack labels, or have other classes than the training data. Raises DataError."""
     dataset = open_dataset(config.data)
     task = about.get("task")
     reads = TASKS.load(task).TASK.reads if task else ()
@@ -178,7 +215,7 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
 
 
 def _plain(saved: SavedModel) -> Config:
-    """Return the config without what acts on training alone, for the task of the weights."""
+    """Return the config without settings that affect training alone, for the task of the weights."""
     plain = without_training(saved.config)
     return plain.replaced({"train.task": saved.about["task"]}) if "task" in saved.about else plain
 
@@ -191,7 +228,7 @@ def _store(
     layer: int | None,
     world: World,
 ) -> RowStore:
-    """Where rows of layers are held. Local. Raises DataError."""
+    """Make the store of rows of layers. Local. Raises DataError."""
     if request.stage is None:
         return RowStore()
     weights = hashlib.blake2b(digest_size=16)
@@ -220,7 +257,7 @@ def _store(
 def _written(
     ctx: RankContext, world: World, request: PredictionRequest, file: RawFile, facts: dict[str, Any]
 ) -> Iterator[None]:
-    """Let all ranks write `file`, which gets its name when all have; a failure leaves nothing behind. Collective."""
+    """Create `file` for all ranks to write; it gets its name when all have. A failure leaves no file. Collective."""
     with ExitStack() as stack:
 
         def begin() -> list[Any]:
@@ -237,7 +274,7 @@ def _written(
 
 
 def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str, Any]:
-    """What is expected of all ranks, each of which writes `answers` rows; rank 0 shows it. Collective."""
+    """Sum up expectations over all ranks, each of which writes `answers` rows; rank 0 shows them. Collective."""
     received = [expected.received.get(kind, 0) for kind in KINDS]
     features = ctx.features.shard.nbytes
     work = expected.held + max(expected.chunk + expected.look_ups, PER_ANSWER * answers + WINDOWS * WINDOW_BYTES)
@@ -254,11 +291,12 @@ def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str
 
 
 def _bytes_text(counted: dict[str, int]) -> str:
+    """Put bytes by kind into words."""
     return ", ".join(f"{kind} {size_text(count)}" for kind, count in counted.items()) or "nothing"
 
 
-def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
-    """What a layer took on all ranks; rank 0 shows it. Collective."""
+def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
+    """Sum up the report of a layer over all ranks; rank 0 shows it. Collective."""
     own = [report.destinations, report.edges, report.remote_rows, report.shares, report.held_bytes]
     all_ranks = ctx.communicator.all_gather_rows(np.array(own))
     vertices, edges, remote, shares, _ = (int(each) for each in all_ranks.sum(axis=0))
@@ -276,6 +314,6 @@ def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> 
 
 
 def _total(ctx: RankContext, counted: dict[str, int]) -> dict[str, int]:
-    """The bytes of all ranks by kind, of those kinds that were sent. Collective."""
+    """Sum up bytes over all ranks, by kind; kinds without any are left out. Collective."""
     sums = ctx.communicator.all_gather_rows(np.array(list(counted.values()))).sum(axis=0)
     return {kind: int(count) for kind, count in zip(counted, sums, strict=True) if count}
