@@ -7,7 +7,6 @@ pass on after a step. All else is the same for all strategies and is done by the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from leapmpi.engine.tuning_log import TuningLog
     from leapmpi.exchange.minibatch import MiniBatch
     from leapmpi.exchange.mode import ExchangeMode
-    from leapmpi.plan.traffic_model import Traffic
 
 STRATEGIES = Registry("strategy", "leapmpi.strategies")
 
@@ -160,10 +158,6 @@ class Placement(ABC):
 
     def iteration_ended(self, minibatch: MiniBatch) -> None:
         """Note that all ranks are done with `minibatch`. Local."""
-        return
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends between time steps, given the mini-batches of all ranks. Local."""
         return
 
     @property

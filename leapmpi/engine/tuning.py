@@ -12,7 +12,7 @@ import numpy as np
 
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.calibration import counted_rates, local_roots, measured_rates
-from leapmpi.engine.traffic import predicted_memory
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds

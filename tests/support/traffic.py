@@ -10,8 +10,10 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
 from leapmpi.exchange.selection import exchange_mode
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.owner_graphs import OwnerGraphs
+from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
@@ -60,6 +62,14 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
             counts["parameters"] += hops * width * numbers
             counts["gradients"] += hops * width * numbers
     return counts
+
+
+def forecast_traffic(config, dataset, topology, ranks: int, planned, key, prepare=lambda engine: None) -> Traffic:
+    """Traffic that `leapmpi plan` counts, had it the draws of `key`; `prepare` sees each engine."""
+    job = Forecaster(dataset, topology).job(config, ranks)
+    for engine in job.engines:
+        prepare(engine)
+    return job.count(job.draw_planned(planned, key))
 
 
 def _lists(samples: list, loaded, home: np.ndarray) -> dict[str, int]:

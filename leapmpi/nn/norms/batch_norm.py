@@ -121,6 +121,12 @@ class BatchNormalise(nn.Module):
         self.found: Moments | None = None
         """What the last forward pass in training found."""
 
+    @property
+    def gathered(self) -> tuple[int, int]:
+        """Numbers of this rank (float64) that the forward and the backward pass bring to all ranks."""
+        width = len(self.gain)
+        return 1 + 2 * width, 2 * width
+
     def forward(self, x: Tensor) -> Tensor:
         """float[rows, width] -> float[rows, width]. Collective in training, and so is its backward pass."""
         if self.batch is None:
