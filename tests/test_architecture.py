@@ -25,13 +25,6 @@ CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
         ". -> shards",
         "shards -> .",
     ),
-    "leapmpi.nn": (
-        ". -> kernels",
-        ". -> shares",
-        "kernels -> .",
-        "shares -> .",
-        "shares -> kernels",
-    ),
     "leapmpi.training": (
         ". -> disaggregated",
         ". -> edges",

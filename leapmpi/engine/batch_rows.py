@@ -15,7 +15,7 @@ import torch
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import Model
-from leapmpi.nn.norms.batch_norm import BatchRows, batch_norms
+from leapmpi.nn.norms import BatchRows, batch_norms
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 

@@ -23,7 +23,7 @@ from leapmpi.exchange.selection import exchange_mode
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.norms.batch_norm import normalising
+from leapmpi.nn.norms import normalising
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule

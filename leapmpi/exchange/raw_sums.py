@@ -17,7 +17,7 @@ from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator, Exchange
 from leapmpi.features.row_exchange import RowExchange
-from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import operations

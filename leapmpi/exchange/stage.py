@@ -15,8 +15,7 @@ from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.shares.combination import Combination
-from leapmpi.nn.shares.partial_form import PartialStep
+from leapmpi.nn.share_forms import Combination, PartialStep
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 

@@ -13,7 +13,7 @@ Two forms in which the inputs of a layer cross ranks are made of these parts:
 
 A layer without a form (`partial_form` is None) is fed by rows. `edge_data` names what edges carry that it reads.
 
-Every part is a function of rows alone, but for batch normalisation (norms/batch_norm.py), which reads the whole batch:
+Every part is a function of rows alone, but for batch normalisation (norms.py), which reads the whole batch:
 h(l, v) does not depend on which other vertices share the block (rule R1b). The input of layer 0 may be sparse, or lie
 in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
 """
@@ -30,11 +30,11 @@ from torch import Tensor, nn
 from leapmpi.config.options import parse_options
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.gemm import product
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.kernels.gemm import product
-from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.norms import norm_of
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
-from leapmpi.nn.shares.partial_form import PartialForm, PartialStep
+from leapmpi.nn.share_forms import PartialForm, PartialStep
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:

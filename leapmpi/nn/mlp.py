@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.layer import Projection
-from leapmpi.nn.norms.batch_norm import BatchNormalise
+from leapmpi.nn.norms import BatchNormalise
 from leapmpi.nn.rows import Rows
 
 

@@ -24,7 +24,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.norms.batch_norm import batch_norms
+from leapmpi.nn.norms import batch_norms
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of

@@ -36,7 +36,7 @@ from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout
-from leapmpi.nn.shares.combination import SumCombination
+from leapmpi.nn.share_forms import SumCombination
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 

@@ -23,9 +23,8 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows, select
-from leapmpi.nn.shares.combination import Combination, SumCombination
-from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
-from leapmpi.nn.shares.sum_layer import SumLayer
+from leapmpi.nn.share_forms import SUM, Combination, PartialForm, PartialStep, SumCombination
+from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import PartialBlock
 
 

@@ -22,7 +22,7 @@ from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.named_destinations import Pairs, home_rank
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.plan.homes import home_counts, home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.plan.vertex_cover import cover_edges

@@ -24,7 +24,7 @@ from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.stage import Route
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.shares.partial_form import SUM, PartialForm
+from leapmpi.nn.share_forms import SUM, PartialForm
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block

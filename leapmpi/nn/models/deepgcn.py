@@ -26,9 +26,9 @@ from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, hidden_layers
-from leapmpi.nn.norms.choice import BATCH, norm_of
+from leapmpi.nn.norms import BATCH, norm_of
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.shares.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
+from leapmpi.nn.share_forms import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from leapmpi.config.setting import setting
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gemm import product
 from leapmpi.nn.head import Head
-from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, hidden_layers
-from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.norms import norm_of
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.shares.partial_form import SEPARATE_SUM
+from leapmpi.nn.share_forms import SEPARATE_SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:

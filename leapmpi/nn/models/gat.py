@@ -21,7 +21,7 @@ from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
-from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense

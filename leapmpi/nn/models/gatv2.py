@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
-from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from leapmpi.nn.layer import Projection
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
+from leapmpi.nn.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.norms import norm_of
 from leapmpi.nn.rows import Rows, dense, select
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:

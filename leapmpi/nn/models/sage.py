@@ -20,8 +20,8 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Projection
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.shares.partial_form import MAXIMUM
-from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
+from leapmpi.nn.share_forms import MAXIMUM
+from leapmpi.nn.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:

@@ -1,28 +1,31 @@
 """Layers whose aggregate is a weighted sum of projected rows, and their shares, computed without autograd.
 
-A share takes the cheaper of two ways: it sums rows and projects the sums, or projects every row once, for all shares,
-and sums what that gives. Both are written by hand for rows that are given, backward too: autograd takes longer.
+A share takes the cheaper of two ways. One sums rows and projects the sums. The other projects every row once, for all
+shares, and sums the products. Both are written by hand, forward and backward, for rows without gradients: autograd
+takes longer. The whole layer is one step of autograd, for the same reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.aggregate import at_sources, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gemm import product_step, sum_of_outer, times_transposed
 from leapmpi.nn.kernels import csr
-from leapmpi.nn.kernels.gemm import product_step
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.kernels.rows_read import rows_read
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
-from leapmpi.nn.shares.autograd_step import autograd_step
-from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
+from leapmpi.nn.share_forms import SUM, PartialForm, PartialStep
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
+from leapmpi.system.jit import compiled
 
 _MANY = 0.9
 """Where less than this share of the rows is read, the others are not projected."""
@@ -188,3 +191,113 @@ class _ProjectedShares:
             learn_own(gradient)
 
         return shares, learn
+
+
+def autograd_step(
+    rows: Tensor,
+    neighbour: Tensor,
+    own: Tensor | None,
+    bias: Tensor,
+    edges: Edges,
+    weight: Tensor,
+    projects_first: bool,
+    activates: bool,
+) -> Tensor:
+    """float[n_dst, out]: act(W_neighbour sum of weighted rows + W_own row of the destination + bias).
+
+    `rows` is float[n_src, in], destinations first; `neighbour` and `own` float[out, in], no own rows where that is
+    None; `bias` float[out]; `weight` float[edges]. The activation is the rectifier, or none. With `projects_first` rows
+    are multiplied before they are summed. Differentiable in rows, weights of the layer, and bias.
+    """
+    return _AutogradStep.apply(rows, neighbour, own, bias, edges, weight.unsqueeze(1), projects_first, activates)
+
+
+class _AutogradStep(Function):
+    @staticmethod
+    def forward(ctx, rows, neighbour, own, bias, edges, weight, projects_first, activates) -> Tensor:
+        sums = operations(rows.device).weighted_sum
+        if projects_first:
+            summed = rows
+            out = sums(edges.indptr, edges.indices, weight, times_transposed(rows, neighbour))
+        else:
+            summed = sums(edges.indptr, edges.indices, weight, rows)
+            out = times_transposed(summed, neighbour)
+        if own is not None:
+            out.add_(times_transposed(rows[: out.shape[0]], own))
+        out.add_(bias)
+        if activates:
+            out.relu_()
+        ctx.edges, ctx.projects_first, ctx.activates = edges, projects_first, activates
+        kept = rows if own is not None or projects_first else None
+        ctx.save_for_backward(kept, summed, neighbour, own, weight, out if activates else None)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, summed, neighbour, own, weight, out = ctx.saved_tensors
+        of_rows, of_neighbour, of_own, of_bias = ctx.needs_input_grad[:4]
+        grad = (torch.ops.aten.threshold_backward(grad, out, 0) if ctx.activates else grad).contiguous()
+        grad_bias = grad.sum(0) if of_bias else None
+
+        # The weights of own rows, then those of neighbours; of what is summed first, the sums are read.
+        grad_own = sum_of_outer(grad, rows[: grad.shape[0]]) if of_own else None
+        at_rows = at_sources(ctx.edges, weight, grad) if ctx.projects_first else grad
+        grad_neighbour = sum_of_outer(at_rows, summed) if of_neighbour else None
+        if not of_rows:
+            return None, grad_neighbour, grad_own, grad_bias, None, None, None, None
+
+        grad_rows = times_transposed(at_rows, neighbour.t())
+        if not ctx.projects_first:
+            grad_rows = at_sources(ctx.edges, weight, grad_rows)
+        if own is not None:
+            grad_rows[: grad.shape[0]].add_(times_transposed(grad, own.t()))
+        return grad_rows, grad_neighbour, grad_own, grad_bias, None, None, None, None
+
+
+@compiled
+def _mark(numbers, marks):
+    for e in range(len(numbers)):
+        marks[numbers[e]] = True
+
+
+@compiled
+def _number_marked(marks, rows, place):
+    """The marked rows into `rows`, and the number of each among them into `place`; returns how many there are."""
+    count = 0
+    for row in range(len(marks)):
+        if marks[row]:
+            rows[count] = row
+            place[row] = count
+            count += 1
+    return count
+
+
+@compiled
+def _look_up(numbers, place, out):
+    for e in range(len(numbers)):
+        out[e] = place[numbers[e]]
+
+
+@dataclass(frozen=True)
+class RowsRead:
+    """`rows` int64[k], ascending; `place` int32[sources]: the number of each row among them, arbitrary for others."""
+
+    rows: Tensor
+    place: np.ndarray
+
+    def numbers(self, of_rows: Tensor) -> Tensor:
+        """The places in `rows` of those numbered `of_rows` (int32 or int64[n]): of its dtype."""
+        found = torch.empty_like(of_rows)
+        _look_up(of_rows.contiguous().numpy(), self.place, found.numpy())
+        return found
+
+
+def rows_read(numbers: Sequence[Tensor], sources: int) -> RowsRead:
+    """Those of `sources` rows that are in any of `numbers` (int32 or int64[n] each, on the host)."""
+    marks = np.zeros(sources, np.bool_)
+    for each in numbers:
+        _mark(each.contiguous().numpy(), marks)
+    rows, place = np.empty(sources, np.int64), np.empty(sources, np.int32)
+    count = _number_marked(marks, rows, place)
+    return RowsRead(torch.from_numpy(rows[:count]), place)

@@ -5,7 +5,7 @@ import torch
 
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.models import gcn, sage
-from leapmpi.nn.shares.sum_layer import SumLayer
+from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 WIDTH = 20

@@ -1,11 +1,13 @@
-"""Batch normalisation over the whole batch. Ioffe and Szegedy, "Batch normalization" (ICML 2015), algorithms 1 and 2.
+"""Layer and batch normalisation of rows.
 
-The statistics of a layer are those of the distinct vertices that the batch has in it, over all ranks: a vertex in the
-blocks of several ranks has the same row everywhere, and one of them counts it. So h(l, v) does not depend on where v is
-computed (rule R1b). Its gradient has two parts. One is that of the row itself, on every rank that has it; the other
-goes through the statistics, to the counted row alone, from the gradients of all rows on all ranks.
+Layer normalisation: Ba, Kiros and Hinton, "Layer normalization" (2016). Batch normalisation over the whole batch: Ioffe
+and Szegedy, "Batch normalization" (ICML 2015), algorithms 1 and 2. The statistics of a layer are those of the batch's distinct vertices in it, over all ranks. A
+vertex in the blocks of several ranks has the same row everywhere, and one of them counts it. So h(l, v) does not depend
+on where v is computed (rule R1b). The gradient has two parts. One is that of the row itself, on every rank that has it.
+The other goes through the statistics to the counted row alone, from the gradients of all rows on all ranks.
 
-In evaluation the running statistics serve, which every training step moves.
+Evaluation uses running statistics, which every training step moves. The function that gathers numbers of all ranks is
+given from above: nothing here communicates.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -168,3 +171,31 @@ def normalising(model: nn.Module, batch: BatchRows | None) -> Iterator[None]:
     finally:
         for each in norms:
             each.batch = None
+
+
+class Normalise(nn.Module):
+    """Layer normalisation of rows, with gradients summed in the same order on any thread count."""
+
+    def __init__(self, width: int, with_bias: bool = True) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if with_bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float[rows, width] -> float[rows, width]."""
+        x = F.layer_norm(x, x.shape[1:]) * self.gain
+        return x if self.bias is None else x + self.bias
+
+
+BATCH = "batch"
+
+
+def norm_of(kind: str, width: int, after: int, with_bias: bool = True, auto: str = "none") -> nn.Module | None:
+    """The normalisation `kind` (a value of model.norm) of rows that layer `after` gives out; None for none.
+
+    `auto` is what that value stands for.
+    """
+    kind = auto if kind == "auto" else kind
+    if kind == BATCH:
+        return BatchNormalise(width, after, with_bias)
+    return Normalise(width, with_bias) if kind == "layer" else None
