@@ -9,7 +9,7 @@
     print(leapmpi.load_run(run.path).weights().keys())
 
 A run has `path`, `config`, `summary`, `finished`, `failure` and `epochs`, and `metrics()`, `weights()`, `models()`,
-`predict()` and `report()` (see `leapmpi.training.records.trained_run`). Importing this package starts no MPI and loads
+`predict()` and `report()` (see `leapmpi.job.trained_run`). Importing this package starts no MPI and loads
 neither torch nor mpi4py.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from leapmpi.comm.world import Comm
     from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.job.trained_run import TrainedRun
     from leapmpi.runs.run import Run
-    from leapmpi.training.records.trained_run import TrainedRun
 
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "predict", "train"]
 
@@ -45,10 +45,10 @@ def train(config: Config | Path | str, comm: Comm | None = None, **settings: Any
     config: the settings, or the folder of a dataset; `settings` change some of them and are called as flags are, with
     `_` for `-`: train("data", model="gat", epochs=5, run="runs/a"). comm: the mpi4py communicator of the ranks that
     train, all ranks when None; without mpirun it is this process alone, in a notebook too. See
-    `leapmpi.training.run_training.train`. Raises ConfigError for an unknown setting.
+    `leapmpi.job.run_training.train`. Raises ConfigError for an unknown setting.
     """
-    from leapmpi.training import run_training
-    from leapmpi.training.records.trained_run import TrainedRun
+    from leapmpi.job import run_training
+    from leapmpi.job.trained_run import TrainedRun
 
     chosen = config if isinstance(config, Config) else Config().replaced({"data": str(config)})
     return TrainedRun(run_training.train(with_flags(chosen, settings), comm).path)
@@ -57,10 +57,10 @@ def train(config: Config | Path | str, comm: Comm | None = None, **settings: Any
 def predict(run: Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
     """Write what `run` answers for the vertices of the dataset in folder `data` to the file `out`. Collective.
 
-    request: the other fields of `PredictionRequest` in leapmpi/training/prediction, such as what="classes"; `predict`
+    request: the other fields of `PredictionRequest` in leapmpi/inference/prediction, such as what="classes"; `predict`
     in run_prediction.py there says what is returned.
     """
-    from leapmpi.training.records.trained_run import TrainedRun
+    from leapmpi.job.trained_run import TrainedRun
 
     return TrainedRun(run.path).write_predictions(data, out, comm, **request)
 
@@ -75,7 +75,7 @@ def open_dataset(path: Path | str) -> Dataset:
 def load_run(path: Path | str) -> TrainedRun:
     """The run in folder `path`, finished or not; its parts are read when asked for. Raises RunFolderError when there
     is none."""
+    from leapmpi.job.trained_run import TrainedRun
     from leapmpi.runs.run import load_run
-    from leapmpi.training.records.trained_run import TrainedRun
 
     return TrainedRun(load_run(path).path)

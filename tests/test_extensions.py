@@ -96,7 +96,7 @@ TASK = """
     TASK = Doubled
 """
 METRIC = """
-    from leapmpi.training.metrics.accuracy import Accuracy
+    from leapmpi.scoring.metrics.accuracy import Accuracy
 
     class Errors(Accuracy):
         higher_is_better = False
@@ -165,7 +165,7 @@ FILES = {
     "leapmpi.cli.commands": COMMAND,
     "leapmpi.nn.models": MODEL,
     "leapmpi.nn.tasks": TASK,
-    "leapmpi.training.metrics": METRIC,
+    "leapmpi.scoring.metrics": METRIC,
     "leapmpi.nn.scorers": SCORER,
     "leapmpi.sampling.negatives": NEGATIVES,
     "leapmpi.strategies": STRATEGY,

@@ -245,7 +245,7 @@ class EvaluateConfig:
     metric: str = setting(
         "auto",
         "what is scored; auto: accuracy, f1-micro when multi-label, mse of a regression",
-        registry="leapmpi.training.metrics",
+        registry="leapmpi.scoring.metrics",
         also=("auto",),
     )
 

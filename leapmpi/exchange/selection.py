@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import Model
 from leapmpi.plan.cost_model import Rates
 from leapmpi.registry import Registry
 
@@ -102,3 +104,26 @@ def least_seconds(
             seconds[name] = compute + max(moved - compute, COPYING * moved)
     standing, fastest = fewest_bytes(found), min(seconds, key=seconds.__getitem__)
     return (fastest if seconds[fastest] < _CLEARLY * seconds[standing] else standing), seconds
+
+
+def leading_model(models: Sequence[Model]) -> int:
+    """The number of the model by which inputs are fetched: it reads own rows of sums if one does, and is the largest.
+
+    Pure.
+    """
+    sizes = [sum(each.numel() for each in model.parameters()) for model in models]
+    return max(range(len(models)), key=lambda number: (models[number].layers[0].sums_need_own, sizes[number], -number))
+
+
+def modes_for(models: Sequence[Model], features: FeatureFetcher, config: Config) -> list[str]:
+    """The exchange modes that `config` leaves open for `models`, which share what is fetched from `features`.
+
+    Raises ConfigError where it names one that does not serve all.
+    """
+    names, asked = common_modes([model.layers[0] for model in models], features), config.strategy.remote
+    if asked in ("auto", *names):
+        return names if asked == "auto" else [asked]
+    raise ConfigError(
+        f"strategy.remote: {asked} cannot serve these models together: their first layers do not read the same sums, "
+        "known before the weights and without dropout of inputs; use raw or auto"
+    )

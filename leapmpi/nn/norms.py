@@ -1,10 +1,12 @@
 """Layer and batch normalisation of rows.
 
 Layer normalisation: Ba, Kiros and Hinton, "Layer normalization" (2016). Batch normalisation over the whole batch: Ioffe
-and Szegedy, "Batch normalization" (ICML 2015), algorithms 1 and 2. The statistics of a layer are those of the batch's distinct vertices in it, over all ranks. A
-vertex in the blocks of several ranks has the same row everywhere, and one of them counts it. So h(l, v) does not depend
-on where v is computed (rule R1b). The gradient has two parts. One is that of the row itself, on every rank that has it.
-The other goes through the statistics to the counted row alone, from the gradients of all rows on all ranks.
+and Szegedy, "Batch normalization" (ICML 2015), algorithms 1 and 2.
+
+The statistics of a layer are those of the batch's distinct vertices in it, over all ranks. A vertex in the blocks of
+several ranks has the same row everywhere, and one of them counts it. So h(l, v) does not depend on where v is computed
+(rule R1b). The gradient has two parts. One is that of the row itself, on every rank that has it. The other goes through
+the statistics to the counted row alone, from the gradients of all rows on all ranks.
 
 Evaluation uses running statistics, which every training step moves. The function that gathers numbers of all ranks is
 given from above: nothing here communicates.

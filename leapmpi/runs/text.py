@@ -46,7 +46,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the lines of a table of all ranks, from facts about each (`rank_facts` of training/records/banner.py).
+    """Return the lines of a table of all ranks, from facts about each (`rank_facts` of job/banner.py).
 
     Many ranks share a row per node: devices and threads as ranges, features and memory as sums. Of very many nodes the
     table shows the first ones, the one with the least free memory, and the last.

@@ -15,13 +15,13 @@ from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import Loaded
+from leapmpi.job import banner
+from leapmpi.job.run_training import make_trainer, prepare
 from leapmpi.runs.warm_epochs import set_ratios, warm_epochs
-from leapmpi.training.disaggregated.checks import by_role
-from leapmpi.training.records import banner
-from leapmpi.training.records.epoch_record import ahead_seconds
-from leapmpi.training.run_training import make_trainer, prepare
-from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import with_batch_size, with_new_model
+from leapmpi.session.role_checks import by_role
+from leapmpi.session.session import Session, in_session
+from leapmpi.session.setup import with_batch_size, with_new_model
+from leapmpi.training.epoch_record import ahead_seconds
 from leapmpi.training.trainer import Trainer
 
 if TYPE_CHECKING:

@@ -22,8 +22,13 @@ from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.exchange.selection import MODES
 from leapmpi.features.shards.mapped_shard import bytes_apart
+from leapmpi.forecast.memory_advice import MemoryAdvice
+from leapmpi.forecast.role_forecast import forecast_roles
+from leapmpi.forecast.simulator import Forecaster
+from leapmpi.forecast.strategy_choice import AUTO, choose
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.nn.task import task_of
+from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
@@ -32,13 +37,9 @@ from leapmpi.runs.run import load_run, require
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.session.setup import open_for_training, with_batch_size
+from leapmpi.session.topology_kind import SHARDED
 from leapmpi.tools.link_rates import LinkRates, check_link
-from leapmpi.training.disaggregated.role_forecast import forecast_roles
-from leapmpi.training.setup import open_for_training, with_batch_size
-from leapmpi.training.simulation.memory_advice import MemoryAdvice
-from leapmpi.training.simulation.simulator import Forecaster
-from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
-from leapmpi.training.topology_kind import SHARDED
 
 _SHARED = ("model", "sampling", "strategy", "train", "link")
 

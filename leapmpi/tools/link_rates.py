@@ -13,11 +13,11 @@ from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.tuning_log import RATES
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.context import RankContext
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.plan.cost_model import Rates, link_rates
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.run import load_run
 from leapmpi.system.worker_threads import set_threads, threads
-from leapmpi.training.simulation.simulator import Forecaster
 
 
 def check_link(link: str) -> None:

@@ -22,8 +22,8 @@ from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
 from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, begin_vote
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.runs.run_folder import RunFolder, without_losses
+from leapmpi.session.label_statistics import scale_values
 from leapmpi.system.phase_timers import PHASES
-from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import named
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION

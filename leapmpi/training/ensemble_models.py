@@ -16,14 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.config.schema import Config
-from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.raw_sums import stacked_from_sums, stacks
-from leapmpi.exchange.selection import common_modes, mode_class
-from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.exchange.selection import mode_class
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.traffic_model import Traffic
@@ -46,29 +43,6 @@ def predict_models(traffic: Traffic, sizes: Sequence[int]) -> None:
 def models_of(rank: int, ranks: int, models: int) -> range:
     """The models whose home is `rank`."""
     return range(rank, models, ranks)
-
-
-def leading_model(models: Sequence[Model]) -> int:
-    """The number of the model by which inputs are fetched: it reads own rows of sums if one does, and is the largest.
-
-    Pure.
-    """
-    sizes = [sum(each.numel() for each in model.parameters()) for model in models]
-    return max(range(len(models)), key=lambda number: (models[number].layers[0].sums_need_own, sizes[number], -number))
-
-
-def modes_for(models: Sequence[Model], features: FeatureFetcher, config: Config) -> list[str]:
-    """The exchange modes that `config` leaves open for `models`, which share what is fetched from `features`.
-
-    Raises ConfigError where it names one that does not serve all.
-    """
-    names, asked = common_modes([model.layers[0] for model in models], features), config.strategy.remote
-    if asked in ("auto", *names):
-        return names if asked == "auto" else [asked]
-    raise ConfigError(
-        f"strategy.remote: {asked} cannot serve these models together: their first layers do not read the same sums, "
-        "known before the weights and without dropout of inputs; use raw or auto"
-    )
 
 
 class EnsembleModels:

@@ -15,13 +15,13 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.engine.tuning import check_memory
 from leapmpi.exchange.context import Loaded
 from leapmpi.exchange.minibatch import MiniBatch
-from leapmpi.exchange.selection import bytes_by_mode, fewest_bytes
+from leapmpi.exchange.selection import bytes_by_mode, fewest_bytes, leading_model, modes_for
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
-from leapmpi.training.ensemble_models import EnsembleModels, leading_model, modes_for
+from leapmpi.training.ensemble_models import EnsembleModels
 from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.trainer import Trainer

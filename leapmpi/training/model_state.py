@@ -20,9 +20,9 @@ from leapmpi.nn.model import input_width
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
 from leapmpi.runs.weights import write_weights
-from leapmpi.training.label_statistics import scale_values
+from leapmpi.scoring.metric import Metric
+from leapmpi.session.label_statistics import scale_values
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.scoring.metric import Metric
 
 
 @dataclass

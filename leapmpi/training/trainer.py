@@ -18,20 +18,20 @@ from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.tuning import check_memory, choose_mode
 from leapmpi.errors import ResourceError
+from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.exchange.context import Loaded
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
+from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.runs.progress_line import step
 from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
 from leapmpi.runs.text import size_text
-from leapmpi.training.evaluation import Evaluator
+from leapmpi.session.setup import load_dealt, warm_up
+from leapmpi.training.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.records.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
-from leapmpi.training.setup import load_dealt, warm_up
-from leapmpi.training.simulation.strategy_choice import Choice
 
 log = logging.getLogger("leapmpi")
 

@@ -17,6 +17,7 @@ from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.partial_block import PartialBlockBuilder
 from leapmpi.exchange.selection import exchange_mode, serving_modes
+from leapmpi.forecast.simulator import Forecaster, scheduled
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer
@@ -25,7 +26,6 @@ from leapmpi.sampling.block import DrawnBlock
 from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.pull import Pull
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from leapmpi.training.simulation.simulator import Forecaster, scheduled
 from tests.support.graphs import random_graph
 
 ROWS = 100_000

@@ -9,8 +9,8 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.raw_sums import read_the_same_sums, stacked_from_sums, stacks
+from leapmpi.exchange.selection import leading_model, modes_for
 from leapmpi.nn.model import build_model
-from leapmpi.training.ensemble_models import leading_model, modes_for
 
 ROWS = SimpleNamespace(sparse=False, returned_row_bytes=0)
 

@@ -158,7 +158,7 @@ def test_a_signal_during_the_start_says_a_sentence(rank, small_data, tmp_path):
         "import os, signal, sys; from leapmpi.cli import main\n"
         "class Import:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'leapmpi.training.run_training': os.kill(os.getpid(), signal.SIGUSR2)\n"
+        "        if name == 'leapmpi.job.run_training': os.kill(os.getpid(), signal.SIGUSR2)\n"
         "sys.meta_path.insert(0, Import())\n"
         f"sys.argv[1:] = ['train', {str(small_data)!r}, '--run', {str(tmp_path / 'run')!r}]\nmain.main()"
     )

@@ -6,7 +6,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import FULL_BATCH
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
-from leapmpi.training.setup import open_for_training, with_batch_size
+from leapmpi.session.setup import open_for_training, with_batch_size
 
 STRATEGIES = ("depcomm", "depcache", "hybrid")
 

@@ -5,12 +5,12 @@ import pytest
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import load_topology
+from leapmpi.forecast.simulator import Forecaster, scheduled
 from leapmpi.full_batch.layer_account import account_of, counts_of
 from leapmpi.full_batch.layer_by_layer import graph_of
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.session.setup import open_for_training, with_batch_size
 from leapmpi.strategies.hybrid import Hybrid
-from leapmpi.training.setup import open_for_training, with_batch_size
-from leapmpi.training.simulation.simulator import Forecaster, scheduled
 
 RANKS = 3
 

@@ -5,7 +5,7 @@ import pytest
 from leapmpi.config.schema import Config
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
-from leapmpi.training.setup import open_for_training
+from leapmpi.session.setup import open_for_training
 
 OWNER = placement_class("owner")
 

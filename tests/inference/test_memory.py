@@ -12,8 +12,8 @@ from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ResourceError
 from leapmpi.inference import layer_pass, layerwise
 from leapmpi.inference.layerwise import LayerwiseInference
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.setup import load, open_for_training
 from tests.support.allocations import Allocations
 
 VERTICES, DEGREE, CHUNK = 3000, 12, 2_000_000

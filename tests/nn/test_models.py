@@ -197,7 +197,7 @@ def test_sampled_sums_are_unbiased(name, graph, features, sampled, model_config)
 def test_a_maximum_refuses_weighted_edges(graph, features, sampled, model_config):
     (block,), src = sampled(graph, (3,), [0, 1])
     weighted = replace(block, weight=torch.ones(len(block.edges.indices)))
-    with pytest.raises(ConfigError, match="choose model"):
+    with pytest.raises(ConfigError, match="aggregate=mean"):
         build(model_config("sage", aggregate="max"), 1)([weighted], features[src])
 
 

@@ -11,9 +11,9 @@ from leapmpi.comm.world import start
 from leapmpi.engine.batch_rows import shared_out, statistics_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import ConfigError
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 from tests.support.equality import Case, Runner, check, references
 

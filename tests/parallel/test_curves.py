@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 import leapmpi
 from leapmpi.config.schema import Config
-from leapmpi.training.run_evaluation import evaluate
+from leapmpi.job.run_evaluation import evaluate
 from tests.support import datasets
 from tests.support.equality import here
 

@@ -14,7 +14,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.errors import Interrupted
 from leapmpi.runs.run import Run
 from leapmpi.tools.forecast import plan
-from leapmpi.training.disaggregated.disaggregated_trainer import DisaggregatedTrainer
+from leapmpi.training.disaggregated_trainer import DisaggregatedTrainer
 from leapmpi.training.optimizer import Optimizer
 from tests.support import datasets
 

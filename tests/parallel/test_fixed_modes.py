@@ -9,9 +9,9 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 DATA = datasets.Variant("single", "uneven", 4)

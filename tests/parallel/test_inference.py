@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from leapmpi.config.schema import Config
+from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.inference import layerwise
 from leapmpi.inference.addressed_rows import reads_by_number
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.scoring import scoring_by_layers
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.scoring import scoring_by_layers
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 from tests.support.equality import here
 from tests.support.launch import PROJECT

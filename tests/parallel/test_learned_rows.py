@@ -19,11 +19,11 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.features.learned_rows import IDS, ROWS
+from leapmpi.forecast.simulator import Forecaster, predicted_traffic
+from leapmpi.job.run_evaluation import evaluate
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.run_evaluation import evaluate
-from leapmpi.training.setup import load, open_for_training
-from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support.graphs import random_graph
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}

@@ -17,11 +17,11 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.topology import Topology, load_topology
+from leapmpi.forecast.simulator import Forecaster, predicted_traffic
+from leapmpi.job.run_training import make_trainer, prepare
 from leapmpi.sampling.edge_lookup import uses_times
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import make_trainer, prepare
-from leapmpi.training.setup import load, open_for_training
-from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support import datasets
 from tests.support.draw_digest import block_edges
 from tests.support.equality import here

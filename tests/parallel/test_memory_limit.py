@@ -15,8 +15,8 @@ from leapmpi.errors import ResourceError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.stage import Stage
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 DATA = datasets.Variant("single", "metis", 4)

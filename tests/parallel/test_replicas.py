@@ -11,10 +11,10 @@ import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
 from leapmpi.exchange.modes.raw import union
+from leapmpi.job.run_training import make_trainer, prepare
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import make_trainer, prepare
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 from tests.support.shared_out import shared_out
 

@@ -8,7 +8,7 @@ from leapmpi.engine import tuning
 from leapmpi.engine.machine import key_of, machine_rates
 from leapmpi.errors import ConfigError
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, rates_file
-from leapmpi.training.setup import choose_device
+from leapmpi.session.setup import choose_device
 from tests.support import datasets
 
 DATA = datasets.Variant("single", "hash", 4)

@@ -10,9 +10,9 @@ import leapmpi
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.setup import load, open_for_training
 from tests.parallel.test_restart import stopped
 from tests.support import datasets
 from tests.support.equality import OWN, Case, Runner, check, here, references
@@ -212,7 +212,7 @@ def test_auto_shards_where_a_copy_does_not_fit_in_half_of_the_memory_of_a_node(c
     several = dataclasses.replace(world, nodes=2)
     # One node is short of memory: all ranks shard.
     free = 30_000 if world.rank == 0 else 1 << 40
-    monkeypatch.setattr("leapmpi.training.topology_kind.available_bytes", lambda: free)
+    monkeypatch.setattr("leapmpi.session.topology_kind.available_bytes", lambda: free)
     found = load(given, open_for_training(given), several, torch.device("cpu"), PhaseTimers())
     assert isinstance(found.topology, TopologyShard)
     kept = load(

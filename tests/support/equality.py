@@ -26,12 +26,12 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.forecast.simulator import Forecaster, predicted_traffic
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.setup import load, open_for_training
-from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support import datasets
 from tests.support.draw_digest import block_edges, digest_edges, unique_edges
 from tests.support.pairs import pair

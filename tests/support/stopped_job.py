@@ -14,8 +14,8 @@ import sys
 from leapmpi.cli.main import main
 from leapmpi.comm.world import job_rank
 from leapmpi.engine.engine import Engine
+from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
-from leapmpi.training.evaluation import Evaluator
 
 name, ranks, epoch, iteration, *command = sys.argv[1:]
 genuine_step, genuine_logits, genuine_write = Engine.forward_backward, Evaluator._logits, CheckpointFolder._write

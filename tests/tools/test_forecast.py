@@ -12,10 +12,10 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.model import build_model
 from leapmpi.sampling.epoch_order import batches
 from leapmpi.tools.forecast import compare, parse_ranks, plan
-from leapmpi.training.simulation.simulator import Forecaster
 from tests.support.graphs import random_graph
 
 

@@ -17,12 +17,12 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.job.run_training import make_trainer
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import make_trainer
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 pytestmark = pytest.mark.compiles

@@ -17,12 +17,12 @@ from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.engine.own_model import findings
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.job.run_training import make_trainer
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.session.session import check_settings
+from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import make_trainer
-from leapmpi.training.session import check_settings
-from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 pytestmark = pytest.mark.compiles

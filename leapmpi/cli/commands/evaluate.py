@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.comm.world import job_rank
 
     with program_imports():
-        from leapmpi.training.run_evaluation import evaluate
+        from leapmpi.job.run_evaluation import evaluate
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
     metrics = [name.strip() for name in (arguments.metric or "").split(",") if name.strip()]

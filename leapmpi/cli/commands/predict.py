@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict on all ranks and tell on rank 0. Collective."""
     with program_imports():
         from leapmpi.comm.world import job_rank
-        from leapmpi.training.prediction.prediction_request import PredictionRequest
-        from leapmpi.training.prediction.run_prediction import predict
+        from leapmpi.inference.prediction.prediction_request import PredictionRequest
+        from leapmpi.inference.prediction.run_prediction import predict
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
     if len(runs) > 1:

@@ -70,7 +70,7 @@ def _list(configs: dict[int, Config]) -> int:
 def _train(index: int, config: Config) -> int:
     """Train one run and return its exit code. Raises errors that end the sweep."""
     with program_imports():
-        from leapmpi.training.run_training import train
+        from leapmpi.job.run_training import train
 
     folder = Path(config.run.folder)
     if Run(folder).finished:

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train. Collective."""
     config = config_from(arguments, settings_of_run(arguments))
     with program_imports():
-        from leapmpi.training.run_training import train
+        from leapmpi.job.run_training import train
 
     train(config)
     return 0

@@ -1,0 +1,237 @@
+"""Scoring edges that are held back: each is ranked among negatives of its source, exactly, over all ranks.
+
+Source embeddings go to all ranks; each rank scores the candidates at home there, and what adds up are counts. So no
+candidate's embedding travels, and the rank of an edge does not depend on the partition but for rounding. Negatives that
+the source gives are pairs common to all edges of a split: each is scored once, and all ranks count by all their scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from leapmpi.config.link import ALL, AUTO, GIVEN
+from leapmpi.config.schema import Config, enumeration
+from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.edges.edge_batches import edges_of
+from leapmpi.errors import ConfigError
+from leapmpi.evaluation.edge_evaluation import EdgeEvaluator, ToEmbed
+from leapmpi.exchange.context import RankContext
+from leapmpi.runs import progress_line
+from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.sharded.id_set import IdSet
+from leapmpi.sampling.sharded.known_edges import KnownEdges
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.scoring.edge_ranks import all_figures
+from leapmpi.scoring.metric import Metric
+
+_CHUNK_NUMBERS = 1 << 22
+"""Scores that a rank holds at a time."""
+
+_DRAWN = 100
+"""Negatives of an edge where their number is not given; for the AUC where edges are ranked among all vertices too."""
+
+
+class LinkEvaluator(EdgeEvaluator):
+    """Scores the edge splits of a loaded dataset. `details` holds all figures of the last evaluation, by split."""
+
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
+        super().__init__(config, dataset, topology, ctx)
+        self.keep_sample()
+        asked = config.link.eval_negatives
+        self._all = asked == ALL
+        self._count = int(asked) if asked.isdigit() else _DRAWN
+        self._known = KnownEdges(topology, self.held_back, both_ways(dataset.attributes))
+        self._uniform = NEGATIVES.load("uniform").NEGATIVES(edges_of(ctx).candidates())
+        self._given = given_negatives(config, self.held_back)
+
+    @cached_property
+    def _vertices(self) -> ToEmbed:
+        """What is embedded for all splits. Collective."""
+        return self._needed(self.edges)
+
+    @property
+    def ranked_against(self) -> str:
+        """What an edge is ranked against, in words: 'given negatives in val and 100 drawn vertices in test'."""
+        drawn = "all vertices" if self._all else f"{self._count} drawn vertices"
+        by_split = {name: "given negatives" if name in self._given else drawn for name in self.edges if self.size(name)}
+        if len(set(by_split.values())) < 2:
+            return next(iter(by_split.values()), "")
+        return enumeration([f"{kind} in {name}" for name, kind in by_split.items()])
+
+    def dry_run(self) -> None:
+        """Choose the mode of the first round and embed a few vertices. Collective."""
+        self.dry_run_on(self._vertices)
+
+    def scores_now(self) -> dict[str, float | None]:
+        self.details = {}
+        if not self._vertices.most:
+            # No edge is held back.
+            return dict.fromkeys(self.edges)
+        embedded = None
+        for name, edges in self.edges.items():
+            if not len(edges):
+                continue
+            table = self._among_given if name in self._given else self._table
+            groups = self.groups(name)
+            if groups is None:
+                # The same draws serve both splits.
+                embedded = embedded or self.embedded(self.key("val"), self._vertices)
+                self.details[name] = all_figures(table(name, edges, *embedded))
+                continue
+            found = []
+            for key, chosen in groups:
+                self.hear_times(name, key, chosen)
+                found.append(table(name, edges[chosen], *self.embedded(key, self._needed({name: edges[chosen]}))))
+            self.details[name] = all_figures(np.concatenate(found))
+        return {name: self.details[name][self.metric.name] if name in self.details else None for name in self.edges}
+
+    def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
+        """`metrics`: the score of each of them on each split, and `figures`: all figures of each split that has edges.
+
+        The same on all ranks. Collective. Raises ConfigError for `by_class`.
+        """
+        if by_class:
+            raise ConfigError("edges that are predicted have no classes; leave out --per-class")
+        self.scores()
+        by_split = {split: self.details.get(split, {}) for split in self.edges}
+        found = {
+            metric.name: {split: figures.get(metric.name) for split, figures in by_split.items()} for metric in metrics
+        }
+        return {"metrics": found, **({"figures": self.details} if self.details else {})}
+
+    def trivial_scores(self) -> dict[str, float | str | None]:
+        """What a scorer that finds all pairs alike scores: every edge in the middle of its candidates. Local."""
+        found: dict[str, float | str | None] = {"answer": self.metric.trivial}
+        for name, edges in self.edges.items():
+            candidates = len(self._given[name]) if name in self._given else self._count
+            candidates = self.ctx.vertices - 1 if self._all else candidates
+            alike = self.metric.score(np.array([[1 + candidates / 2, 0.5]]), np.empty(0))
+            found[name] = alike if len(edges) else None
+        return found
+
+    def _negatives(self, name: str, edges: np.ndarray) -> np.ndarray:
+        """The drawn negatives int64[k, count] of `edges`, the same in every evaluation. Collective where sharded."""
+        return self._uniform.draw(self.key(name), edges, self._count, self.names_of(edges))
+
+    def _needed(self, edges: Mapping[str, np.ndarray]) -> ToEmbed:
+        """All vertices in `edges` by split, or in one of their negatives, or all. Collective where sharded."""
+        if self._all and any(len(each) for each in edges.values()):
+            return self.to_embed(None)
+        needed = IdSet(self.ctx.vertices, 0, 0)
+        for name, each in edges.items():
+            needed.add(each.reshape(-1))
+            needed.add((self._given[name] if name in self._given else self._negatives(name, each)).reshape(-1))
+        return self.to_embed(needed.listed(np.int64))
+
+    def _among_given(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
+        """As `_table`, with the pairs that the source gives as the negatives of every edge. Collective."""
+        pairs = np.concatenate([edges, self._given[name]])
+        scores, step = np.empty(len(pairs), embeddings.numpy().dtype), _CHUNK_NUMBERS
+        for first in range(0, len(pairs), step):
+            chunk = slice(first, first + step)
+            with self.round(), torch.no_grad():
+                sources = self.to_all(pairs[chunk, 0], own, embeddings)
+                scores[chunk] = self._true_scores(sources, pairs[chunk, 1], own, embeddings)
+        true, drawn = scores[: len(edges)], np.sort(scores[len(edges) :])
+        below, upto = (np.searchsorted(drawn, true, side=side) for side in ("left", "right"))
+        rank = 1 + (len(drawn) - upto) + (upto - below) / 2
+        return np.column_stack([rank, (below + upto) / 2 / len(drawn)])
+
+    def _table(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
+        """What metrics of edges read: float64[k, 2] of `edges` and their candidates. Collective."""
+        scorer = self.scorer
+        negatives = self._negatives(name, edges)
+        true = np.empty(len(edges), embeddings.numpy().dtype)
+        drawn = []  # scores of the negatives at home here, and the edges they belong to
+        greater, equal = np.zeros((2, len(edges)), np.int64)
+
+        # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates at home here.
+        for chunk in self._shown_chunks(name, len(edges), len(own)):
+            with self.round(), torch.no_grad():
+                sources = self.to_all(edges[chunk, 0], own, embeddings)
+                true[chunk] = self._true_scores(sources, edges[chunk, 1], own, embeddings)
+                rows, places = self.at_home(negatives[chunk], own)
+                scores = scorer(sources[rows], embeddings[places]).numpy()
+                apart = ~self._known.held_back(edges[chunk][rows, 0], own[places])
+                rows, scores = rows[apart], scores[apart]
+                drawn.append(scores)
+                if self._all:
+                    found = self._among_all(chunk, edges, true, sources, own, embeddings)
+                else:
+                    limit, size = true[chunk][rows], chunk.stop - chunk.start
+                    found = _counts(rows, scores > limit, size), _counts(rows, scores == limit, size)
+                for counts, new in zip((greater, equal), found, strict=True):
+                    counts[chunk] += new
+
+        # The share of all negatives, of whichever edge, that score below each edge: the mean is the AUC.
+        ordered = np.sort(np.concatenate(drawn)) if drawn else np.empty(0, true.dtype)
+        below, upto = (np.searchsorted(ordered, true, side=side) for side in ("left", "right"))
+        table = np.stack([greater, equal, below + upto, np.full(len(edges), 2 * len(ordered))])
+        greater, equal, below_twice, twice = self.ctx.communicator.all_gather_rows(table).sum(axis=0)
+        return np.column_stack([1 + greater + equal / 2, below_twice / np.maximum(1, twice)])
+
+    def _chunks(self, edges: int, own: int) -> Iterator[slice]:
+        """Slices of the edges, so that a rank holds few scores at a time; the same on all ranks. Local."""
+        width = int(np.diff(self.ctx.rank_offsets).max()) if self._all else self._count
+        step = max(1, _CHUNK_NUMBERS // max(1, width))
+        for first in range(0, edges, step):
+            yield slice(first, min(edges, first + step))
+
+    def _shown_chunks(self, name: str, edges: int, own: int) -> Iterator[slice]:
+        """`_chunks`, and how far the evaluation of the split `name` has come."""
+        with progress_line.step(f"evaluation of {name}", edges, "edges") as shown:
+            for chunk in self._chunks(edges, own):
+                yield chunk
+                shown.reach(chunk.stop)
+
+    def _true_scores(
+        self, sources: torch.Tensor, destinations: np.ndarray, own: np.ndarray, embeddings: torch.Tensor
+    ) -> np.ndarray:
+        """Scores of the edges, each computed at home of its destination. Collective."""
+        scorer = self.scorer
+        rows, places = self.at_home(destinations[:, None], own)
+        scores = np.zeros(len(destinations), embeddings.numpy().dtype)
+        scores[rows] = scorer(sources[rows], embeddings[places]).numpy()
+        return self.ctx.communicator.all_gather_rows(scores).sum(axis=0)
+
+    def _among_all(
+        self,
+        chunk: slice,
+        edges: np.ndarray,
+        true: np.ndarray,
+        sources: torch.Tensor,
+        own: np.ndarray,
+        embeddings: torch.Tensor,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many vertices at home here score more than, and as much as, the edges of `chunk`: int64[k] twice.
+
+        Known edges of the source, and the source itself, do not count.
+        """
+        scorer = self.scorer
+        scores, limit = scorer.all_pairs(sources, embeddings).numpy(), true[chunk][:, None]
+        scores[self._known.mask(edges[chunk], *self.ctx.local_range)] = -np.inf
+        return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)
+
+
+def given_negatives(config: Config, splits: EdgeSplits) -> dict[str, np.ndarray]:
+    """By split, the pairs int64[j, 2] that the source gives to score against, where they serve.
+
+    Raises ConfigError where they are asked for and there are none.
+    """
+    asked = config.link.eval_negatives
+    found = {"val": splits.val_negatives, "test": splits.test_negatives}
+    given = {name: np.array(pairs) for name, pairs in found.items() if pairs is not None and len(pairs)}
+    if asked == GIVEN and not given:
+        raise ConfigError(f"link.eval_negatives: {config.data} holds no given negatives; give a number such as 100")
+    return given if asked in (GIVEN, AUTO) else {}
+
+
+def _counts(rows: np.ndarray, hits: np.ndarray, size: int) -> np.ndarray:
+    """int64[size]: how often each row occurs in `rows[hits]`."""
+    return np.bincount(rows[hits], minlength=size)

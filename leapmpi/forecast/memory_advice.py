@@ -1,0 +1,116 @@
+"""What would fit where an iteration takes too much memory: smaller batches, fewer layers and so on, by forecasts.
+
+A long closure - many layers, all neighbours - reaches most of the graph from few roots. Each change is drawn on virtual
+ranks, one after the other, and only where a few roots say that its iteration is small enough to be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.placement import placement_class
+from leapmpi.engine.traffic import predicted_memory
+from leapmpi.errors import LeapmpiError
+from leapmpi.forecast.simulator import Forecaster, draw_key
+from leapmpi.forecast.strategy_choice import MOST_EDGES, edges_of
+from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.nn.task import task_of
+from leapmpi.runs.text import size_text
+from leapmpi.session.topology_kind import SHARDED
+
+_HALVINGS = 10
+"""How often a batch is halved, and ranks are doubled, at most."""
+
+Change = tuple[str, Mapping[str, Any]]
+"""A change in words, and as settings."""
+
+
+class MemoryAdvice:
+    """Forecasts of iterations of `config` on `ranks` ranks of `nodes` nodes, and of what would take less."""
+
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ranks: int, nodes: int = 1) -> None:
+        self.limited = bool(config.strategy.memory_limit)
+        # What a change would take by itself, in one time step.
+        self.config = config.replaced({"strategy.memory_limit": "", "strategy.cache": 0.0})
+        self.dataset, self.ranks, self.nodes = dataset, ranks, nodes
+        self.forecaster = Forecaster(dataset, topology)
+
+    def sentence(self, room: float) -> str:
+        """What would fit `room` bytes on each rank, in words; empty where nothing was found. Local."""
+        if task_of(self.config, self.dataset).roots == "edges" or self.config.strategy.vary:
+            return ""
+        found = list(self._fitting(room))
+        return f"predicted to fit: {', or '.join(found)}" if found else ""
+
+    def iteration_bytes(self, config: Config, ranks: int) -> int | None:
+        """Bytes that an iteration takes on the fullest of `ranks` ranks; None where it is too large to be drawn.
+
+        Raises ConfigError and DataError where it cannot be trained.
+        """
+        placement_class(config.strategy.name).check_settings(config, self.dataset)
+        engines = self.forecaster.engines(config, ranks)
+        first, batch = engines[0], self.forecaster.batches(engines[0], config)[0]
+        key = draw_key(first, 0)
+        if edges_of(first.ctx.sampler, batch, key, ranks) > MOST_EDGES:
+            return None
+        planned = first.planned(batch, key)
+        if not isinstance(first, FullBatchEngine):
+            # The blocks of one rank at a time are held.
+            return max(predicted_memory(engine, engine.draw(planned, key)) for engine in engines)
+        drawn = zip(engines, first.sample_all(engines, planned, key), strict=True)
+        return max(engine.needs(each) for engine, each in drawn if isinstance(engine, FullBatchEngine))
+
+    def _fitting(self, room: float) -> Iterator[str]:
+        config, fanout = self.config, self.config.sampling.fanout
+
+        # The largest share of the batch, and the most layers.
+        if config.strategy.name not in ("depcomm", "depcache", "hybrid"):
+            sizes = [config.train.batch_size >> shift for shift in range(1, _HALVINGS)]
+            yield from self._first(
+                [(f"--batch-size {size}", {"train.batch_size": size}) for size in sizes if size], room
+            )
+        fewer = [fanout[:layers] for layers in range(len(fanout) - 1, 0, -1)]
+        texts = [",".join("all" if each == -1 else str(each) for each in given) for given in fewer]
+        yield from self._first(
+            [(f"--fanout {text}", {"sampling.fanout": given}) for text, given in zip(texts, fewer, strict=True)], room
+        )
+
+        # Another way to feed layers; no copy of the topology; more ranks.
+        if config.strategy.remote != "partial":
+            yield from self._first([("--remote partial", {"strategy.remote": "partial"})], room)
+        if not self.limited and (spared := self._spared_by_shards()) > 0:
+            needed = self._needed({}, self.ranks)
+            if needed is not None and needed <= room + spared:
+                yield f"--topology sharded, which spares {size_text(int(spared))} a rank"
+        for ranks in (self.ranks << shift for shift in range(1, _HALVINGS)):
+            needed = self._needed({}, ranks) if ranks <= self.dataset.parts else None
+            if needed is not None and needed <= room:
+                yield f"{ranks} ranks with as much memory each ({size_text(needed)})"
+                return
+
+    def _first(self, changes: Iterable[Change], room: float) -> Iterator[str]:
+        """The first of `changes` that fits `room`, if one does."""
+        for words, settings in changes:
+            needed = self._needed(settings, self.ranks)
+            if needed is not None and needed <= room:
+                yield f"{words} ({size_text(needed)})"
+                return
+
+    def _needed(self, settings: Mapping[str, Any], ranks: int) -> int | None:
+        try:
+            return self.iteration_bytes(self.config.replaced(dict(settings)), ranks)
+        except LeapmpiError:
+            return None
+
+    def _spared_by_shards(self) -> float:
+        """Bytes a rank that shards of the topology take less than a copy on each node; 0 where they cannot be."""
+        config = self.config
+        if config.run.topology == SHARDED or placement_class(config.strategy.name).why_whole_topology(config.strategy):
+            return 0.0
+        of_node = self.ranks / self.nodes
+        shards = self.forecaster.topology_bytes(config, self.ranks, SHARDED)
+        return self.forecaster.topology.nbytes / of_node - max(shards)

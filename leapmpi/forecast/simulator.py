@@ -1,0 +1,359 @@
+"""From a config and a number of ranks to what an iteration sends, computes, holds and takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from leapmpi.config.compatibility import check
+from leapmpi.config.schema import Config, variations
+from leapmpi.dataset.edge_splits import both_ways
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
+from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.engine.engine import Engine, make_engine
+from leapmpi.engine.placement import placement_class
+from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.selection import (
+    compute_seconds_of,
+    exchange_mode,
+    fewest_bytes,
+    leading_model,
+    least_seconds,
+    modes_for,
+    serving_modes,
+)
+from leapmpi.features.cache import RowCache
+from leapmpi.features.expected_reads import choose
+from leapmpi.forecast.virtual_ranks import virtual_ranks
+from leapmpi.nn.model import Model, model_of
+from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.task import task_of
+from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
+from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.homes import home_of, rank_offsets
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.plan.micrograph import locality
+from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.sharded.topology_shard import shard_bytes
+from leapmpi.sampling.training_edges import TrainingEdges
+from leapmpi.session.session import facts_of
+from leapmpi.session.topology_kind import SHARDED, names_sources
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.training.ensemble_models import predict_models
+from leapmpi.training.feature_cache import access_of, caches
+
+DRY_EPOCH = 1
+"""Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
+
+_WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
+"""Kinds of bytes that depend on current weights."""
+
+_OF_ROWS = ("ids", "features")
+"""Kinds that do where rows are learned."""
+
+_MICROGRAPHS = 256
+"""Roots whose locality is computed, one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What one iteration with a whole batch is expected to send, read and take, and one whole epoch."""
+
+    strategy: str
+    ranks: int
+    time_steps: int
+    remote: str
+    """How the first layer is computed: the name of the mode."""
+    iterations: int
+    """Iterations of an epoch."""
+    sent: dict[str, float]
+    """Bytes by kind."""
+    pairs: np.ndarray
+    """float64[ranks, ranks]: bytes from rank to rank."""
+    rows: dict[str, float]
+    """Input rows by place."""
+    micrograph_locality: float
+    imbalance: float
+    """Work of the slowest rank at each time step, over the mean."""
+    memory: list[int]
+    """Bytes by rank."""
+    seconds: float | None
+    epoch_sent: dict[str, float]
+    """Bytes by kind, over the iterations of an epoch."""
+    epoch_rows: dict[str, float]
+    """Rows by place, over the iterations of an epoch."""
+
+    @property
+    def remote_ratio(self) -> float:
+        """The share of rows that come from other ranks."""
+        return self.rows["remote"] / max(1.0, sum(self.rows.values()))
+
+    def to_values(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**vars(self), "pairs": self.pairs.tolist(), "remote_ratio": self.remote_ratio}
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """One sampled iteration of all ranks."""
+
+    traffic: Traffic
+    counts: Counts
+    memory: np.ndarray
+    """int64[ranks]: bytes that the iteration takes on each rank."""
+
+
+class Forecaster:
+    """Predicts for one dataset, from a sample of `iterations` of an epoch and its last one, which may be short."""
+
+    def __init__(
+        self, dataset: Dataset, topology: Topology, iterations: int = 4, real: RankContext | None = None
+    ) -> None:
+        self.dataset = dataset
+        self.topology = topology
+        self.iterations = iterations
+        self.real = real
+        """In a job, the context of this rank, whose sampler and model serve here too."""
+        self.machine: MachineRates | None = None
+        """Rates by which engines choose, where they are not the documented ones."""
+
+    def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
+        """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
+        check(facts_of(config, self.dataset))
+        placement_class(config.strategy.name).check_settings(config, self.dataset)
+        several = _several_models(config, self.dataset)
+        models = [ParameterLayout(model).gradients.nbytes for model in several]
+        if several:
+            # Inputs are fetched once for all, and the largest model stands for the memory of an iteration.
+            config = list(variations(config).values())[leading_model(several)]
+        engines = self.engines(config, ranks)
+        for each in engines:
+            if isinstance(each, EdgeEngine):
+                each.deals = each.deals or bool(models)
+        first, sampler = engines[0], engines[0].ctx.sampler
+        batches = self.batches(first, config)
+        names = modes_for(several, first.ctx.features, config) if several else None
+        if first.placement.mode_is_open:
+            self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates, names)
+
+        # Sample some whole batches of the epoch, and the last one.
+        whole = max(1, len(batches) - 1)
+        chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
+        sampled = [self.sample(engines, batches[i], i, models) for i in chosen]
+        last = sampled[-1]
+        if len(batches) > 1:
+            last = self.sample(engines, batches[len(batches) - 1], len(batches) - 1, models)
+
+        begun = Traffic(ranks)
+        for each in engines:
+            each.predict_epoch(len(batches), begun)
+        sent_before = begun.bytes_by_kind()
+
+        # An epoch: the mean of the sampled ones for all iterations but the last.
+        sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
+        others = len(batches) - 1
+        seconds = None
+        if rates is not None and not models:
+            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
+        micrographs, offsets = roots_of(first, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
+        work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
+        return Forecast(
+            strategy=label,
+            ranks=ranks,
+            time_steps=first.placement.time_steps,
+            remote=first.mode_name,
+            iterations=len(batches),
+            sent=sent,
+            pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
+            rows=rows,
+            micrograph_locality=locality(sampler, draw_key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
+            imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
+            memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
+            seconds=seconds,
+            epoch_sent={
+                kind: sent_before[kind] + others * sent[kind] + count
+                for kind, count in last.traffic.bytes_by_kind().items()
+            },
+            epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
+        )
+
+    def batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
+        """The batches of an epoch of dry runs: of training vertices, or of edges int64[B, 2] where these are roots."""
+        sampler, train = engine.ctx.sampler, config.train
+        if engine.ctx.task.roots == "vertices":
+            vertices = self.dataset.splits.train
+            return sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+        edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
+        return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+
+    def engines(self, config: Config, ranks: int) -> list[Engine]:
+        """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
+        placement = placement_class(config.strategy.name)
+        make = EdgeEngine if task_of(config, self.dataset).roots == "edges" else make_engine
+        contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
+        for ctx in contexts:
+            ctx.machine = self.machine or ctx.machine
+        engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
+        for engine in filter(caches, engines):
+            access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
+            ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
+            engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
+        return engines
+
+    def sample(
+        self, engines: Sequence[Engine], batch: np.ndarray, iteration: int, models: Sequence[int] = ()
+    ) -> _Sampled:
+        """The iteration that trains `batch`, on random streams that no run draws from.
+
+        models: the bytes of the parameters of each of several models; empty for one.
+        """
+        minibatches = scheduled(engines, batch, iteration)
+        traffic = predicted_traffic(engines, minibatches, models)
+        traffic.add_vote()
+        memory = np.array(list(map(predicted_memory, engines, minibatches)))
+        return _Sampled(traffic, counts_of(engines[0], minibatches, traffic), memory)
+
+    def choose_mode(
+        self,
+        engines: Sequence[Engine],
+        minibatches: Sequence[MiniBatch],
+        batch: np.ndarray,
+        rates: Rates | None,
+        common: Sequence[str] | None = None,
+    ) -> None:
+        """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones.
+
+        minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share, of
+        which the one is taken that moves the fewest bytes.
+        """
+        pairs = list(zip(engines, minibatches, strict=True))
+
+        # The bytes of each mode by rank, and the seconds that they take beside computing.
+        found = {
+            name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
+            for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features)
+        }
+        name = fewest_bytes(found)
+        if not common and any(counts.any() for counts in found.values()):
+            rates = rates or _counted(engines, batch)
+            compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
+            name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
+        for engine in engines:
+            engine.use_mode(name)
+
+    def _memory(
+        self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
+    ) -> list[int]:
+        """Bytes per rank: local features, topology, model and optimizer, and the largest iteration.
+
+        topology: bytes of the topology by rank; models: those of the parameters of several models, 0 for one. A rank
+        has room for all of them and their optimizers.
+        """
+        model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
+        largest = np.max([one.memory for one in sampled], axis=0)
+        return [
+            int(each.placement.feature_bytes + lists + model + bytes_)
+            for each, lists, bytes_ in zip(engines, topology, largest, strict=True)
+        ]
+
+    def topology_bytes(self, config: Config, ranks: int, kind: str = "") -> list[int]:
+        """Bytes of the topology by rank: the copy of the node, or a shard of its own, as `kind` or `config` says."""
+        if (kind or config.run.topology) != SHARDED:
+            return [self.topology.nbytes] * ranks
+        offsets, named = rank_offsets(self.dataset.offsets, ranks), names_sources(config, self.dataset)
+        return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
+
+
+def draw_key(engine: Engine, iteration: int) -> DrawKey:
+    """The key of the draws of an iteration of a dry run."""
+    return DrawKey(PRESAMPLE, engine.ctx.seed, DRY_EPOCH, iteration)
+
+
+def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> list[MiniBatch]:
+    """The mini-batch of each rank in a dry run that trains `batch`."""
+    return drawn(engines, engines[0].planned(batch, draw_key(engines[0], iteration)), iteration)
+
+
+def drawn(engines: Sequence[Engine], planned: Schedule | EdgePlan, iteration: int) -> list[MiniBatch]:
+    """The mini-batch of each rank by what is `planned`."""
+    return engines[0].sample_all(engines, planned, draw_key(engines[0], iteration))
+
+
+def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
+    """The vertices int64 that are embedded for `batch`."""
+    found = engine.vertices_of(batch)
+    assert found is not None, "there is a batch"
+    return found
+
+
+def _several_models(config: Config, dataset: Dataset) -> list[Model]:
+    """The models of `config`, which differ; none where it has one."""
+    if not config.strategy.vary:
+        return []
+    return [model_of(each, dataset) for each in variations(config).values()]
+
+
+def predicted_traffic(
+    engines: Sequence[Engine], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
+) -> Traffic:
+    """What all ranks send and read in an iteration, from the engine and the mini-batch of each rank.
+
+    models: the bytes of the parameters of each of several models, which cross ranks; empty for one.
+    """
+    traffic = Traffic(len(minibatches))
+    for engine in engines:
+        if models:
+            predict_fetch(engine, minibatches, traffic)
+        else:
+            predict_traffic(engine, minibatches, traffic)
+    if models:
+        predict_models(traffic, models)
+    return traffic
+
+
+def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
+    """The counts for the cost model, given the mini-batches of all ranks and what they read and send."""
+    schedule = minibatches[0].planned
+
+    # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
+    within = np.sum([traffic.sent[kind] for kind in (*_WITHIN, *(() if engine.fetches_ahead else _OF_ROWS))], axis=0)
+    busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
+    hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
+
+    # Collectives: the exchanges of the first layer; and the schedule, the requests with their counts, two halves of the
+    # reduction, and the same for labels.
+    exchanges = engine.mode.collectives(schedule.time_steps)
+    others = 5 if engine.labels_are_local(minibatches[0]) else 8
+    return Counts(
+        rows=np.array([[each.blocks[-1].n_src for each in minibatch.micro_batches] for minibatch in minibatches]),
+        edges=np.array(
+            [[sum(b.edges for b in each.blocks) for each in minibatch.micro_batches] for minibatch in minibatches]
+        ),
+        bytes_ahead=float(busiest[0]),
+        bytes_within=float(busiest[1]),
+        hops=hops,
+        hop_bytes=0.0,  # they are part of bytes_within
+        collectives=others + exchanges,
+        steps_synchronised=hops > 0 or engine.mode.needs_weights,
+    )
+
+
+def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
+    """The means of the figures `of` the traffic of each sampled iteration."""
+    found = [of(each.traffic) for each in sampled]
+    return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+
+
+def _counted(engines: Sequence[Engine], batch: np.ndarray) -> Rates:
+    """The rates of the slowest rank by the constants of a machine."""
+    seconds = [counted_seconds(each.ctx, local_roots(each.ctx, roots_of(each, batch))) for each in engines]
+    return by_machine(engines[0].ctx, *np.max(seconds, axis=0).tolist())

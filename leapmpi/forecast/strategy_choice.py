@@ -1,0 +1,263 @@
+"""`--strategy auto`: the strategy whose epoch is predicted to be shortest.
+
+A few iterations are counted on virtual ranks, and what they compute and move takes time by the rates of the machine
+(leapmpi/plan/machine_rates.py). No clock has a say: the same command on the same data chooses the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from leapmpi.config import sections
+from leapmpi.config.schema import Config
+from leapmpi.config.setting import names_code
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.placement import placement_class
+from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.selection import COPYING
+from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.forecast.simulator import (
+    DRY_EPOCH,
+    Forecaster,
+    counts_of,
+    draw_key,
+    drawn,
+    predicted_traffic,
+)
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.task import task_of
+from leapmpi.plan.chosen_strategy import Choice, EpochCost
+from leapmpi.plan.cost_model import Counts
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.runs.text import size_text
+from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Sampler
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+
+AUTO = "auto"
+
+FIRST = "leap"
+"""The strategy that stands unless another is clearly faster."""
+
+_CANDIDATES = (FIRST, "pull", "p3", "owner")
+
+_FULL_BATCH = ("hybrid", "depcomm", "depcache", FIRST, "pull")
+"""Those for full batches of all neighbours; the first one stands."""
+
+_CLEARLY = 0.9
+"""Another strategy must promise to take less than this share of the first one's seconds."""
+
+_ITERATIONS = 3
+"""Iterations of an epoch that are counted, fewer where they are large."""
+
+MOST_EDGES = 20_000_000
+"""Edges that are drawn for the count, about, of each strategy; a larger iteration is not counted."""
+
+_PROBED = 32
+"""Roots by which the edges of an iteration are estimated."""
+
+_MOST_READ = 32 << 30
+"""Bytes that the ranks of p3 may read at the start, over all, to get their columns out of rows."""
+
+_OF_LEAP = ("time_steps", "merge", "memory_limit", "tune")
+"""Settings of the strategy that leap alone reads, or that ask for its time steps."""
+
+_SENDS = {"p3": "never sends", "owner": "seldom sends"}
+"""What some strategies do with raw rows."""
+
+
+def choose(
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    ranks: int,
+    machine: MachineRates,
+    real: RankContext | None = None,
+) -> Choice:
+    """The strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
+
+    In a job `real` is the context of this rank. Raises ConfigError and DataError for what no strategy can train.
+    """
+    candidates = _candidates(config, dataset)
+    stands = candidates[0]
+    if why := _without_counting(config, dataset, ranks):
+        return Choice(stands, why)
+
+    # Caches bear on leap and pull alike, and take long to choose.
+    left_out = _left_out(config, dataset, ranks) if stands == FIRST else {}
+    config = config.replaced({"strategy.cache": 0.0})
+    count = _Count(config, Forecaster(dataset, topology, real=real), ranks, machine)
+    iterations = count.iterations
+    if not iterations:
+        return Choice(stands, f"an iteration of about {count.edges:,.0f} edges takes long to count")
+    forecasts = {}
+    for name in candidates:
+        try:
+            if name not in left_out:
+                placement_class(name).check_settings(config.replaced({"strategy.name": name}), dataset)
+                forecasts[name] = count.forecast(name)
+        except ConfigError as error:
+            if name == stands:
+                raise
+            left_out[name] = str(error).removeprefix("strategy: ").partition(";")[0]
+    rates = "documented rates" if machine == MachineRates() else "kept rates"
+    return Choice(_least(forecasts), "", forecasts, left_out, iterations, rates)
+
+
+def first_of(config: Config, dataset: Dataset) -> str:
+    """The strategy that stands where nothing is counted. Local."""
+    return _candidates(config, dataset)[0]
+
+
+def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
+    """The strategies to choose from; the first one stands unless another is clearly faster."""
+    first = _FULL_BATCH[0]
+    try:
+        placement_class(first).check_settings(config.replaced({"strategy.name": first}), dataset)
+    except ConfigError:
+        return _CANDIDATES
+    # Full batches of all neighbours; a setting that leap alone reads speaks for it.
+    return _CANDIDATES if _given(config, [each for each in _OF_LEAP if each != "memory_limit"]) else _FULL_BATCH
+
+
+def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
+    """Why the first candidate is taken at once; empty where there is a choice."""
+    if ranks == 1:
+        return "there is one rank"
+    if config.strategy.vary:
+        return "models that differ are not counted"
+    if names_code(config.sampling.sampler):
+        return "a sampler of your own is not counted"
+    if names_code(config.model.name):
+        return "a model of your own is not counted"
+    if task_of(config, dataset).roots == "edges":
+        return "the training of edges is not counted"
+    flags = _given(config, _OF_LEAP) if first_of(config, dataset) == FIRST else []
+    return f"{flags[0]} is a setting of leap" if flags else ""
+
+
+def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
+    """Why p3 and owner are no candidates, by their names; empty where they are."""
+    if config.strategy.cache:
+        return {name: f"--cache acts on raw rows, which it {what}" for name, what in _SENDS.items()}
+    if config.train.batch_size == len(dataset.splits.train):
+        return dict.fromkeys(_SENDS, "it trains mini-batches")
+    if not dataset.feature_dim:
+        return {"p3": "it does not learn rows"}
+    size = 4 * dataset.vertices * dataset.feature_dim * ranks
+    if not (dataset.has_columns or dataset.sparse) and size > _MOST_READ:
+        return {"p3": f"its ranks would read {size_text(size)} of rows for their columns; prepare --layout columns"}
+    return {}
+
+
+def _given(config: Config, names: Sequence[str]) -> list[str]:
+    """The flags of the settings of the strategy called `names` that are not as by default."""
+    known = dict(sections.fields())
+    settings = {name: known[f"strategy.{name}"] for name in names}
+    return [f"--{each.flag}" for name, each in settings.items() if getattr(config.strategy, name) != each.default]
+
+
+def _least(forecasts: Mapping[str, EpochCost]) -> str:
+    """The strategy of the shortest epoch; the first one unless another is clearly faster."""
+    first, best = next(iter(forecasts)), min(forecasts, key=lambda name: forecasts[name].seconds)
+    return best if forecasts[best].seconds < _CLEARLY * forecasts[first].seconds else first
+
+
+class _Count:
+    """Counts the same iterations for one strategy after the other."""
+
+    def __init__(self, config: Config, forecaster: Forecaster, ranks: int, machine: MachineRates) -> None:
+        self.config, self.forecaster, self.ranks, self.machine = config, forecaster, ranks, machine
+        self._drawn: dict[tuple[type[Engine], int, bytes], list[MiniBatch]] = {}
+        # The batches of an epoch, by a sampler that all strategies share. Settings of another hold for leap too.
+        self.first = forecaster.engines(self._config_of(FIRST), ranks)
+        sampler, train = self.first[0].ctx.sampler, config.train
+        vertices = forecaster.dataset.splits.train
+        self.batches = sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+        self.edges = edges_of(sampler, self.batches[0], draw_key(self.first[0], 0), ranks)
+        passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
+        self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
+
+    def _config_of(self, name: str) -> Config:
+        return self.config.replaced({"strategy.name": name})
+
+    def forecast(self, name: str) -> EpochCost:
+        """The forecast of the strategy `name`. Raises ConfigError where it cannot train this."""
+        engines = self.first if name == FIRST else self.forecaster.engines(self._config_of(name), self.ranks)
+        for engine in engines:
+            engine.ctx.machine = self.machine
+        if engines[0].placement.mode_is_open:
+            self.forecaster.choose_mode(engines, self._minibatches(engines, 0), self.batches[0], None)
+
+        # Whole batches spread over the epoch; the last one may be short.
+        whole = len(self.batches) - 1 or 1
+        chosen = np.unique(np.linspace(0, whole - 1, self.iterations).astype(int)).tolist()
+        seconds, sent = zip(*(self._iteration(engines, number) for number in chosen), strict=True)
+        share = sum(map(len, self.batches)) / max(1, sum(len(self.batches[number]) for number in chosen))
+        return EpochCost(share * sum(seconds), share * sum(sent), engines[0].mode_name)
+
+    def _minibatches(self, engines: Sequence[Engine], number: int) -> list[MiniBatch]:
+        """The mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
+        schedule = engines[0].placement.schedule(self.batches[number], DRY_EPOCH, number)
+        key = type(engines[0]), number, schedule.to_buffer().tobytes()
+        if key not in self._drawn:
+            self._drawn[key] = drawn(engines, schedule, number)
+        return self._drawn[key]
+
+    def _iteration(self, engines: Sequence[Engine], number: int) -> tuple[float, int]:
+        """Seconds and bytes of training batch `number`."""
+        minibatches = self._minibatches(engines, number)
+        traffic = predicted_traffic(engines, minibatches)
+        traffic.add_vote()
+        operations = max(_operations(each, minibatches, traffic) for each in engines)
+        counts = counts_of(engines[0], minibatches, traffic)
+        seconds = _seconds(counts, operations, self.machine, ahead=engines[0].prefetch_depth > 0)
+        return seconds, int(traffic.pairs().sum())
+
+
+def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> float:
+    """About how many edges the blocks of `batch` have over all `ranks`, by those of a few roots; at least so many."""
+    roots, topology = batch[:_PROBED], sampler.topology
+    share, total = len(batch) / max(1, len(roots)), 0.0
+    for block in sampler.sample(key, roots, batch):
+        # A rank draws once for each vertex and hop, however many roots lead there.
+        of_all = topology.vertices * block.edges / max(1, block.n_dst)
+        total += min(share * block.edges, ranks * min(topology.edges, of_all))
+    return total
+
+
+def _seconds(counts: Counts, operations: int, machine: MachineRates, ahead: bool) -> float:
+    """Seconds of an iteration of which the busiest rank computes `operations` multiply-adds.
+
+    With `ahead`, rows that need no weights are fetched while the iteration before computes, but for the packing.
+    """
+    compute = operations * machine.multiply_add + counts.rows.shape[1] * machine.step
+    fetch = counts.bytes_ahead * machine.byte
+    exposed = max(fetch - compute, COPYING * fetch) if ahead else fetch
+    return compute + exposed + counts.bytes_within * machine.byte + counts.collectives * machine.collective
+
+
+def _operations(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> int:
+    """Multiply-adds of forward and backward on the rank of `engine`, about."""
+    ctx, (first, *others) = engine.ctx, engine.ctx.model.layers
+    total = _first_layer(ctx, first, *engine.mode.work(minibatches, traffic))
+    for micro_batch in minibatches[ctx.rank].micro_batches:
+        for layer, block in zip(others, reversed(micro_batch.blocks[:-1]), strict=True):
+            before, after = layer.costs(block.n_src, block.n_dst, block.edges, True)
+            total += min(before, after) if layer.linear else before
+    return total
+
+
+def _first_layer(ctx: RankContext, layer: Layer, sources: int, destinations: int, edges: int) -> int:
+    """Multiply-adds of the layer that reads features; of sparse rows, entries count and not columns."""
+    shard = ctx.features.shard
+    if not isinstance(shard, SparseShard):
+        return layer.least_cost(sources, destinations, edges)
+    entries = float(shard.entry_counts.mean(dtype=np.float64))
+    return int(layer.sparse_cost(sources, edges, entries * layer.in_dim / shard.width))

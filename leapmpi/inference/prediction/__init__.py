@@ -1,0 +1,1 @@
+"""The job `leapmpi predict`: exact outputs of a finished run for the vertices of any dataset."""

@@ -1,0 +1,279 @@
+"""`leapmpi predict`: load weights and data, compute layer by layer, write in the order of the source graph."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.config.schema import Config
+from leapmpi.config.setting import parse_size
+from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
+from leapmpi.engine.own_model import changed_code, code_of
+from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.inference.layer_work import FEATURES, HIDDEN, Expectation
+from leapmpi.inference.layerwise import LayerReport
+from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
+from leapmpi.inference.output.parquet import ParquetFolder
+from leapmpi.inference.output.raw_files import HDF5File, RawFile, Shape
+from leapmpi.inference.own_inference import inference_for
+from leapmpi.inference.prediction.prediction_request import PredictionRequest
+from leapmpi.inference.row_store import RowStore, StagedRows
+from leapmpi.nn.model import input_width
+from leapmpi.nn.task import TASKS
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs import schemas
+from leapmpi.runs.run import Run
+from leapmpi.runs.text import size_text
+from leapmpi.runs.weights import read_weights, weights_place
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.session.assigned_weights import assign
+from leapmpi.session.session import Session, in_session
+from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
+from leapmpi.system.memory import peak_bytes, used_bytes
+from leapmpi.version import VERSION
+
+if TYPE_CHECKING:
+    from leapmpi.comm.world import Comm, World
+    from leapmpi.exchange.context import Loaded, RankContext
+
+log = logging.getLogger("leapmpi")
+
+KINDS = ("ids", FEATURES, HIDDEN)
+"""The kinds of bytes that are foretold."""
+
+PER_ANSWER, WINDOWS = 24, 4
+"""Bytes of places and names of a row that is written, and how many windows of rows are held while they are ordered."""
+
+FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
+"""By the end of the file's name."""
+
+
+def predict(config: Config, run: Run, request: PredictionRequest, comm: Comm | None = None) -> dict[str, Any]:
+    """Write what `request` asks of the weights of `run` for the dataset of `config`. Collective.
+
+    Returns {"out", "what", "rows", "columns", "dtype", "epoch" (from 1), "seconds", "rows_per_second", "bytes" and
+    "bytes_of_writing" (by kind, of all ranks), "peak_memory_bytes" (by rank), "layers"}. Raises LeapmpiError for what
+    the user can mend; nothing is at `request.out` then that was not there before.
+    """
+    return in_session(config, comm, lambda session: _predict(config, run, request, session))
+
+
+def _predict(config: Config, run: Run, request: PredictionRequest, session: Session) -> dict[str, Any]:
+    begun, world = time.perf_counter(), session.world
+    if request.stage is not None:
+        session.signals.exit_code = RESUMABLE
+    arrays, about = world.on_all(lambda: read_weights(weights_place(run.path, request.weights), schemas.WEIGHTS))
+    kind = FORMATS[request.out.suffix]
+    world.on_all(kind.check)
+    world.on_root(lambda: check_place(request.out, request.overwrite))
+    dataset = world.on_all(lambda: _opened(config, about))
+    loaded = session.load(_plain(config, about), dataset, MachineRates(), goes_through_all=True)
+    world.on_all(partial(assign, config, run, loaded, arrays, about))
+    ctx, shard = loaded.ctx, loaded.topology
+    assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
+    layer = world.on_all(lambda: request.layer_of(ctx))
+    wanted = world.on_all(lambda: request.wanted(dataset))
+    if world.rank == 0:
+        _note(config, about, loaded)
+
+    # Which vertices of this rank are asked for.
+    first, end = ctx.local_range
+    own = shard.own.original_id[: end - first]
+    if wanted is None:
+        total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
+        vertices = np.arange(first, end)
+    else:
+        total = len(wanted)
+        chosen, places = places_of(own, wanted)
+        request.check_known(wanted, places, dataset, ctx)
+        distinct, order = np.unique(chosen, return_inverse=True)
+        vertices = first + distinct
+
+    # Compute.
+    store = world.on_all(lambda: _store(config, request, loaded, arrays, wanted, layer, world))
+    limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
+    told: list[dict[str, Any]] = []
+    predicted: dict[str, Any] = {}
+    layers = layer or len(ctx.model.layers)
+
+    def report(each: LayerReport) -> None:
+        told.append(_told(each, layers, ctx, store.on_disk))
+
+    def expect(each: Expectation) -> None:
+        predicted.update(_expected(each, ctx, len(vertices)))
+
+    inference = inference_for(ctx, loaded.topology, limit, store, report=report, expect=expect)
+    ctx.communicator.byte_counters.take()
+    with session.phases("evaluate"):
+        outputs = inference.outputs(vertices, layer, partial(request.answers, ctx))
+        computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
+
+        # Write: of all vertices each is in the row of its original id.
+        if wanted is None:
+            order, places = places_of(own, None)
+        facts = {"what": request.what, "layer": layer or 0, "epoch": about["epoch"] + 1, "version": VERSION}
+        facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
+        file = kind(Shape((total, *outputs.shape[1:]), outputs.dtype), world.rank)
+        with _written(ctx, world, request, file, facts):
+            named = places if wanted is None else wanted[places]
+            deliver(ctx.communicator, places, outputs, order, named, total, file.write)
+        writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
+    store.close()
+    seconds = time.perf_counter() - begun
+    peaks = [int(each) for each in ctx.communicator.all_gather_rows(np.array([peak_bytes()]))[:, 0]]
+    return {
+        "out": str(request.out),
+        "what": request.what,
+        "rows": total,
+        "columns": outputs.shape[1] if outputs.ndim > 1 else 1,
+        "dtype": str(outputs.dtype),
+        "epoch": about["epoch"] + 1,
+        "seconds": seconds,
+        "rows_per_second": total / seconds,
+        "bytes": computing,
+        "bytes_of_writing": writing,
+        "peak_memory_bytes": peaks,
+        "predicted": predicted,
+        "layers": told,
+    }
+
+
+def _opened(config: Config, about: dict[str, Any]) -> Dataset:
+    """The dataset, which may have no labels, and other classes than the training data. Raises DataError."""
+    dataset = open_dataset(config.data)
+    task = about.get("task")
+    reads = TASKS.load(task).TASK.reads if task else ()
+    kind = dataset.label_kind if not reads or dataset.label_kind in reads else reads[0]
+    if not input_width(config, dataset):
+        raise DataError(f"{config.data} has no features, which the model reads; import the graph again with features")
+    nothing = np.empty(0, np.int64)
+    if not dataset.classes:
+        dataset = replace(dataset, splits=Splits(nothing, dataset.splits.val, dataset.splits.test))
+    # The classes of an edge task are those of its edges.
+    of_vertices = not task or TASKS.load(task).TASK.roots == "vertices"
+    return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
+
+
+def _plain(config: Config, about: dict[str, Any]) -> Config:
+    """The config without what acts on training alone."""
+    values = {
+        "sampling.sampler": "node-wise",
+        "sampling.options": (),
+        "train.class_weights": "",
+    }
+    return config.replaced(values | ({"train.task": about["task"]} if "task" in about else {}))
+
+
+def _note(config: Config, about: dict[str, Any], loaded: Loaded) -> None:
+    if about["graph_uuid"] != loaded.dataset.graph_uuid:
+        log.warning("note: %s holds another graph than the one the run was trained on", config.data)
+    for sentence in changed_code(config, about):
+        log.warning("note: %s", sentence)
+
+
+def _store(
+    config: Config,
+    request: PredictionRequest,
+    loaded: Loaded,
+    arrays: dict[str, np.ndarray],
+    wanted: np.ndarray | None,
+    layer: int | None,
+    world: World,
+) -> RowStore:
+    """Where rows of layers are held. Local. Raises DataError."""
+    if request.stage is None:
+        return RowStore()
+    weights = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        weights.update(name.encode())
+        weights.update(np.ascontiguousarray(arrays[name]))
+    asked = "all" if wanted is None else hashlib.blake2b(np.ascontiguousarray(wanted), digest_size=16).hexdigest()
+    values = config.to_values()
+    key = {
+        "version": VERSION,
+        "dataset": loaded.dataset.uuid,
+        "weights": weights.hexdigest(),
+        "model": {name: str(value) for name, value in values["model"].items()},
+        "edge_weights": values["sampling"]["edge_weights"],
+        "layers": len(values["sampling"]["fanout"]),
+        "dtype": values["train"]["dtype"],
+        "code": code_of(config),
+        "vertices": asked,
+        "keeps_all": layer is None,
+        "ranks": world.size,
+    }
+    return StagedRows(request.stage, world.rank, key, request.resume)
+
+
+@contextmanager
+def _written(
+    ctx: RankContext, world: World, request: PredictionRequest, file: RawFile, facts: dict[str, Any]
+) -> Iterator[None]:
+    """Let all ranks write `file`, which gets its name when all have; a failure leaves nothing behind. Collective."""
+    with ExitStack() as stack:
+
+        def begin() -> list[Any]:
+            remove_abandoned(request.out)
+            aside = stack.enter_context(written_aside(request.out, overwrite=request.overwrite))
+            places = file.create(aside, facts)
+            return [str(aside), places]
+
+        path, places = ctx.communicator.all_gather_objects(world.on_root(begin))[0]
+        world.on_all(lambda: file.open(Path(path), places))
+        yield
+        world.on_all(file.close)
+        world.on_root(stack.close)
+
+
+def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str, Any]:
+    """What is expected of all ranks, each of which writes `answers` rows; rank 0 shows it. Collective."""
+    received = [expected.received.get(kind, 0) for kind in KINDS]
+    features = ctx.features.shard.nbytes
+    work = expected.held + max(expected.chunk + expected.look_ups, PER_ANSWER * answers + WINDOWS * WINDOW_BYTES)
+    own = [*received, used_bytes() + features + work, expected.held]
+    table = ctx.communicator.all_gather_rows(np.array(own))
+    sums = table[:, : len(KINDS)].sum(axis=0)
+    sent = {kind: int(count) for kind, count in zip(KINDS, sums, strict=True) if count}
+    peaks, held = ([int(each) for each in column] for column in table[:, len(KINDS) :].T)
+    log.info(
+        f"expected: {_bytes_text(sent)} between ranks; at most {size_text(max(peaks))} on a rank, with rows of "
+        f"{size_text(max(held))}, features (which the system may take back) {size_text(features)}"
+    )
+    return {"bytes": sent, "peak_memory_bytes": peaks}
+
+
+def _bytes_text(counted: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {size_text(count)}" for kind, count in counted.items()) or "nothing"
+
+
+def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
+    """What a layer took on all ranks; rank 0 shows it. Collective."""
+    own = [report.destinations, report.edges, report.remote_rows, report.held_bytes]
+    all_ranks = ctx.communicator.all_gather_rows(np.array(own))
+    vertices, edges, remote, _ = (int(each) for each in all_ranks.sum(axis=0))
+    held = int(all_ranks[:, 3].max())
+    chunks = f"{report.rounds} chunk{'s' * (report.rounds != 1)}"
+    place = "in files" if on_disk else "held"
+    log.info(
+        f"layer {report.number} of {layers}: {report.form} rows, {vertices:,} vertices, {edges:,} edges in {chunks}; "
+        f"{remote:,} rows from other ranks; on a rank rows of {size_text(held)} {place}, "
+        f"chunk {size_text(report.chunk_bytes)}; {report.seconds:.1f} s"
+    )
+    counted = {"vertices": vertices, "edges": edges, "remote_rows": remote, "chunks": report.rounds}
+    memory = {"held_bytes": held, "chunk_bytes": report.chunk_bytes}
+    return {"layer": report.number, "form": report.form, **counted, **memory, "seconds": report.seconds}
+
+
+def _total(ctx: RankContext, counted: dict[str, int]) -> dict[str, int]:
+    """The bytes of all ranks by kind, of those kinds that were sent. Collective."""
+    sums = ctx.communicator.all_gather_rows(np.array(list(counted.values()))).sum(axis=0)
+    return {kind: int(count) for kind, count in zip(counted, sums, strict=True) if count}

@@ -1,0 +1,321 @@
+"""What a run starts with: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan.
+
+And what does not happen, though a user may think so: settings that cannot act, features that are not checked.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+
+import torch
+
+from leapmpi.comm.world import World, library_file, library_name, load_mpi
+from leapmpi.config.compatibility import without_effect
+from leapmpi.config.schema import Config, enumeration, models_of
+from leapmpi.config.sections import fields, flattened
+from leapmpi.config.setting import names_code
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import topology_bytes
+from leapmpi.device.device_sampler import DeviceSampler
+from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
+from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.evaluation.link_evaluation import LinkEvaluator
+from leapmpi.exchange.context import Loaded
+from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.pinned_shard import PinnedShard
+from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.model import canonical, input_width, settings_without_effect
+from leapmpi.nn.task import EdgeTask
+from leapmpi.runs.text import rank_table, ranks_text, size_text
+from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.session.role_loading import LoadedByRole
+from leapmpi.session.session import facts_of
+from leapmpi.session.setup import direct_path
+from leapmpi.system.memory import available_bytes, used_bytes
+from leapmpi.training.trainer import Trainer
+
+
+def rank_facts(world: World, loaded: Loaded) -> dict:
+    """What rank 0 needs from every rank for the banner; `memory` and `free` are bytes in use and left on the host."""
+    device = loaded.ctx.device
+    name = "" if device.type == "cpu" else f" {torch.cuda.get_device_name(device)}"
+    return {
+        "host": world.host,
+        "node": world.node,
+        "device": f"{device}{name}",
+        "parts": [loaded.parts.start, loaded.parts.stop - 1],
+        "features": loaded.shard_bytes,
+        "topology": loaded.topology.nbytes,
+        "memory": used_bytes(),
+        "free": available_bytes(),
+        "threads": world.threads,
+        "verified": loaded.verified,
+        "process": os.getpid(),
+    }
+
+
+def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
+    """The banner, given the `rank_facts` of all ranks."""
+    config, world, loaded = trainer.config, trainer.world, trainer.loaded
+    dataset = loaded.dataset
+    method = dataset.attributes.get("method", "unknown")
+    return [
+        *_roles(trainer),
+        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
+        f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
+        f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
+        f"topology {_topology(config, loaded, facts)}",
+        f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
+        f"({library_file()}), GPU data {_device_path(config, loaded)}",
+        *(f"  {line}" for line in rank_table(facts)),
+        _plan(trainer),
+        *_edges(trainer),
+        *_scored(trainer),
+        _moves(trainer),
+    ]
+
+
+def _roles(trainer: Trainer) -> list[str]:
+    """A line about who prepares and who computes, where these are not the same ranks."""
+    loaded = trainer.loaded
+    if not isinstance(loaded, LoadedByRole):
+        return []
+    roles = loaded.roles
+    sent = "rows"
+    if sums_suffice(trainer.ctx.model):
+        sent = "sums" if trainer.engine.mode_name == "sums" else "sums, or rows where they are multiplied first"
+    shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
+    return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {trainer.prefetch_depth} ahead at most"]
+
+
+def _topology(config: Config, loaded: Loaded, facts: list[dict]) -> str:
+    """What the topology takes as it is held, and what it would take held the other way."""
+    if isinstance(loaded, LoadedByRole):
+        return f"{size_text(max(fact['topology'] for fact in facts))}, on the nodes of ranks that prepare"
+    dataset, carried = loaded.dataset, (uses_weights(config, loaded.dataset), uses_times(config, loaded.dataset))
+    if isinstance(loaded.topology, TopologyShard):
+        sizes, whole = [fact["topology"] for fact in facts], topology_bytes(dataset, *carried)
+        return (
+            f"{loaded.topology_held}, {size_text(max(sizes))} at most a rank; a copy per node takes {size_text(whole)}"
+        )
+    shards = (topology_bytes(dataset, *carried, parts=range(fact["parts"][0], fact["parts"][1] + 1)) for fact in facts)
+    sharded = f"; sharded {size_text(max(shards))} at most a rank" if len(facts) > 1 else ""
+    return f"{size_text(loaded.topology.nbytes)}, {loaded.topology_held}{sharded}"
+
+
+def _inputs(config: Config, dataset: Dataset) -> str:
+    """'128 features', or what stands for them."""
+    if dataset.feature_dim:
+        return f"{dataset.feature_dim} features"
+    return f"no features, learned rows of {input_width(config, dataset)} columns with moments and the best"
+
+
+def _of_edges(trainer: Trainer) -> str:
+    """'edges carry weights; ', or nothing."""
+    dataset = trainer.loaded.dataset
+    carried = ["weights"] * uses_weights(trainer.config, dataset)
+    carried += [f"{dataset.edge_feature_dim} features"] * (dataset.edge_feature_dim > 0)
+    carried += ["times"] * uses_times(trainer.config, dataset)
+    return f"edges carry {enumeration(carried)}; " if carried else ""
+
+
+def _plan(trainer: Trainer) -> str:
+    config, world, engine = trainer.config, trainer.world, trainer.engine
+    batch, steps = min(config.train.batch_size, trainer.root_count), engine.placement.time_steps
+    of = "edges" if trainer.ctx.task.roots == "edges" else "roots"
+    trained = trainer.loaded.roles.computing if isinstance(trainer.loaded, LoadedByRole) else world.size
+    roots = f"batch {batch:,} {of}, about {batch / trained:,.0f} per rank"
+    if trainer.ctx.sampler.supplies_roots:
+        roots = "batches of the sampler's own"
+    merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
+    return (
+        f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {steps} time step{'s' * (steps > 1)}"
+        f"{merged}; {roots}; {_sampler(config)}; "
+        f"{_models(trainer)} parameters ({config.train.parameter_dtype})"
+    )
+
+
+def about_no_validation(trainer: Trainer) -> str:
+    """'no validation edges: the last epoch counts as the best', and how some are held back."""
+    task = trainer.ctx.task
+    mend = ""
+    if isinstance(task, EdgeTask):
+        flag = "--split-edges" if task.draws_negatives else "--split-edge-labels"
+        mend = f"; leapmpi-prep partition {flag} .9,.05,.05 holds some back"
+    return f"no validation {task.roots}: the last epoch counts as the best{mend}"
+
+
+def about_early_stop(trainer: Trainer) -> str:
+    """'5 evaluations without a better accuracy on the validation vertices'."""
+    limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
+    of = ", for each of the models" if trainer.config.strategy.vary else ""
+    return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
+
+
+def _edges(trainer: Trainer) -> list[str]:
+    """A line about edges, where they are trained."""
+    if trainer.ctx.task.roots != "edges":
+        return []
+    link, sizes = trainer.config.link, [trainer.evaluator.size(split) for split in ("val", "test")]
+    task = trainer.ctx.task
+    assert isinstance(task, EdgeTask), "roots are edges"
+    scorer = type(trainer.ctx.model.scorer).__module__.rpartition(".")[2]
+    splits = f"edges: {trainer.root_count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test"
+    own = "are left out of its draws" if task.leaves_out() else "stay in message passing"
+    if not task.draws_negatives:
+        return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
+    assert isinstance(trainer.evaluator, LinkEvaluator), "edges are ranked"
+    against = f"; ranked against {trainer.evaluator.ranked_against}" if any(sizes) else ""
+    return [
+        f"{splits}, held back; scorer "
+        f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
+        f"each{against}; a batch's own edges {own}"
+    ]
+
+
+def _scored(trainer: Trainer) -> list[str]:
+    """A line where a sample of the splits is scored."""
+    evaluator = trainer.evaluator
+    sizes = {split: (evaluator.size(split), whole) for split, whole in evaluator.whole_sizes.items()}
+    if all(scored == whole for scored, whole in sizes.values()):
+        return []
+    found = enumeration([f"{scored:,} of {whole:,} in {split}" for split, (scored, whole) in sizes.items()])
+    return [f"scores are those of a sample (--eval-limit): {found}"]
+
+
+def _models(trainer: Trainer) -> str:
+    """'model sage, 1,234', or 'models gcn 1,234 and gat 1,300 to 2,600' where models differ: names and parameters."""
+    counts: dict[str, set[int]] = {}
+    for each, layout in trainer.models:
+        # Those of all ranks, where each holds some.
+        numbers = sum(math.prod(shape) for shape in layout.whole_shapes.values())
+        counts.setdefault(each.model.name, set()).add(numbers)
+    if not trainer.config.strategy.vary:
+        name = trainer.config.model.name
+        return f"model {name}, {_range(counts[name])}"
+    return f"models {enumeration([f'{name} {_range(found)}' for name, found in counts.items()])}"
+
+
+def _range(counts: set[int]) -> str:
+    """'1,234', or '1,234 to 5,678'."""
+    return " to ".join(f"{each:,}" for each in sorted({min(counts), max(counts)}))
+
+
+def _sampler(config: Config) -> str:
+    """'fan-out 10,10', after the sampler where it is not the default one."""
+    sampling = config.sampling
+    fanout = "fan-out " + ",".join("all" if each == -1 else str(each) for each in sampling.fanout)
+    if sampling.sampler == "node-wise":
+        return fanout
+    options = f" ({', '.join(sampling.options)})" if sampling.options else ""
+    return f"sampler {sampling.sampler}{options}, {fanout}"
+
+
+def _device_path(config: Config, loaded: Loaded) -> str:
+    if on_host(loaded.ctx.device):
+        return "not used (CPU)"
+    if loaded.ctx.device.type != "cuda":
+        return f"in host memory (the CPU stands in for a GPU; {_where(loaded)})"
+    direct, why = direct_path(config.run.mpi_device_path)
+    way = "handed to MPI directly" if direct else "staged through pinned host memory"
+    return f"{way} ({why}; {_where(loaded)})"
+
+
+def _where(loaded: Loaded) -> str:
+    """Where a GPU finds rows, and what draws."""
+    shard, sampler = loaded.ctx.features.shard, loaded.ctx.sampler
+    places: dict[type, str] = {PinnedShard: "in pinned host memory", DeviceShard: "in device memory"}
+    draws = "device" if isinstance(sampler, DeviceSampler) else "host"
+    return f"features {places.get(type(shard), 'staged from the host')}, draws on the {draws}"
+
+
+def _moves(trainer: Trainer) -> str:
+    config, engine = trainer.config, trainer.engine
+    if trainer.world.size == 1:
+        return "moves between ranks: nothing, there is one rank"
+    size = trainer.ctx.parameters.shared_gradients.nbytes
+    if isinstance(trainer.loaded, LoadedByRole):
+        apart = f"{engine.mode.description} ({trainer.loaded.roles.preparing} that prepare)"
+        return f"moves between ranks in an iteration: {apart}, prepared shares, gradients ({size_text(size)})"
+    returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
+    moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
+    if isinstance(engine, EdgeEngine) and not engine.deals:
+        moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
+    if config.strategy.name == "leap" and engine.placement.time_steps > 1:
+        moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
+    if config.strategy.vary:
+        moving[1:] = ["every model with its gradients, from rank to rank"]
+    return "moves between ranks in an iteration: " + ", ".join(moving)
+
+
+def own_modules(trainer: Trainer) -> list[str]:
+    """A sentence where a module of the user's own is trained: how its input comes."""
+    names = dict.fromkeys(config.model.name for config, layout in trainer.models if not layout.model.layers[0].splits)
+    return [
+        f"{name} is run as a whole, on raw rows: projected rows and partial sums need layers in parts" for name in names
+    ]
+
+
+def unverified(config: Config, facts: list[dict]) -> list[str]:
+    """A sentence where features were loaded without a check, given the `rank_facts` of all ranks."""
+    ranks = [rank for rank, each in enumerate(facts) if not each["verified"]]
+    if not ranks:
+        return []
+    unseen = "damaged or infinite ones go unseen; sizes, in-neighbours, labels and splits are checked"
+    if config.run.verify == "none":
+        return [f"--verify none: features are not checked, so that {unseen}"]
+    return [
+        f"features of {ranks_text(ranks)}, over 1 GiB, are not checked, so that {unseen} (--verify all checks them)"
+    ]
+
+
+def ignored(trainer: Trainer) -> list[str]:
+    """Sentences about settings that are not as by default and cannot act in this training."""
+    config, engine, models = trainer.config, trainer.engine, models_of(trainer.config)
+    why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
+    why |= without_effect(
+        replace(
+            facts_of(config, trainer.loaded.dataset),
+            ranks=trainer.world.size,
+            parts=trainer.loaded.dataset.parts,
+            steps=engine.placement.time_steps,
+            fetches_before_step=not engine.mode.needs_weights,
+            on_host=on_host(trainer.ctx.device),
+            on_cpu=trainer.ctx.device.type == "cpu",
+        )
+    )
+    if trainer.ctx.task.roots == "edges":
+        why.pop("model.hidden", None)
+
+    # Of a setting that is varied, the values of the models count.
+    values = [flattened(each.to_values()) for each in (config, *models)]
+    options = {text.partition("=")[0]: text for each in models for text in each.model.options}
+    return [
+        *_unread(trainer),
+        *(
+            f"--model-option {text} is ignored: {why[f'model.{name}']}"
+            for name, text in options.items()
+            if f"model.{name}" in why
+        ),
+    ] + [
+        f"--{setting.flag} is ignored: {why[key]}"
+        for key, setting in fields()
+        if key in why and any(canonical(each)[key] != canonical(each | {key: setting.default})[key] for each in values)
+    ]
+
+
+def _unread(trainer: Trainer) -> list[str]:
+    """Sentences about what edges carry and no model reads."""
+    names = dict.fromkeys(each.model.name for each in models_of(trainer.config))
+    found, sentences = enumeration(list(names)), []
+    weights_are_read = any("edge_weight" in layer.edge_data for layer in trainer.ctx.model.layers)
+    drawn_by = "weights=edge" in trainer.config.sampling.options or names_code(trainer.config.sampling.sampler)
+    unread = len(names) == 1 and not weights_are_read and not drawn_by
+    if uses_weights(trainer.config, trainer.loaded.dataset) and unread:
+        sentences.append(f"edge weights are not read by --model {found}; --edge-weights ignore leaves them on disk")
+    if trainer.loaded.dataset.edge_feature_dim and trainer.ctx.edge_features is None:
+        sentences.append(f"edge features are not read by --model {found}")
+    return sentences

@@ -1,0 +1,310 @@
+"""Resuming: the checkpoint to go on from is found, compared with the settings, sent to all ranks and restored.
+
+And what is taken from other runs: the first weights (`--init RUN`), and the tuning records of one that is repeated
+(`--replay RUN`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.config.other_names import lost_values, recorded_values
+from leapmpi.config.schema import Config, models_of
+from leapmpi.config.sections import fields, flattened
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.own_model import changed_code
+from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
+from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.features.learned_rows import without_rows
+from leapmpi.nn.model import canonical, input_width
+from leapmpi.runs import schemas
+from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
+from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
+from leapmpi.runs.run import Run, load_run
+from leapmpi.runs.weights import read_weights
+from leapmpi.session.label_statistics import set_scale
+from leapmpi.system.phase_timers import PHASES
+from leapmpi.training.epoch_record import EpochProgress
+from leapmpi.training.model_state import below, evaluations_since
+from leapmpi.training.trainer import Trainer
+
+log = logging.getLogger("leapmpi")
+
+CHANGEABLE = (
+    *("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size"),
+    "strategy.prepare_ranks",
+)
+"""Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
+
+_SAME = ("model.", "sampling.", "strategy.", "train.", "link.")
+"""Beginnings of the settings that a replay shares with the run it replays."""
+
+
+@dataclass
+class SavedRun:
+    """The state of checkpoint `name`. `complaints` says what is wrong with newer ones, which are damaged."""
+
+    name: str
+    state: CheckpointFile
+    complaints: list[str]
+
+
+def find(config: Config, dataset: Dataset) -> SavedRun:
+    """The newest sound checkpoint in the run folder.
+
+    Raises RunFolderError when there is none, or when its run had another dataset or other settings.
+    """
+    folder = Path(config.run.folder)
+    finished = Run(folder).finished
+    name, state, complaints = CheckpointFolder(folder).newest(schemas.CHECKPOINT)
+    if name is None or state is None:
+        anew = f"where --init {folder} starts from its weights" if finished else "or pass --overwrite to start anew"
+        raise RunFolderError(
+            f"{folder} holds {'a ' if finished else 'an un'}finished run whose checkpoints are all damaged "
+            f"({complaints[0]}); choose another --run folder, {anew}"
+        )
+    waited = evaluations_since(state.values["best"]["epoch"], state.values["epochs"])
+    if finished and 0 < config.train.early_stop <= waited:
+        raise RunFolderError(
+            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to go on "
+            "with it raise --early-stop or leave it out, or choose another --run folder"
+        )
+    if found := list(_differences(state.values, config, dataset)):
+        raise RunFolderError(
+            f"{folder} holds {'a ' if finished else 'an un'}finished run that was started otherwise: "
+            f"{'; '.join(found)}; start it with the same settings to {'go on with' if finished else 'resume'} it, or "
+            "choose another --run folder"
+        )
+    return SavedRun(name, state, complaints)
+
+
+def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[int] | None:
+    """The first part of each rank when `saved` was written; None where it has not been chosen for these ranks."""
+    if saved is None or saved.state.values["ranks"] != ranks or saved.state.values["uuid"] != dataset.uuid:
+        return None
+    starts: list[int] | None = saved.state.values.get("part_dealing", {}).get("starts")
+    return starts
+
+
+def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The weights that config.train.init names, and what their file says about them. Local.
+
+    Raises RunFolderError for a folder that is no run of one model, DataError for a missing or damaged file.
+    """
+    path = Path(config.train.init)
+    if not path.is_dir():
+        return read_weights(path, schemas.WEIGHTS)
+    if not (path / WEIGHTS_BEST).exists() and (model := model_folder(path, 0)).is_dir():
+        raise RunFolderError(f"--init {path}: the run holds several models; name one, such as {model}")
+    load_run(path)
+    return read_weights(path / WEIGHTS_BEST, schemas.WEIGHTS)
+
+
+def start_from(trainer: Trainer) -> dict[str, Any]:
+    """Give all models of `trainer` the weights that its config names as the first; returns what was taken. Collective.
+
+    Raises DataError when they do not fit, on all ranks alike.
+    """
+    init, dataset = trainer.config.train.init, trainer.loaded.dataset
+    arrays, about = trainer.world.on_all(lambda: initial_weights(trainer.config))
+    taken = {"from": init, **{key: about.get(key) for key in ("epoch", "feature_dim", "classes", "graph_uuid")}}
+
+    def assign() -> None:
+        width = input_width(trainer.config, dataset)
+        for name, here in (("feature_dim", width), ("classes", trainer.ctx.task.classes)):
+            if taken[name] not in (None, here):
+                noun = name.replace("feature_dim", "features")
+                raise DataError(
+                    f"--init {init}: its model was trained on {taken[name]} {noun}, {trainer.config.data} has {here}; "
+                    "take a run on data of the same widths"
+                )
+        for _, layout in trainer.models:
+            layout.assign(without_rows(arrays), f"--init {init}")
+        if trainer.ctx.learned:
+            trainer.ctx.learned.assign(arrays, f"--init {init}")
+
+    trainer.world.on_all(assign)
+    return {**taken, "arrays": len(arrays), "parameters": sum(array.size for array in arrays.values())}
+
+
+def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
+    if saved["graph_uuid"] != dataset.graph_uuid:
+        yield f"{config.data} holds another graph"
+    before, known = recorded_values(flattened(saved["config"])), dict(fields())
+    unknown = sorted(key for key in before if key not in known and not key.startswith("model.options."))
+    earlier = Config.recorded({key: value for key, value in before.items() if key not in unknown}, "checkpoint")
+    then, today = (canonical(flattened(json.loads(json.dumps(each.to_values())))) for each in (earlier, config))
+    for key, _ in fields():
+        if (key, today[key]) == ("strategy.name", "auto"):
+            continue
+        if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):
+            yield f"{key} was {_text(then[key])}, is {_text(today[key])}"
+    for key in unknown:
+        yield f"{key} was {_text(before[key])}, which this leapmpi does not know"
+    done = saved["progress"]["epoch"]
+    if config.train.epochs <= done and config.train.epochs != before["train.epochs"]:
+        yield f"train.epochs was {before['train.epochs']}, is {config.train.epochs}, but {done} epochs are done"
+
+
+def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> Iterator[str]:
+    """What is another than before, though it may be, and bears on the results, for the log."""
+    if saved["ranks"] != ranks:
+        yield f"{ranks} ranks instead of {saved['ranks']}"
+    if saved["uuid"] != dataset.uuid:
+        yield "another partition of the same graph"
+    yield from changed_code(config, saved)
+    yield from lost_values(flattened(saved["config"]))
+    before = flattened(saved["config"])["train.epochs"]
+    if before != config.train.epochs:
+        cosine = ", over which --lr-schedule cosine lowers the rate from here on" if _cosine(config) else ""
+        yield f"{config.train.epochs} epochs instead of {before}{cosine}"
+
+
+def _cosine(config: Config) -> bool:
+    """Whether the learning rate of any model depends on the number of epochs."""
+    return any(each.train.lr_schedule == "cosine" for each in models_of(config))
+
+
+def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:
+    """What the run in config.run.replay chose by measured times.
+
+    Raises ConfigError when that run had other settings, another dataset or another number of ranks at any time,
+    RunFolderError when it has no epoch.
+    """
+    run = load_run(config.run.replay)
+    theirs, ours = (canonical(flattened(each.to_values())) for each in (run.config, config))
+    for key, _ in fields():
+        if key.startswith(_SAME) and theirs[key] != ours[key]:
+            raise ConfigError(
+                f"--replay {config.run.replay}: that run had {key} = {theirs[key]}, this one has {ours[key]}; "
+                "give the same settings"
+            )
+    records = run.metrics()
+    banners = [record for record in records if record["event"] == "banner"]
+    if not banners or not any(record["event"] == "epoch" for record in records):
+        raise RunFolderError(f"--replay {config.run.replay}: the run has recorded no whole epoch")
+    first, *others = (len(banner["ranks"]) for banner in banners)
+    if first != ranks:
+        raise ConfigError(f"--replay {config.run.replay}: that run had {first} ranks, this one {ranks}")
+    if moved := next((each for each in others if each != first), None):
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run went on on {moved} ranks after it had begun on {first}; only a "
+            "run on the same ranks throughout can be replayed"
+        )
+    # Runs of earlier versions do not say.
+    if any(banner.get("uuid", dataset.uuid) != dataset.uuid for banner in banners):
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run was trained on another dataset than {config.data}; name its own"
+        )
+    decisions = from_records(records)
+    for each in decisions:
+        if each.about == TIME_STEPS and not 1 <= each.value <= ranks:
+            raise RunFolderError(f"--replay {config.run.replay}: it chose {each.value} time steps on {ranks} ranks")
+    return decisions
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join("all" if each == -1 else str(each) for each in value) or "not given"
+    return str(value) or "not given"
+
+
+def restore(trainer: Trainer, saved: SavedRun) -> None:
+    """Put `trainer` where it stood when `saved` was written, but for what `Trainer.prepare` restores. Collective.
+
+    Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
+    """
+    checkpoints = CheckpointFolder(Path(trainer.config.run.folder))
+    values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
+    world.on_all(lambda: _check_fit(trainer, saved, checkpoints.path / saved.name))
+    # Seconds by rank and the phases of this version, in its order.
+    columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
+    nothing = np.zeros(len(arrays["phases"]))
+    phases = np.column_stack([columns.get(phase, nothing) for phase in PHASES])
+    cores = arrays.get("core_seconds", nothing)  # checkpoints of earlier versions have none
+    trainer.progress = EpochProgress.restored(
+        values["progress"], arrays["losses"], phases, cores, trainer.ctx.communicator
+    )
+    # On other ranks sums may differ in their last bits.
+    if scale := values.get("target_scale"):
+        set_scale(trainer.ctx, np.array(scale))
+    if trainer.part_dealing and (dealt := part_starts(saved, trainer.loaded.dataset, world.size)):
+        trainer.part_dealing.restore({**values["part_dealing"], "starts": dealt})
+    trainer.epochs = list(values["epochs"])
+    world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
+    trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
+
+    # What this rank alone had; nothing on another number of ranks.
+    of_rank: dict[str, np.ndarray] = {}
+    if values["rank_pieces"] == world.size:
+        of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
+    trainer.engine.placement.restore_rank(below("strategy", of_rank))
+    if learned := trainer.ctx.learned:
+        others = (rank for rank in range(values["rank_pieces"]) if rank != world.rank or not of_rank)
+        found = (checkpoints.read_rank(saved.name, rank, saved.state).arrays for rank in others)
+        pieces = (below("learned", piece) for piece in chain([of_rank] * bool(of_rank), found))
+        world.on_all(lambda: learned.restore(pieces, str(checkpoints.path / saved.name)))
+
+
+def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:
+    """Raise DataError, naming `origin`, where losses or seconds are not those of such a training. Local."""
+    values, arrays = saved.state.values, saved.state.arrays
+    for name, shape in (
+        ("losses", (trainer.per_epoch,)),
+        ("phases", (values["ranks"], len(values["phases"]))),
+        *((("core_seconds", (values["ranks"],)),) if "core_seconds" in arrays else ()),
+    ):
+        if name not in arrays or arrays[name].shape != shape:
+            found = arrays[name].shape if name in arrays else "missing"
+            raise DataError(f"{origin}: {name} should have the shape {shape}, but it is {found}; choose another --run")
+    now = trainer.ctx.task.class_weights
+    if values.get("class_weights") != (None if now is None else now.tolist()):
+        raise DataError(
+            f"{origin}: the run was started with other class weights than --class-weights gives now; has the file been "
+            "changed? Choose another --run folder"
+        )
+    epoch, iteration = values["progress"]["epoch"], values["progress"]["iteration"]
+    if iteration > trainer.per_epoch or epoch != len(values["epochs"]):
+        raise DataError(
+            f"{origin}: it was written after iteration {iteration} of {trainer.per_epoch} in epoch {epoch + 1}, but "
+            f"holds {len(values['epochs'])} epochs; choose another --run"
+        )
+
+
+def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
+    """What rank 0 found, on all ranks; others pass None. Collective."""
+    about = kinds = None
+    if saved:
+        about = [saved.name, saved.state.values, saved.complaints]
+        kinds = [[name, array.dtype.str, array.shape] for name, array in saved.state.arrays.items()]
+    heading = np.frombuffer(json.dumps([about, kinds]).encode(), np.uint8)
+    about, kinds = json.loads(_broadcast(heading, communicator).tobytes())
+    if about is None:
+        return None
+    received = {}
+    for each, dtype, shape in kinds:
+        array = saved.state.arrays[each] if saved else None
+        received[each] = _broadcast(array, communicator).view(dtype).reshape(shape)
+    name, values, complaints = about
+    return SavedRun(name, CheckpointFile(received, values), complaints)
+
+
+def _broadcast(array: np.ndarray | None, communicator: Communicator) -> np.ndarray:
+    """The bytes of rank 0's array, uint8[n], on all ranks; packed, as int64 numbers are broadcast. Collective."""
+    packed = None
+    if communicator.rank == 0:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        packed = np.zeros(1 + -(-len(data) // 8), np.int64)
+        packed[0] = len(data)
+        packed[1:].view(np.uint8)[: len(data)] = data
+    packed = communicator.broadcast(packed, "control")
+    return packed[1:].view(np.uint8)[: packed[0]]

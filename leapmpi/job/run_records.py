@@ -1,0 +1,209 @@
+"""What a run says at its start and at its end: to people, in the log, in metrics.jsonl and in summary.json."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shlex
+import sys
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from leapmpi.comm.world import library_name, load_mpi
+from leapmpi.config.schema import model_names
+from leapmpi.engine.ahead.prefetch_depth import about_depth
+from leapmpi.engine.own_model import code_of
+from leapmpi.exchange.selection import refused_modes
+from leapmpi.job import banner, resume
+from leapmpi.job.resume import SavedRun
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.file_names import CONFIG
+from leapmpi.runs.run import FAILED, FINISHED, Run
+from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
+from leapmpi.runs.text import score_text, scores_text, size_text
+from leapmpi.system.memory import peak_bytes
+from leapmpi.training.checkpointer import Checkpointer
+from leapmpi.training.ensemble_trainer import ReplicaTrainer
+from leapmpi.training.trainer import Trainer
+from leapmpi.version import VERSION
+
+if TYPE_CHECKING:
+    pass
+
+log = logging.getLogger("leapmpi")
+
+
+def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:
+    """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
+    folder, trainer = checkpointer.folder, checkpointer.trainer
+    finished = Run(folder.path).finished
+    forget_end(folder.path, goes_on=saved is not None)
+    whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
+    handler = _LogFile(folder.open_log())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    if before and before["status"] == FAILED:
+        log.info("the start before this one failed: %s", before["why"])
+    if saved is None:
+        folder.record("start", **_about_program(), config=trainer.config.to_values())
+        return
+
+    # A resumed run: drop newer checkpoints, and say where it goes on.
+    checkpointer.checkpoints.tidy(saved.name)
+    _report_damage(folder, saved, trainer, whole)
+    ended = {key: before[key] for key in ("status", "why")} if before else {"status": FINISHED} if finished else None
+    progress = trainer.progress
+    where = {**progress.position, "checkpoint": saved.name, "ranks": trainer.world.size}
+    folder.record("resumed", **_about_program(), **where, after=ended)
+    if finished:
+        log.info("the finished run of %d epochs goes on to epoch %d", progress.epoch, trainer.config.train.epochs)
+    log.info(
+        "resumed in epoch %d, after iteration %d of %d, from %s",
+        *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
+    )
+    changed = resume.changes(saved.state.values, trainer.config, trainer.loaded.dataset, trainer.world.size)
+    if text := ", ".join(changed):
+        log.info("resumed with %s", text)
+
+
+def _about_program() -> dict[str, Any]:
+    """The version, the command line of this process, and the versions of what it stands on."""
+    versions = {"python": platform.python_version()}
+    for name in ("numpy", "torch", "mpi4py", "numba", "h5py"):
+        # A library that was copied instead of installed does not say its version.
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    versions["mpi"] = library_name(load_mpi())
+    # As people type it, wherever the program lies.
+    program = Path(sys.argv[0]).name
+    command = shlex.join(["leapmpi" if program == "__main__.py" else program, *sys.argv[1:]])
+    return {"version": VERSION, "command": command, "versions": versions}
+
+
+class _LogFile(logging.StreamHandler[TextIO]):
+    """Writes to a file that is closed with it."""
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:
+    """Warn of damaged checkpoints and records; write the records of epochs again that are lost."""
+    for complaint in saved.complaints:
+        log.warning("warning: a checkpoint is damaged (%s); %s, the one before, is used", complaint, saved.name)
+    if not whole:
+        log.warning("warning: metrics.jsonl has lost records; those of epochs are written again, without batch losses")
+        kept = {record["epoch"] - 1 for record in Run(folder.path).metrics() if record["event"] == "epoch"}
+        for record in trainer.epochs:
+            if record["epoch"] not in kept:
+                folder.record("epoch", **record)
+
+
+def announce(trainer: Trainer, folder: RunFolder) -> None:
+    """Show and record what the run starts with. Collective."""
+    # Every rank reports its host, device, parts and memory; rank 0 shows them.
+    world, loaded, engine = trainer.world, trainer.loaded, trainer.engine
+    facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
+    if world.rank != 0:
+        return
+    for line in banner.lines(trainer, facts):
+        log.info(line)
+
+    # What was chosen, and which settings do not act.
+    if choice := trainer.strategy_choice:
+        log.info(f"strategy auto: {choice.strategy}, as at first" if trainer.restarts else choice.sentence())
+    if trainer.predicted_bytes:
+        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
+        log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
+        for name, reason in refused_modes(loaded.ctx.model.layers[0], loaded.ctx.features).items():
+            log.info("remote %s is left out: %s", name, reason)
+    told = (
+        *trainer.sentences(),
+        *engine.sentences(),
+        *about_depth(engine, trainer.prefetch_depth),
+        *trainer.feature_cache.sentences(),
+    )
+    doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
+    for sentence in (*told, *doubts):
+        log.info(sentence)
+    if taken := trainer.started_from:
+        epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
+        log.info(
+            "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate begin anew",
+            *(epoch, taken["from"], taken["arrays"], f"{taken['parameters']:,}"),
+        )
+    if trainer.config.train.early_stop:
+        log.info("training stops early after %s", banner.about_early_stop(trainer))
+    if isinstance(trainer, ReplicaTrainer):
+        log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
+    log.info("run folder %s", folder.path)
+    if world.size == 1 and loaded.dataset.parts > 1:
+        log.info(
+            "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s --run FOLDER",
+            *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG),
+        )
+    if not trainer.evaluator.size("val"):
+        log.info(banner.about_no_validation(trainer))
+
+    # The same for programs.
+    remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
+    folder.record(
+        "banner",
+        uuid=loaded.dataset.uuid,
+        ranks=facts,
+        remote=remote,
+        economy=trainer.feature_cache.about,
+        strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
+        init=trainer.started_from,
+        roles=trainer.roles_record(),
+        code=code_of(trainer.config),
+        rates={**trainer.ctx.machine.to_values(), "measured": trainer.ctx.machine != MachineRates()},
+    )
+
+
+def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
+    """Log the best scores and how long the run took; `path` is the run folder. Called on rank 0."""
+    best = summary["best"]
+    scores = scores_text({split: best[split] for split in ("val", "test")})
+    trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
+    val = trivial.get("val")
+    if None not in (best["val"], val) and not trainer.evaluator.metric.better(best["val"], val):
+        scores += f" (no better than one answer for all, {trivial['answer']}: val {score_text(trivial['val'])})"
+    if stopped := summary.get("stopped_early"):
+        log.info("stopped early at epoch %d: %s", stopped, banner.about_early_stop(trainer))
+    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric.name, scores or "not scored")
+    for split, figures in summary.get("scores_of_models", {}).items():
+        log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
+    log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
+
+
+def summary_of(trainer: Trainer) -> dict[str, Any]:
+    """What summary.json holds, the same on all ranks. Collective."""
+    config, world, dataset = trainer.config, trainer.world, trainer.loaded.dataset
+    peaks = trainer.ctx.communicator.all_gather_objects(peak_bytes())
+    models: dict[str, Any] = {}
+    if isinstance(trainer, ReplicaTrainer):
+        models = {"models": trainer.about_models(), "scores_of_models": trainer.scores_of_models()}
+    return {
+        "version": VERSION,
+        "strategy": config.strategy.name,
+        "strategy_choice": trainer.strategy_choice and trainer.strategy_choice.to_values(),
+        "ranks": world.size,
+        "graph_uuid": dataset.graph_uuid,
+        "uuid": dataset.uuid,
+        "model": model_names(config),
+        "code": code_of(config),
+        "metric": trainer.evaluator.metric.name,
+        "seconds": trainer.run_seconds(),
+        "restarts": trainer.restarts,
+        "peak_memory_bytes": peaks,
+        "parameters_digest": trainer.digest(),
+        "best": trainer.best.to_values(),
+        **({"stopped_early": len(trainer.epochs)} if trainer.stops_early else {}),
+        "verify": config.run.verify,
+        **models,
+        "epochs": without_losses(trainer.epochs),
+    }

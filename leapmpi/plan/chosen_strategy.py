@@ -1,0 +1,60 @@
+"""The strategy that `--strategy auto` chose, with the forecasts behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from leapmpi.runs.text import size_text
+
+
+@dataclass(frozen=True)
+class EpochCost:
+    """What an epoch is predicted to take with one strategy, and how its first layer would be fed."""
+
+    seconds: float
+    bytes: float
+    remote: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The strategy that was chosen: by forecasts, or for the reason `why` without any."""
+
+    strategy: str
+    why: str = ""
+    forecasts: Mapping[str, EpochCost] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why a strategy was no candidate, by name."""
+    iterations: int = 0
+    """How many were counted."""
+    rates: str = ""
+    """Whose rates they are."""
+
+    def to_values(self) -> dict[str, Any]:
+        """Plain values for records and checkpoints."""
+        return asdict(self)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Choice:
+        """The choice in a record."""
+        known = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**known | {"forecasts": {name: EpochCost(**each) for name, each in values["forecasts"].items()}})
+
+    def sentence(self) -> str:
+        """One line: what was chosen, and what the others were predicted to take."""
+        if not self.forecasts:
+            return f"strategy auto: {self.strategy}, nothing counted: {self.why}"
+        mine = self.forecasts[self.strategy]
+        others = [f"{name} {_text(each)}" for name, each in self.forecasts.items() if name != self.strategy]
+        left_out = [f"not {name}: {why}" for name, why in self.left_out.items()]
+        return (
+            f"strategy auto: {self.strategy}, predicted {_text(mine)}; "
+            + "; ".join([", ".join(others), *left_out] if others else left_out)
+            + f" (an epoch, by {self.iterations} counted iteration{'s' * (self.iterations > 1)} and {self.rates})"
+        )
+
+
+def _text(cost: EpochCost) -> str:
+    return f"{cost.seconds:.3g} s and {size_text(cost.bytes)}"

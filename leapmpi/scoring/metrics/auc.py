@@ -1,0 +1,18 @@
+"""The area under the ROC curve of edges against negatives: the share of (edge, negative) pairs ranked rightly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.scoring.edge_ranks import ABOVE, EdgeMetric
+
+
+class Auc(EdgeMetric):
+    """Every edge is compared with the drawn negatives of all edges; ties count half."""
+
+    def of_edges(self, outputs: np.ndarray) -> np.ndarray:
+        """The share of the negatives below each."""
+        return outputs[:, ABOVE]
+
+
+METRIC = Auc

@@ -1,0 +1,23 @@
+"""Hits@K: the share of the edges that rank among the first K of their candidates. 20 is the metric of ogbl-ddi."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from leapmpi.scoring.edge_ranks import RANK, EdgeMetric
+
+
+class Hits(EdgeMetric):
+    """Ranks up to `most`."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def of_edges(self, outputs: np.ndarray) -> np.ndarray:
+        """1 for each of them."""
+        return outputs[:, RANK] <= self.most
+
+
+METRIC = {f"hits-{most}": partial(Hits, most) for most in (1, 10, 20, 50, 100)}

@@ -1,0 +1,18 @@
+"""Mean reciprocal rank of edges among their candidates, of equal scores the mean rank."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.scoring.edge_ranks import RANK, EdgeMetric
+
+
+class MeanReciprocalRank(EdgeMetric):
+    """1 where every edge is ahead of all its candidates."""
+
+    def of_edges(self, outputs: np.ndarray) -> np.ndarray:
+        """One over the rank."""
+        return 1 / outputs[:, RANK]
+
+
+METRIC = MeanReciprocalRank

@@ -1,0 +1,35 @@
+"""Errors of a regression, each the mean over targets: mae, mse, rmse, and r2, which is 1 - mse / variance."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from leapmpi.scoring.metric import CountedMetric
+from leapmpi.scoring.moments import combined, mean_over_targets, moments
+
+
+class RegressionError(CountedMetric):
+    """The mean over targets of `figure`, a key of moments.errors_by_target."""
+
+    scores = ("regression",)
+
+    def __init__(self, figure: str, higher_is_better: bool = False) -> None:
+        self.figure, self.higher_is_better = figure, higher_is_better
+
+    def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """float64[5, C]."""
+        return moments(outputs, labels)
+
+    def combined(self, rows: np.ndarray) -> np.ndarray:
+        """Moments about a common mean."""
+        return combined(rows)
+
+    def value(self, counts: np.ndarray) -> float:
+        """Any number for r2, else from 0 on."""
+        return mean_over_targets(counts, self.figure)
+
+
+METRIC = {figure: partial(RegressionError, figure) for figure in ("mae", "mse", "rmse")}
+METRIC["r2"] = partial(RegressionError, "r2", higher_is_better=True)

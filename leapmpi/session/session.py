@@ -1,0 +1,257 @@
+"""A session: what stands between the start and the end of MPI, for every command that works on a dataset."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+import numpy as np
+import torch
+
+from leapmpi.comm.launcher import launched_rank, launcher_size
+from leapmpi.comm.world import World, finish, split, start
+from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.schema import Config, models_of
+from leapmpi.dataset.file_stamps import FileStamps
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.ahead.prefetch_depth import check_prefetch
+from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.machine import machine_rates
+from leapmpi.engine.placement import placement_class
+from leapmpi.exchange.context import Loaded
+from leapmpi.fault_tolerance.abort import ends_the_job
+from leapmpi.fault_tolerance.bus_errors import bus_errors_told
+from leapmpi.fault_tolerance.stop_signals import Signals, job_end
+from leapmpi.fault_tolerance.watchdog import Watchdog
+from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, stand_in
+from leapmpi.nn.task import task_of
+from leapmpi.plan.homes import rank_offsets
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs import progress_line
+from leapmpi.sampling.edge_lookup import uses_times
+from leapmpi.scoring.metric import choose_metric
+from leapmpi.session.role_checks import check_roles
+from leapmpi.session.role_loading import LoadedByRole, load_by_role
+from leapmpi.session.setup import check_device, choose_device, load, open_for_training, with_batch_size
+from leapmpi.session.topology_kind import check_topology
+from leapmpi.system.allocator import take_back_lasting_objects
+from leapmpi.system.phase_timers import PhaseTimers
+
+if TYPE_CHECKING:
+    from leapmpi.comm.world import Comm
+
+log = logging.getLogger("leapmpi")
+
+T = TypeVar("T")
+
+_BETWEEN_LINES = 30.0
+"""Seconds between two lines that tell how far a long step is."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One job between the start and the end of MPI. `folder` holds the run folder once there is one.
+
+    `job_end` is when the scheduler will end the job, in seconds since 1970, if it does.
+    """
+
+    world: World
+    device: torch.device
+    phases: PhaseTimers
+    folder: list[Path]
+    watchdog: Watchdog
+    signals: Signals = field(default_factory=Signals)
+    job_end: float | None = None
+    roles: list[World] = field(default_factory=list)
+    """The ranks that have the same role as this one, where ranks have roles."""
+
+    def open(self, config: Config) -> Dataset:
+        """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
+        return self.world.on_all(lambda: check_settings(config, self.world))
+
+    def load(
+        self,
+        config: Config,
+        dataset: Dataset,
+        rates: MachineRates | None = None,
+        starts: np.ndarray | None = None,
+        goes_through_all: bool = False,
+    ) -> Loaded:
+        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
+
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. goes_through_all: as
+        in setup.load.
+        """
+        self.watchdog.inputs.append(FileStamps(dataset))
+        with self.phases("load"):
+            rates = rates or machine_rates(self.world, self.device)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
+
+    def load_by_role(self, config: Config, dataset: Dataset) -> LoadedByRole:
+        """As `load`, where the last ranks prepare mini-batches and the others compute. Collective."""
+        self.watchdog.inputs.append(FileStamps(dataset))
+        with self.phases("load"):
+            role = split(self.world, int(prepares(config, self.world.rank, self.world.size)))
+            self.roles.append(role)
+            rates = machine_rates(self.world, self.device)
+            return load_by_role(config, dataset, self.world, role, self.device, self.phases, rates)
+
+
+def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
+    """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
+    # The device is chosen first: MPI must find it selected when it starts.
+    device = _device(config, comm)
+    end = job_end() if launched_rank() == 0 else None
+    world, phases = start(config.run.threads, comm), PhaseTimers()
+    folder: list[Path] = []
+    watchdog = Watchdog(world, phases, config.run.comm_timeout, folder)
+    session = Session(world, device, phases, folder, watchdog, job_end=end)
+    watchdog.start()
+
+    # From here on a failure of any rank is reported, and ends the job.
+    try:
+        with (
+            _log_to_screen(config.run.log_level, world),
+            _steps_shown(world),
+            _deterministic(config.run.device != "cpu" and (device.type == "cuda" or config.run.device == "stand-in")),
+            products_in_full(),
+            ends_the_job(watchdog),
+            session.signals.handled(),
+            bus_errors_told(world.size),
+        ):
+            computes = not prepares(config, world.rank, world.size)
+            session.world.on_all(lambda: check_device(config.run.device, device) if computes else None)
+            return action(session)
+    finally:
+        watchdog.stop()
+        stand_in(False)
+        autocast("float32")
+        for each in (*session.roles, session.world):
+            finish(each)
+        take_back_lasting_objects()
+
+
+def prepares(config: Config, rank: int, ranks: int) -> bool:
+    """Whether `rank` of `ranks` prepares mini-batches for others, and computes with none. Local."""
+    preparing = config.strategy.prepare_ranks
+    return 0 < preparing < ranks and rank >= ranks - preparing
+
+
+def _device(config: Config, comm: Comm | None) -> torch.device:
+    """The device of this rank; the CPU, and no GPU is touched, where its launcher's numbers say that it prepares."""
+    launched = launcher_size()
+    if comm is None and launched and prepares(config, launched_rank(), launched[1]):
+        return torch.device("cpu")
+    return choose_device(config.run.device)
+
+
+def check_settings(config: Config, world: World) -> Dataset:
+    """The dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
+    dataset = open_for_training(config)
+    config = with_batch_size(config, dataset)
+    if config.strategy.prepare_ranks:
+        check_roles(config, dataset, world.size)
+    else:
+        rank_offsets(dataset.offsets, world.size)
+    check_prefetch(config.strategy)
+    check(facts_of(config, dataset))
+    choose_metric(config.evaluate.metric, task_of(config, dataset))
+    placement = placement_class(config.strategy.name)
+    placement.check_settings(config, dataset)
+    placement.choose_time_steps(config.strategy, world.size)
+    check_topology(config, dataset)
+    uses_times(config, dataset)
+    return dataset
+
+
+def facts_of(config: Config, dataset: Dataset) -> Facts:
+    """What is known of `dataset` and the strategy of `config` before anything is loaded. Local."""
+    placement, task, edges = placement_class(config.strategy.name), task_of(config, dataset), dataset.edge_splits
+    validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
+    return Facts(
+        config,
+        own_mode=issubclass(placement, FixedModePlacement),
+        deals_parts=placement.deals_parts,
+        features=dataset.feature_dim > 0,
+        edge_weights=dataset.has_edge_weight,
+        roots=task.roots,
+        validation=len(validation) > 0,
+        answers=task.answers,
+        edge_labels=task.reads_edge_labels,
+        optimizers=tuple(each.train.optimizer for each in models_of(config)),
+    )
+
+
+@contextmanager
+def _deterministic(on_gpu: bool) -> Iterator[None]:
+    """While the body runs, let torch use operations that give the same bits each time, if `on_gpu`.
+
+    A CPU does so anyway. A module of the user's own gets a warning where
+    torch has none. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
+    """
+    if not on_gpu:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Its attribute is made on first use, which no type says.
+    module: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling memory that is written anyway costs time and changes nothing.
+    module.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        module.fill_uninitialized_memory = before[1]
+
+
+def _steps_shown(world: World) -> AbstractContextManager[None]:
+    """Show how far rank 0 has come: by a bar where it writes to a terminal itself, else by lines of the log."""
+    if world.rank != 0:
+        return nullcontext()
+    # What a launcher forwards may end in a file, whatever it looks like here.
+    out = None if launcher_size() else sys.stdout
+    return progress_line.shown_by(log.info, _BETWEEN_LINES, out)
+
+
+class _Screen(logging.StreamHandler[TextIO]):
+    """Writes lines in the place of a bar that is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress_line.clear()
+        super().emit(record)
+
+
+@contextmanager
+def _log_to_screen(level: str, world: World) -> Iterator[None]:
+    """Log from `level` on while the body runs: all of rank 0, warnings of the others, by name.
+
+    Afterwards the logger is as it was; handlers that the body added are closed.
+    """
+    severity, propagates, raises = log.level, log.propagate, logging.raiseExceptions
+    others = list(log.handlers)
+    log.setLevel(level.upper())
+    log.propagate = False
+    # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
+    logging.raiseExceptions = False
+    handler = _Screen(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s" if world.rank == 0 else f"[{world.name}] %(message)s"))
+    if world.rank != 0:
+        handler.setLevel(max(logging.WARNING, log.level))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        for each in [each for each in log.handlers if each not in others]:
+            log.removeHandler(each)
+            with suppress(OSError):
+                each.close()
+        log.propagate, logging.raiseExceptions = propagates, raises
+        log.setLevel(severity)

@@ -1,0 +1,416 @@
+"""From a dataset to everything that a strategy works with on this rank."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from leapmpi.comm.collectives import all_gather_values
+from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.launcher import local_rank
+from leapmpi.comm.world import World, cuda_aware, load_mpi
+from leapmpi.config.schema import Config, models_of
+from leapmpi.config.setting import FULL_BATCH
+from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
+from leapmpi.dataset.topology import Topology, topology_bytes
+from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
+from leapmpi.device.device_sampler import on_device
+from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
+from leapmpi.engine.placement import placement_class
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.exchange.context import Loaded, RankContext
+from leapmpi.exchange.minibatch import MicroBatch
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.learned_rows import LearnedRows
+from leapmpi.features.node_shared import share_entry_counts, share_topology
+from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.mapped_shard import dense_shard
+from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
+from leapmpi.features.sparse_fetcher import fetcher_for
+from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.model import input_width, model_of
+from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.task import Task, task_of
+from leapmpi.plan.homes import part_starts, rank_offsets
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.progress_line import step
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
+from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.samplers.temporal import Temporal
+from leapmpi.sampling.sharded.root_times import share_newest, share_root_times
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
+from leapmpi.session.label_statistics import prepare_loss
+from leapmpi.session.topology_kind import (
+    is_sharded,
+    names_sources,
+    reads_last_sources,
+    scores_exactly,
+)
+from leapmpi.system.allocator import keep_freed_memory
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.memory import check_memory
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.worker_threads import set_threads
+
+_VERIFY_BYTES = 1 << 30
+
+
+def choose_device(setting: str) -> torch.device:
+    """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected."""
+    stand_in(setting == "stand-in")
+    if setting in ("cpu", "stand-in") or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def check_device(setting: str, device: torch.device) -> None:
+    """Raise ConfigError when a GPU is requested and `device` is none."""
+    if setting == "cuda" and device.type != "cuda":
+        host = socket.gethostname()
+        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+
+
+def open_for_training(config: Config) -> Dataset:
+    """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
+    if not config.data:
+        raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
+    dataset = open_dataset(config.data)
+    if not input_width(config, dataset):
+        raise DataError(
+            f"{config.data} has no features, which training needs; import the graph again with features, or learn a "
+            "row for each vertex: --missing-features learned:64"
+        )
+    if task_of(config, dataset).roots == "edges":
+        return dataset
+    if not len(dataset.splits.train):
+        raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
+    return dataset
+
+
+def with_batch_size(config: Config, dataset: Dataset) -> Config:
+    """`config` with the number of training vertices in the place of `--batch-size full`.
+
+    Raises ConfigError where the strategy trains mini-batches only, or no vertices are trained.
+    """
+    if config.train.batch_size != FULL_BATCH:
+        return config
+    name = config.strategy.name
+    if not placement_class(name).takes_full_batch:
+        raise ConfigError(
+            f"train.batch_size: {name} trains mini-batches; give a number, or use leap, pull, depcomm, "
+            "depcache or hybrid"
+        )
+    if task_of(config, dataset).roots == "edges":
+        raise ConfigError("train.batch_size: full means all training vertices; give a number with --task link")
+    return config.replaced({"train.batch_size": len(dataset.splits.train)}, "--batch-size full")
+
+
+def load(
+    config: Config,
+    dataset: Dataset,
+    world: World,
+    device: torch.device,
+    phases: PhaseTimers,
+    rates: MachineRates | None = None,
+    starts: np.ndarray | None = None,
+    goes_through_all: bool = False,
+) -> Loaded:
+    """Bring this rank's parts of `dataset`, the node's topology and the model into place. Collective.
+
+    What is left open will be chosen by `rates`, or the documented constants. starts: int64[ranks + 1], the first part
+    of each rank; when None all hold as many, about. goes_through_all: each rank will go through all lists of its
+    vertices, and needs no others: the topology is sharded, whatever the setting.
+
+    Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
+    """
+    torch.set_num_threads(world.threads)
+    set_threads(world.threads)
+    autocast(config.train.dtype)
+
+    # This rank's parts, verified before their bytes are trusted.
+    starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
+    offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
+    sharded = goes_through_all or is_sharded(config, dataset, world)
+    verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
+    opened = [dataset.part(part) for part in parts]
+    first = int(offsets[world.rank])
+    numbers = goes_through_all or scores_exactly(config)
+    topology, held = _topology(config, world, dataset, parts, sharded, numbers)
+    task = task_of(config, dataset)
+
+    # Features and labels, and the communicator that moves them.
+    host: HostShard
+    learned = None
+    if not dataset.feature_dim:
+        learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
+        host = learned.shard
+    else:
+        counts = share_entry_counts(world, dataset) if dataset.sparse else None
+        host = world.on_all(lambda: _shard(config, opened, first, counts))
+    dtype = getattr(torch, config.train.parameter_dtype)
+    labels = HostShard([_labels(part, task) for part in opened], first)
+    direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
+    communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
+
+    # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
+    model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
+    reads = reads_features(config, dataset)
+    shared = sharers(world, device)
+    room = room_for_topology(device, shared)
+    sampler = _sampler(config, world, dataset, topology, communicator, offsets, device, room)
+    shard = host if learned else load_shard(host, device, shared)
+    ctx = RankContext(
+        communicator=communicator,
+        phases=phases,
+        sampler=sampler,
+        model=model,
+        task=task,
+        parameters=ParameterLayout(model),
+        features=_features(config, communicator, shard, offsets, device, phases, learned),
+        labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels", phases),
+        rank_offsets=offsets,
+        device=device,
+        seed=config.train.seed,
+        machine=rates or MachineRates(),
+        edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases, starts) if reads else None,
+        answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
+    )
+    prepare_loss(config, world, dataset, ctx)
+    keep_freed_memory()
+    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
+
+
+def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
+    """`loaded` with the parts of its dataset dealt to the ranks by `starts`, int64[ranks + 1]. Collective.
+
+    Features and labels are read anew; topology, model and communicator stay. Raises DataError, on all ranks alike, for
+    a damaged part.
+    """
+    dataset, ctx = loaded.dataset, loaded.ctx
+    offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
+    verified = world.on_all(lambda: _verify(config, dataset, parts, True))
+    opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
+    held = ctx.features.shard
+    host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    labels = HostShard([_labels(part, ctx.task) for part in opened], first)
+    shard = load_shard(host, ctx.device, loaded.shared)
+    rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
+    features, dtype = _features(config, *rows, None), getattr(torch, config.train.parameter_dtype)
+    edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
+    moved = replace(
+        ctx,
+        features=features,
+        labels=FeatureFetcher(
+            ctx.communicator, labels, offsets, ctx.device, ctx.task.label_dtype(dtype), "labels", ctx.phases
+        ),
+        rank_offsets=offsets,
+        edge_features=edge_fetcher(*edges) if ctx.edge_features else None,
+    )
+    return replace(loaded, parts=parts, starts=starts, shard_bytes=host.nbytes, ctx=moved, verified=verified)
+
+
+def _parts_of(starts: np.ndarray, rank: int) -> range:
+    first, end = starts[rank : rank + 2].tolist()
+    return range(first, end)
+
+
+def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
+    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse.
+
+    Raises ConfigError where `--feature-memory` is too small.
+    """
+    if entry_counts is not None:
+        return SparseShard([part.sparse_features for part in parts], first, entry_counts)
+    return dense_shard(parts, first, config.strategy.feature_memory)
+
+
+def _topology(
+    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
+) -> tuple[Topology | TopologyShard, str]:
+    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective.
+
+    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
+    """
+    task = task_of(config, dataset)
+    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
+    if not sharded:
+        return share_topology(world, dataset, *carried)
+    needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
+    what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
+    world.on_all(lambda: check_memory(needed, what, world.host, advice))
+    named = world.on_all(lambda: names_sources(config, dataset, numbers))
+    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers)), "sharded"
+
+
+def _sampler(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
+    device: torch.device,
+    room: float,
+) -> Sampler:
+    """What draws from `topology`, on `device` where it can in `room` bytes. Collective."""
+    reads = reads_features(config, dataset)
+    if isinstance(topology, Topology):
+        train, threads = dataset.splits.train, world.threads
+        drawing = world.on_all(lambda: build_sampler(config, topology, train, threads, reads))
+        return on_device(drawing, device, room)
+    numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
+    last = world.on_all(lambda: reads_last_sources(config, dataset))
+    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
+    sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    if isinstance(sampler.inner, Temporal) and task_of(config, dataset).roots == "edges":
+        share_newest(sampler.inner, communicator)
+    elif isinstance(sampler.inner, Temporal):
+        share_root_times(sampler.inner, topology, communicator, offsets, vars(dataset.splits).values())
+    return sampler
+
+
+def _labels(part: Part, task: Task) -> np.ndarray:
+    """The labels of `part`; zeros where it has none, or edges are trained, which read none."""
+    known = part.labels if task.roots == "vertices" else None
+    return np.zeros(part.vertices, np.int64) if known is None else known
+
+
+def warm_up(world: World, ctx: RankContext, config: Config) -> None:
+    """Run every kernel of training and evaluation once on a small sample of own vertices. Local.
+
+    One rank of a node compiles a kernel, the others wait for it and find it in the cache. Parameters and counters are
+    left as they were.
+    """
+    compile_unsampled(world, ctx, config)
+    roots = _few_roots(ctx)
+    sampled = ctx.sampler.sample_here(DrawKey(PRESAMPLE, ctx.seed, 0, 0), roots)
+    _compute_once(ctx, config, roots, sampled)
+    ctx.features.warm_up()
+    ctx.labels.warm_up()
+
+
+def compile_unsampled(world: World, ctx: RankContext, config: Config) -> None:
+    """Run the kernels that need no sample, on all but the first rank of a node, which samples meanwhile. Local."""
+    if not world.node_comm.rank:
+        return
+    # The second rank of a node compiles the model; the third those that move rows.
+    if world.node_comm.rank > 1:
+        ctx.features.warm_up()
+        ctx.labels.warm_up()
+    # A user's module sees no edges but those of the graph, with what they carry.
+    if not isinstance(ctx.model, OwnModel):
+        roots = _few_roots(ctx)
+        _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
+
+
+def _few_roots(ctx: RankContext) -> np.ndarray:
+    first, end = ctx.local_range
+    return np.arange(first, min(first + 2, end), dtype=np.int64)
+
+
+def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
+    """Blocks of `hops` hops in which each of `vertices` (int64[n]) has one edge, from itself."""
+    count = len(vertices)
+    indptr, indices = np.arange(count + 1), np.arange(count, dtype=np.int32)
+    described = vertices, indptr, indices, vertices, np.ones(count, np.int64)
+    return [Block(hop, count, *described) for hop in range(hops)]
+
+
+def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: list[Block]) -> None:
+    """Forward and backward, in training and evaluation, on stand-ins for the rows of `blocks`. Local."""
+    sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
+    stand_ins(ctx, sampled)
+    tensors = sampled.on_device(ctx.device)
+    features = ctx.stand_in(tensors[-1].n_src)
+    labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
+    ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
+    ctx.parameters.gradients.zero_()
+    with torch.no_grad():
+        ctx.model(tensors, features, None)
+
+
+def with_new_model(config: Config, loaded: Loaded) -> Loaded:
+    """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
+    ctx = loaded.ctx
+    model = model_of(config, loaded.dataset).to(ctx.device)
+    shard, learned = ctx.features.shard, None
+    if ctx.learned:
+        learned = _first_rows(config, loaded.dataset, loaded.topology, *ctx.local_range)
+        shard = learned.shard
+    features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
+    sampler, answers = ctx.sampler, ctx.answers
+    if isinstance(sampler, ShardedSampler) and model.layers[0].reads_sources:
+        # The model before may have read less.
+        sampler = sampler.describing_all()
+        answers = sampler.answers
+    ctx = replace(ctx, model=model, parameters=ParameterLayout(model), features=features)
+    return replace(loaded, ctx=replace(ctx, sampler=sampler, answers=answers))
+
+
+def _features(
+    config: Config,
+    communicator: Communicator,
+    shard: HostShard | DeviceShard,
+    offsets: np.ndarray,
+    device: torch.device,
+    phases: PhaseTimers,
+    learned: LearnedRows | None,
+) -> FeatureFetcher:
+    dtype = getattr(torch, config.train.parameter_dtype)
+    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases)
+    fetcher.learned = learned
+    return fetcher
+
+
+def _first_rows(
+    config: Config, dataset: Dataset, topology: Topology | TopologyShard, first: int, end: int
+) -> LearnedRows:
+    """The rows of the vertices `first` to `end`, where nothing is learned yet. Local."""
+    width = input_width(config, dataset)
+    if isinstance(topology, Topology):
+        original = topology.original_id[first:end]
+    else:
+        original = topology.own.original_id[: end - first]
+    return LearnedRows(original, first, width, config.train.parameter_dtype, config.model_seed)
+
+
+def direct_path(setting: str) -> tuple[bool, str]:
+    """Whether device memory goes to MPI directly, and why. MPI must have been started."""
+    if setting != "auto":
+        return setting == "cuda", f"--mpi-device-path {setting}"
+    return cuda_aware(load_mpi())
+
+
+def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bool:
+    """Check this rank's parts, large features only where all is to be verified; returns whether features were.
+
+    sharded: nothing as long as the graph is read.
+    """
+    if config.run.verify == "none":
+        verify_ranges(dataset, parts)
+        return False
+    if dataset.sparse:
+        size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
+    else:
+        size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
+    features = size <= _VERIFY_BYTES or config.run.verify == "all"
+    if sharded:
+        verify_digests(dataset, parts, features)
+    else:
+        mine = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start])
+        first = int(dataset.offsets[parts.start])
+        with step("loading: checked", mine, "vertices") as shown:
+            verify(dataset, parts=parts, features=features, progress=lambda done: shown.reach(done - first))
+    return features

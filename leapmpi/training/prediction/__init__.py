@@ -1,1 +1,0 @@
-"""What a finished run answers for the vertices of any dataset: exact outputs, written by all ranks."""
