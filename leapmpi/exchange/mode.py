@@ -119,12 +119,12 @@ class ExchangeMode(ABC):
         block, layer = micro_batch.first_block, self.layer
         copies = (not alone) + (layer.dropout > 0)
         if layer.linear and not self.ctx.features.sparse:
-            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
+            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.rows.width)
         else:
-            projected = 2 * block.n_src * layer.projected_width
+            projected = 2 * block.n_src * layer.rows.width
         if "edge_features" in layer.edge_data:
             # Messages that read what edges carry are rows of edges.
-            projected += 2 * block.edges * layer.source_width
+            projected += 2 * block.edges * layer.rows.source_width
         return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:

@@ -112,7 +112,7 @@ def leading_model(models: Sequence[Model]) -> int:
     Pure.
     """
     sizes = [sum(each.numel() for each in model.parameters()) for model in models]
-    return max(range(len(models)), key=lambda number: (models[number].layers[0].sums_need_own, sizes[number], -number))
+    return max(range(len(models)), key=lambda number: (models[number].layers[0].sums.needs_own, sizes[number], -number))
 
 
 def modes_for(models: Sequence[Model], features: FeatureFetcher, config: Config) -> list[str]:

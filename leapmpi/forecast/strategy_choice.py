@@ -30,7 +30,7 @@ from leapmpi.forecast.simulator import (
     drawn,
     predicted_traffic,
 )
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, costs, least_cost, sparse_cost
 from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
 from leapmpi.plan.cost_model import Counts
@@ -249,7 +249,7 @@ def _operations(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traff
     total = _first_layer(ctx, first, *engine.mode.work(minibatches, traffic))
     for micro_batch in minibatches[ctx.rank].micro_batches:
         for layer, block in zip(others, reversed(micro_batch.blocks[:-1]), strict=True):
-            before, after = layer.costs(block.n_src, block.n_dst, block.edges, True)
+            before, after = costs(layer, block.n_src, block.n_dst, block.edges, True)
             total += min(before, after) if layer.linear else before
     return total
 
@@ -258,6 +258,6 @@ def _first_layer(ctx: RankContext, layer: Layer, sources: int, destinations: int
     """Multiply-adds of the layer that reads features; of sparse rows, entries count and not columns."""
     shard = ctx.features.shard
     if not isinstance(shard, SparseShard):
-        return layer.least_cost(sources, destinations, edges)
+        return least_cost(layer, sources, destinations, edges)
     entries = float(shard.entry_counts.mean(dtype=np.float64))
-    return int(layer.sparse_cost(sources, edges, entries * layer.in_dim / shard.width))
+    return int(sparse_cost(layer, sources, edges, entries * layer.in_dim / shard.width))

@@ -79,7 +79,7 @@ class FullBatchPlacement(Placement):
         remote = np.flatnonzero(inputs.home != self.ctx.rank)
         cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
         layer = self.ctx.model.layers[inputs.layer]
-        return Split(cached, np.ones(self.ctx.ranks, bool), layer.own_width > 0, self.mixes(layer))
+        return Split(cached, np.ones(self.ctx.ranks, bool), layer.rows.pair is not None, self.mixes(layer))
 
     def mixes(self, layer: Layer) -> bool:
         """Whether projected rows of `layer` are sent among its partial sums: not where these are requested alone."""

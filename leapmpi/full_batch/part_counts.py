@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, costs
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.part_balance import PartCounts
 
@@ -43,6 +43,6 @@ def part_counts(topology: Topology, train: np.ndarray, offsets: np.ndarray, laye
 
 def _work(layer: Layer, passes_on: bool) -> tuple[int, int]:
     """Multiply-adds of a destination of `layer` and of an edge; `passes_on` says that its input has a gradient."""
-    (source, _), (_, row) = layer.costs(1, 0, 0, passes_on), layer.costs(0, 1, 0, passes_on)
-    before, after = layer.costs(0, 0, 1, passes_on)
+    (source, _), (_, row) = costs(layer, 1, 0, 0, passes_on), costs(layer, 0, 1, 0, passes_on)
+    before, after = costs(layer, 0, 0, 1, passes_on)
     return (row, min(before, after)) if layer.linear else (source + row, before)

@@ -64,7 +64,7 @@ def reads_by_number(plan: LayerPlan, lists: OwnLists, destinations: np.ndarray) 
     """
     follow = len(destinations) > 0 and destinations[-1] - destinations[0] == len(destinations) - 1
     carried = lists.topology.edge_weight is not None or "edge_features" in plan.layer.edge_data
-    plain = plan.in_place and not plan.multiplies_sources and not plan.layer.names_sources
+    plain = plan.in_place and not plan.multiplies_sources and not plan.layer.traits.reads_names
     return bool(follow and plain and not carried and lists.topology.numbered < _MOST)
 
 

@@ -18,7 +18,7 @@ from leapmpi.inference.addressed_rows import AddressedRows
 from leapmpi.inference.chunks import Chunks
 from leapmpi.inference.layer_plan import PROJECTED, LayerPlan, runs_whole
 from leapmpi.inference.own_lists import OwnLists
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, source_rows
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.runs.progress_line import step
@@ -81,7 +81,7 @@ def project_own_rows(
         rows = inputs.local(chosen, scattered=ctx.in_place and plain)
         with ctx.phases("compute"):
             names = torch.zeros(len(chosen), dtype=torch.int64, device=ctx.device)
-            z = layer.project_source(layer.prefix(rows.to(layer.bias.dtype), names, None))
+            z = source_rows(layer, layer.prefix(rows.to(layer.bias.dtype), names, None))
             # Rows of consecutive vertices are copied as one.
             whole = chosen[-1] - chosen[0] == len(chosen) - 1
             out[slice(chosen[0] - first, chosen[-1] + 1 - first) if whole else chosen - first] = z.cpu().numpy()
@@ -192,9 +192,9 @@ def _outputs(
 def from_sources(layer: Layer, block: BlockTensors, x_dst: Rows, z: Rows) -> Tensor:
     """The output float[n_dst, out] from the destinations' input rows and what all sources give to neighbours."""
     rows = layer.prefix(x_dst, block.dst_original, None)
-    own = layer.self_part(rows)
-    if layer.own_width:
-        neighbours = layer.join(block, dense(z), layer.project_own(rows), None)
+    own, pair = layer.self_part(rows), layer.rows.pair
+    if pair is not None:
+        neighbours = pair.join(block, dense(z), pair.own(rows, None), None)
     else:
         neighbours = layer.aggregate(block, z, None)
     return layer.finish(own, neighbours, x_dst)
@@ -206,7 +206,7 @@ def from_rows(plan: LayerPlan, block: BlockTensors, x: Rows) -> Tensor:
     if runs_whole(layer):
         return layer(block, x)
     if plan.projects_first:
-        z = layer.project_source(layer.prefix(x, block.known_original, None))
+        z = source_rows(layer, layer.prefix(x, block.known_original, None))
         return from_sources(layer, block, x[: block.n_dst], z)
     rows = layer.prefix(x, block.known_original, None)
     neighbours = layer.project(layer.aggregate(block, rows, None))

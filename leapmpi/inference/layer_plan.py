@@ -16,7 +16,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.nn.head import Head
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, source_rows
 from leapmpi.nn.rows import LEAST_WIDTH
 
 RAW, PROJECTED = "raw", "projected"
@@ -65,7 +65,7 @@ class LayerPlan:
 
         A `head` follows the last layer.
         """
-        layer, heads = self.layer, getattr(self.layer, "heads", 1)
+        layer, heads = self.layer, self.layer.heads
         wide = max(self.width, layer.out_dim)
         # A copy of each row, and where layers are not linear their messages.
         copies = 0 if self.in_place else 3 if layer.linear else 6
@@ -77,7 +77,7 @@ class LayerPlan:
         if "edge_features" in layer.edge_data and ctx.edge_features is not None:
             carried = 2 * ctx.edge_features.shard.width + 4 * max(self.width, layer.in_dim)
         return ChunkBytes(
-            destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.own_width + of_head),
+            destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.rows.own_width + of_head),
             edge=numbers[0] + number * (6 * heads + carried),
             source=numbers[1] + number * of_source,
             remote=REQUESTED + sent_row,
@@ -94,7 +94,7 @@ def plan_of(ctx: RankContext, number: int, inputs: FeatureFetcher) -> LayerPlan:
     layer = ctx.model.layers[number]
     stored = ctx.communicator.all_gather_rows(np.array([inputs.shard.row_bytes])).mean()
     if runs_whole(layer) or not layer.splits or not layer.projects:
-        return LayerPlan(layer, RAW, layer.source_width, True, False)
+        return LayerPlan(layer, RAW, layer.rows.source_width, True, False)
 
     # Where raw rows are combined first, sums are multiplied: one for each destination.
     width = _source_width(ctx, layer, inputs)
@@ -117,4 +117,4 @@ def _source_width(ctx: RankContext, layer: Layer, inputs: FeatureFetcher) -> int
     row = inputs.stand_in(1, inputs.shard.width)
     name = torch.zeros(1, dtype=torch.int64, device=ctx.device)
     with torch.no_grad():
-        return layer.project_source(layer.prefix(row.to(layer.bias.dtype), name, None)).shape[1]
+        return source_rows(layer, layer.prefix(row.to(layer.bias.dtype), name, None)).shape[1]

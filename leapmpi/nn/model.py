@@ -23,7 +23,7 @@ from leapmpi.config.setting import learned_width, names_code
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, Weighted
 from leapmpi.nn.norms import batch_norms
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.scorer import Scorer
@@ -154,7 +154,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     Values are computed in float64 and rounded to the parameter's dtype: a float32 model is the rounded float64 one.
     """
     for path, module in model.named_modules():
-        for name, fans in getattr(module, "fans", {}).items():
+        for name, fans in module.fans.items() if isinstance(module, Weighted) else ():
             parameter = module.get_parameter(name)
             full_name = f"{path}.{name}" if path else name
             # The range that keeps variances: Glorot and Bengio (AISTATS 2010), equation 16.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gemm import product_step, sum_of_outer, times_transposed
 from leapmpi.nn.kernels import csr
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer import Layer, Projection, plain_prefix, projects_first, raw_sums
+from leapmpi.nn.layer_forms import NO_PROMISES, LayerTraits, RawSums, ShareForm
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
-from leapmpi.nn.share_forms import SUM, PartialForm, PartialStep
+from leapmpi.nn.share_forms import SUM, PartialStep
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
 from leapmpi.system.jit import compiled
 
@@ -45,33 +47,49 @@ class ShareTerms:
 class SumLayer(Layer):
     """Base of layers that sum projected rows, by weights that the block alone decides. Sub-classes set `neighbour`."""
 
-    partial_form: PartialForm | None = SUM
     neighbour: Projection
 
-    plain_sums = False
-    """Whether all parts are those of this class and of Layer, but for `edge_sums`, and a self part by `own_projection`.
-
-    The layer is then one step of autograd. Not inherited: a sub-class may change a part.
-    """
+    def __init_subclass__(cls, traits: LayerTraits = NO_PROMISES, **kwargs: Any) -> None:
+        super().__init_subclass__(traits, **kwargs)
+        if traits.plain_sums and (changed := [name for name, (own, base) in _parts(cls).items() if own is not base]):
+            raise TypeError(f"{cls.__name__} promises plain sums, but has its own {' and '.join(changed)}")
 
     @property
     def own_projection(self) -> Projection | None:
-        """What makes the self part of destinations, where that is not one of the rows that are summed."""
+        """The projection that makes the self part of destinations; None where that is one of the summed rows."""
         return None
+
+    def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
+        """Return edges, and float[edges] weights of which `aggregate` is the sum; the block alone decides them."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it sums")
 
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        edges, weight = self.edge_sums(block, z.dtype)
+        return weighted_sum(edges, z, weight)
+
     def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
-        plain = vars(type(self)).get("plain_sums", False) and self.residual is None
         # Sums that other models read are kept by `aggregate`.
-        if not plain or block.sums is not None or not isinstance(rows, Tensor):
+        plain = self.traits.plain_sums and self.residual is None and block.sums is None
+        if not plain or not isinstance(rows, Tensor):
             return super().from_rows(block, rows, x, key)
-        found = self.edge_sums(block, rows.dtype)
-        assert found is not None, "layers of plain sums say of what"
         own = None if self.own_projection is None else self.own_projection.weight
-        first = self.projects_first(block, rows)
-        return autograd_step(rows, self.neighbour.weight, own, self.bias, *found, first, not self.last)
+        sums, first = self.edge_sums(block, rows.dtype), projects_first(self, block, rows)
+        return autograd_step(rows, self.neighbour.weight, own, self.bias, *sums, first, not self.last)
+
+    @property
+    def shares(self) -> ShareForm | None:
+        raw_share = self.raw_share if self.traits.sums_ahead else None
+        return ShareForm(SUM, self.out_dim, self.partial, None, raw_share, self._by_hand, self._by_hand_apart)
+
+    @property
+    def sums(self) -> RawSums:
+        weights: tuple[Tensor, ...] = ()
+        if self.traits.plain_sums:
+            weights = tuple(each.weight for each in (self.neighbour, self.own_projection) if each is not None)
+        return replace(raw_sums(self), share=self.raw_share, weights=weights)
 
     def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
         """The weights of the sums of which a share consists. Local."""
@@ -80,7 +98,7 @@ class SumLayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the sums, and the self part of destinations whose home is here."""
         rows = self.prefix(x, block.src_original, key)
-        if self.projects_first(block, rows):
+        if projects_first(self, block, rows):
             shares = self.raw_share(block, self.project(rows))
         else:
             shares = self.project(self.raw_share(block, rows))
@@ -91,18 +109,18 @@ class SumLayer(Layer):
         """The terms of `rows`, or of what they are projected to, in the sums."""
         return self._summed(block, rows, self.share_terms(block, rows.dtype))
 
-    def partial_step(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> PartialStep:
-        if isinstance(x, SparseMatrix) or not self._by_hand(x) or self.projects_first(block, x):
-            return super().partial_step(block, x, key)
+    def _by_hand(self, block: PartialBlock, x: Rows) -> PartialStep | None:
+        if isinstance(x, SparseMatrix) or not self._is_by_hand(x) or projects_first(self, block, x):
+            return None
         return self._summed_first(block, x)
 
-    def partial_steps(
-        self, block: PartialBlock, local: int, x: Rows, key: DropoutKey | None
+    def _by_hand_apart(
+        self, block: PartialBlock, local: int, x: Rows
     ) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
-        if isinstance(x, SparseMatrix) or not self._by_hand(x) or not on_host(x.device):
-            return super().partial_steps(block, local, x, key)
-        if not self.projects_first(block, x):
-            return super().partial_steps(block, local, x, key)
+        if isinstance(x, SparseMatrix) or not self._is_by_hand(x) or not on_host(x.device):
+            return None
+        if not projects_first(self, block, x):
+            return None
         shares = _ProjectedShares(self, block, x)
         return shares.last_step(local, block.n_dst), lambda: shares.step(0, local)
 
@@ -113,10 +131,10 @@ class SumLayer(Layer):
             return sums
         return sums.index_add(0, destinations, dense(select(rows, local_rows)) * terms.own.unsqueeze(1))
 
-    def _by_hand(self, x: Tensor | ScatteredRows) -> bool:
-        """Whether shares of `x` are what is written here, of rows that learn nothing."""
+    def _is_by_hand(self, x: Tensor | ScatteredRows) -> bool:
+        """Return whether shares of `x` are those of this class, of rows without gradients."""
         as_here = type(self).partial is SumLayer.partial and type(self).project is SumLayer.project
-        return as_here and self.plain_prefix and not x.requires_grad
+        return as_here and plain_prefix(self) and not x.requires_grad
 
     @torch.no_grad()
     def _summed_first(self, block: PartialBlock, x: Tensor | ScatteredRows) -> PartialStep:
@@ -138,6 +156,17 @@ class SumLayer(Layer):
         parts, learn = product_step(x, self.own_projection.weight, local_rows)
         operations(shares.device).add_rows(shares, destinations, parts)
         return lambda gradient: learn(gradient.index_select(0, destinations))
+
+
+def _parts(kind: type[SumLayer]) -> dict[str, tuple[object, object]]:
+    """Return the methods of `kind` that plain sums are made of, each with that of the base."""
+    return {
+        "from_rows": (kind.from_rows, SumLayer.from_rows),
+        "project": (kind.project, SumLayer.project),
+        "aggregate": (kind.aggregate, SumLayer.aggregate),
+        "activation": (kind.activation, Layer.activation),
+        "finish": (kind.finish, Layer.finish),
+    }
 
 
 class _ProjectedShares:

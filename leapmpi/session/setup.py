@@ -34,6 +34,7 @@ from leapmpi.features.shards.row_placement import load_shard, room_for_topology,
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.parameters import ParameterLayout
@@ -351,7 +352,7 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         shard = learned.shard
     features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
     sampler, answers = ctx.sampler, ctx.answers
-    if isinstance(sampler, ShardedSampler) and model.layers[0].reads_sources:
+    if isinstance(sampler, ShardedSampler) and reads_sources(model.layers[0]):
         # The model before may have read less.
         sampler = sampler.describing_all()
         answers = sampler.answers

@@ -13,6 +13,7 @@ from leapmpi.dataset.topology import topology_bytes
 from leapmpi.engine.edges.edge_features import reads_features
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
+from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
 from leapmpi.sampling.edge_lookup import reads_times, uses_times, uses_weights
@@ -90,7 +91,9 @@ def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool
     carries = uses_weights(config, dataset) or reads_features(config, dataset)
     if carries or sources_named_by(config.sampling.sampler) or task_of(config, dataset).roots == "edges":
         return True
-    return exact and any(layer.names_sources for each in models_of(config) for layer in model_of(each, dataset).layers)
+    return exact and any(
+        layer.traits.reads_names for each in models_of(config) for layer in model_of(each, dataset).layers
+    )
 
 
 def scores_exactly(config: Config) -> bool:
@@ -106,4 +109,4 @@ def reads_last_sources(config: Config, dataset: Dataset) -> bool:
     """
     models = (model_of(each, dataset).layers for each in models_of(config))
     by_layer = placement_class(config.strategy.name).draws_by_layer
-    return any(layer.reads_sources for layers in models for layer in (layers if by_layer else layers[:1]))
+    return any(reads_sources(layer) for layers in models for layer in (layers if by_layer else layers[:1]))

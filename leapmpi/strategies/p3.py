@@ -73,7 +73,7 @@ class ColumnSums(ComputedRowsMode):
     @property
     def width(self) -> int:
         """Numbers in a row of an answer."""
-        return self.layer.partial_width
+        return self.layer.out_dim if self.layer.shares is None else self.layer.shares.width
 
     def pushed(self, block: Block) -> np.ndarray:
         """What other ranks need to know of `block`, int64: the number of destinations; they, their numbers of
@@ -166,7 +166,7 @@ class ColumnRows(ColumnSums):
     @property
     def width(self) -> int:
         """That of a projected row."""
-        return self.layer.projected_width
+        return self.layer.rows.width
 
     def pushed(self, block: Block) -> np.ndarray:
         """The sources."""

@@ -21,6 +21,7 @@ from leapmpi.forecast.simulator import Forecaster, scheduled
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer
+from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import DrawnBlock
 from leapmpi.strategies.naive import Naive
@@ -93,12 +94,14 @@ def test_sums_of_raw_rows_serve_a_residual_only_where_nothing_is_dropped():
 
 def test_a_sub_class_does_not_share_the_sums_of_its_base(monkeypatch):
     summed = []
-    block = SimpleNamespace(sums={})
+    monkeypatch.setattr("leapmpi.nn.layer.projects_first", lambda layer, block, x: False)
+    edges = Edges(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 2)
+    block = BlockTensors(0, 2, edges, torch.arange(2), torch.arange(2), None, sums={})
     for kind in (SAGELayer, NotLinear):
         layer = kind(ModelConfig(dropout=0.0), 1, 5, 4, False)
-        monkeypatch.setattr(layer, "aggregate", lambda block, rows, key, kind=kind: summed.append(kind))
+        monkeypatch.setattr(layer, "aggregate", lambda block, rows, key, kind=kind: summed.append(kind) or rows)
         for _ in range(2):
-            layer._sums(block, torch.zeros(2, 5), None)
+            layer(block, torch.zeros(2, 5))
     assert summed == [SAGELayer, NotLinear, NotLinear]
 
 

@@ -71,6 +71,17 @@ def model_config():
     return make
 
 
+@pytest.fixture
+def set_order(monkeypatch):
+    """A function: says of a layer, a block and rows whether sources are projected before they are aggregated."""
+
+    def set_order(projects_first):
+        for module in ("layer", "sum_layer", "models.gin"):
+            monkeypatch.setattr(f"leapmpi.nn.{module}.projects_first", projects_first)
+
+    return set_order
+
+
 @pytest.fixture(params=["csr", "csr_torch"])
 def either_operations(request, monkeypatch):
     """Runs a test by the compiled kernels, and by the torch operations for other devices, both on the CPU."""

@@ -74,7 +74,7 @@ def split(placement, inputs, kind):
     """Another half of the remote inputs is cached for each layer and rank; the others come from some owners as rows."""
     rank, layer = placement.ctx.rank, inputs.layer
     owners = np.arange(placement.ctx.ranks)
-    as_rows = placement.ctx.model.layers[layer].own_width > 0
+    as_rows = placement.ctx.model.layers[layer].rows.pair is not None
     return Split((inputs.block.src * 7 + layer * 3 + rank * 5) % 11 < 5, (owners + rank + layer) % 3 > 0, as_rows)
 
 

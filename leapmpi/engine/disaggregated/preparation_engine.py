@@ -18,6 +18,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.nn.layer import projects_first
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
@@ -177,11 +178,11 @@ class PreparationEngine(Engine):
             # A rank that computes the layer as a whole would take the same steps up to here.
             rows = rows.to(layer.bias.dtype)
             rows = layer.prefix(rows, block.mask_names(minibatch.dropout, layer.dropout), minibatch.dropout)
-            return SUMS, self._with_own(layer.raw_sums(block, rows), rows[: block.n_dst])
+            return SUMS, self._with_own(layer.sums.compute(block, rows), rows[: block.n_dst])
 
     def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:
         """The matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are read."""
-        if own is None or not self.ctx.model.layers[0].sums_need_own:
+        if own is None or not self.ctx.model.layers[0].sums.needs_own:
             return sums
         return torch.cat([sums, dense(own)])
 
@@ -192,7 +193,7 @@ class PreparationEngine(Engine):
         """
         if not sums_suffice(self.ctx.model):
             return False
-        return self.mode_name == "sums" or not self.ctx.model.layers[0].projects_first(block, rows)
+        return self.mode_name == "sums" or not projects_first(self.ctx.model.layers[0], block, rows)
 
 
 def sums_suffice(model: Model) -> bool:
@@ -200,4 +201,4 @@ def sums_suffice(model: Model) -> bool:
 
     A model of one layer with a head reads the block itself.
     """
-    return model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)
+    return model.layers[0].sums.offered and (len(model.layers) > 1 or model.head is None)

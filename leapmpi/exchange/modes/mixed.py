@@ -77,7 +77,8 @@ class Mixed(Partial):
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers whose aggregate is no sum of projected rows."""
-        if layer.splits and (layer.partial_form is not SUM or not layer.offers_raw_shares):
+        shares = layer.shares
+        if layer.splits and (shares is None or shares.layout is not SUM or shares.raw_share is None):
             return "its first layer sums up no projected rows"
         return super().refusal(layer)
 
@@ -113,7 +114,7 @@ class Mixed(Partial):
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Items: an id, a row of numbers and its gradient."""
-        row = 2 * self.layer.partial_width * self.layer.bias.element_size()
+        row = 2 * self.shares.width * self.layer.bias.element_size()
         blocks = [each.first_block for each in minibatch.micro_batches]
         if self.ctx.answers is not None:
             return super().predicted_bytes(minibatch)
@@ -128,7 +129,7 @@ class Mixed(Partial):
         if self.ctx.answers is not None:
             super().predict(minibatches, traffic)
             return
-        rank, width = self.ctx.rank, self.layer.partial_width * self.layer.bias.element_size()
+        rank, width = self.ctx.rank, self.shares.width * self.layer.bias.element_size()
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
             counts = self.items(micro_batch.first_block).counts
             traffic.add_request(rank, counts, self.id_codec.id_bytes, "features", 0)

@@ -20,9 +20,10 @@ from leapmpi.config.options import parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edges_of_their_own, maximum, mean, rows_by_edge, total
-from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.dropout import DropoutKey, drop_features, with_seed
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer, Projection, as_row
+from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, hidden_layers
@@ -74,11 +75,11 @@ MOST = 10.0
 """The most that a power mean takes and gives."""
 
 
-class GENLayer(Layer):
+class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
     """h_v + MLP(x_v + combined messages), with x = dropout(ReLU(norm(h))); the first is fed by the encoder instead."""
 
     linear = False
-    reads_names = False
+    input_weights = ("encoder",)
     Options = Options
 
     def __init__(
@@ -86,12 +87,12 @@ class GENLayer(Layer):
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.kind = self.options.aggregate
-        self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
         self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
         # All that reads the output is normalised; a maximum over layers keeps what some of them have more than others.
         if config.norm == BATCH and (first or config.jumping != "max"):
             del self.bias
             self.register_buffer("bias", torch.zeros(out_dim), persistent=False)
+        self.adds_input, self.multiplied = not first, "sources" if first else "destinations"
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
         self.norm = None if first else norm(out_dim, number - 1)
@@ -117,17 +118,20 @@ class GENLayer(Layer):
         return read if self.edge is None else (*read, "edge_features")
 
     @property
-    def reads_destinations(self) -> bool:
-        """From the second layer on."""
-        return self.encoder is None
+    def shares(self) -> ShareForm | None:
+        layout = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
 
-    def input_projections(self) -> list[Projection]:
-        return [self.encoder] if self.encoder is not None else []
+        def parts(sampled: Tensor, rows: Tensor) -> tuple[None, Tensor]:
+            own, combined = layout.parts(rows, len(sampled))
+            assert own is not None, "self parts are rows of their own"
+            return None, self.joined(own, self.root(combined, sampled) if self.kind == "power" else combined)
+
+        return ShareForm(layout, self.out_dim, self.partial, parts)
 
     def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
         if self.encoder is None:
             x = F.relu(dense(x) if self.norm is None else self.norm(dense(x)))
-        return drop_features(x, vertices, self.mask_key(key), self.number, self.dropout, self.first_column)
+        return drop_features(x, vertices, with_seed(key, self.seed), self.number, self.dropout, self.first_column)
 
     def project(self, x: Rows) -> Tensor:
         """The encoder's product, of which shares of columns add up; in later layers the rows themselves."""
@@ -156,11 +160,11 @@ class GENLayer(Layer):
 
     def combined(self, block: BlockTensors, messages: Tensor) -> Tensor:
         """What the messages of each destination's in-neighbours combine to, 0 without any: float[n_dst, out]."""
-        last = self.shares(block, messages)[-1]
+        last = self.share_rows(block, messages)[-1]
         return self.root(last, block.edges.counts) if self.kind == "power" else last
 
-    def shares(self, block: BlockTensors | PartialBlock, messages: Tensor) -> list[Tensor]:
-        """What messages add to the aggregate, float[n_dst, out] each, in the rows of a share of `partial_form`."""
+    def share_rows(self, block: BlockTensors | PartialBlock, messages: Tensor) -> list[Tensor]:
+        """What messages add to the aggregate, float[n_dst, out] each, in the rows of a share."""
         if self.kind == "max":
             if block.weight is not None:
                 raise ConfigError("a maximum has no use for a sampler's edge weights; choose another aggregate")
@@ -176,15 +180,10 @@ class GENLayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Shares of this rank's messages, then the rows of local destinations; maxima are -inf without an edge."""
         rows = self.nodes(self.project(self.prefix(x, block.src_original, key)))
-        shares = self.shares(block, self.messages(rows))
+        shares = self.share_rows(block, self.messages(rows))
         if self.kind == "max":
             shares = [shares[0].masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)]
         return torch.cat([*shares, rows.index_select(0, block.local[1])])
-
-    def from_partial(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
-        own, combined = super().from_partial(sampled, rows)
-        assert own is not None, "self parts are rows of their own"
-        return None, self.joined(own, self.root(combined, sampled) if self.kind == "power" else combined)
 
     def power(self, messages: Tensor) -> Tensor:
         """What a power mean is the mean of."""
@@ -208,10 +207,6 @@ class GENLayer(Layer):
         h = h + self.bias if isinstance(self.bias, nn.Parameter) else h
         return h if self.encoder is not None or x_dst is None else h + dense(x_dst)
 
-    def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:
-        before, _ = super().costs(sources if self.number == 1 else destinations, destinations, edges, passes_on)
-        return before, before
-
 
 class GENHead(Head):
     """A product with the rows of the last layer, normalised, through ReLU and dropout."""
@@ -223,8 +218,7 @@ class GENHead(Head):
 
     def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         x = F.relu(x if self.norm is None else self.norm(x))
-        key = key if key is None or self.seed < 0 else key._replace(seed=self.seed)
-        return dense(drop_features(x, vertices, key, self.number, self.dropout))
+        return dense(drop_features(x, vertices, with_seed(key, self.seed), self.number, self.dropout))
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:

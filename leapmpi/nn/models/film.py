@@ -21,6 +21,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gemm import product
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm, ShareForm
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.norms import norm_of
@@ -42,12 +43,10 @@ class Options:
     aggregate: str = setting("sum", "how messages are combined", choices=("sum", "mean"))
 
 
-class FiLMLayer(Layer):
+class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
     """Messages modulated by their destination, and the destination's own, normalised."""
 
     linear = False
-    partial_form = SEPARATE_SUM
-    reads_names = False
     Options = Options
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -58,11 +57,19 @@ class FiLMLayer(Layer):
         self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))
         self.output_norm = norm_of(config.norm, out_dim, number, with_bias=False, auto="layer")
 
-    def project_source(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
+    @property
+    def rows(self) -> RowForm:
+        pair = PairForm(self.out_dim, 3 * self.out_dim, self.neighbour, self.project_own, self.join)
+        return RowForm(6 * self.out_dim, self.project, self.aggregate, pair)
+
+    @property
+    def shares(self) -> ShareForm | None:
+        """Sums, for which destinations send gamma and beta first."""
+        width = self.out_dim
+        return ShareForm(SEPARATE_SUM, width, self.partial, sent_width=2 * width, project_sent=self.film)
 
     def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
-        """gamma and beta for what the row gets, and what it gives to itself."""
+        """Compute gamma and beta for what the rows get, and what they give to themselves."""
         # One product, so that wide rows are read once.
         projections, width = (self.film, self.own, self.own_film), self.out_dim
         products = product(x, torch.cat([each.weight for each in projections]), rows)
@@ -72,26 +79,6 @@ class FiLMLayer(Layer):
     def project(self, x: Rows) -> Tensor:
         """Linear in the row, so that p3 may add up shares of columns: all products, side by side."""
         return torch.cat([each(x) for each in (self.neighbour, self.film, self.own, self.own_film)], dim=1)
-
-    @property
-    def projected_width(self) -> int:
-        return 6 * self.out_dim
-
-    @property
-    def source_width(self) -> int:
-        return self.out_dim
-
-    @property
-    def own_width(self) -> int:
-        return 3 * self.out_dim
-
-    @property
-    def sent_width(self) -> int:
-        return 2 * self.out_dim
-
-    def project_sent(self, x: Rows) -> Tensor:
-        """gamma and beta."""
-        return self.film(x)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Sums of this rank's messages to each destination, then what local destinations give to themselves."""

@@ -20,9 +20,10 @@ from leapmpi.config.options import parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
-from leapmpi.nn.dropout import DropoutKey, drop_attention
+from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer_forms import LayerTraits, RowForm
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
@@ -42,11 +43,10 @@ class Options:
     attention_dropout: float = setting(0.0, "share of attention weights dropped in training", least=0, below=1)
 
 
-class GATLayer(Layer):
+class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
     """act(sum of shares x W h_u), one share per head."""
 
     linear = False
-    reads_names = False
     Options = Options
 
     def __init__(
@@ -58,18 +58,19 @@ class GATLayer(Layer):
         self.neighbour = Projection(in_dim, self.heads * width, fans=(in_dim, width))
         self.attend_source = nn.Parameter(torch.empty(self.heads, width))
         self.attend_target = nn.Parameter(torch.empty(self.heads, width))
-        self.fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
+        fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
         self.edge = self.attend_edge = None
         if edge_dim:
             self.edge_data = ("weight", "edge_features")
             self.edge = nn.Parameter(torch.empty(self.heads * width, edge_dim))
             self.attend_edge = nn.Parameter(torch.empty(self.heads, width))
-            self.fans |= {"edge": (edge_dim, width), "attend_edge": (width, 1)}
+            fans |= {"edge": (edge_dim, width), "attend_edge": (width, 1)}
+        self.fans = fans
 
     @property
-    def projected_width(self) -> int:
-        """All heads side by side, in the last layer too."""
-        return self.attend_source.numel()
+    def rows(self) -> RowForm:
+        """Projected rows, all heads side by side, in the last layer too."""
+        return RowForm(self.attend_source.numel(), self.project, self.aggregate)
 
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
@@ -93,7 +94,7 @@ class GATLayer(Layer):
         if block.weight is not None:
             share = reweighted(share, block)
         rate = self.attention_dropout
-        share = drop_attention(share, edges, block.mask_names(key, rate), self.mask_key(key), self.number, rate)
+        share = drop_attention(share, edges, block.mask_names(key, rate), with_seed(key, self.seed), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def attention_share(
@@ -117,7 +118,7 @@ class GATLayer(Layer):
             powers = (score - top.repeat_interleave(edges.counts, dim=0)).exp()
             logarithm = top + weighted_sum(by_edge, powers, powers.new_ones(len(powers))).log()
         rate, number = self.attention_dropout, self.number
-        dropped = drop_attention(share, *named, self.mask_key(key), number, rate)
+        dropped = drop_attention(share, *named, with_seed(key, self.seed), number, rate)
         return changing + (logarithm - changing.detach()), weighted_sum(edges, z, dropped)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:

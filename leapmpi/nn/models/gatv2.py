@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
-from leapmpi.nn.dropout import DropoutKey, drop_attention
+from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.models.gat import SLOPE, GATLayer, check_heads, reweighted
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
 READS: tuple[str, ...] = ()
 
 
-class GATv2Layer(GATLayer):
+class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
     """act(sum of shares x W_source h_u), one share per head."""
-
-    reads_names = False
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
@@ -45,31 +44,20 @@ class GATv2Layer(GATLayer):
         width = out_dim if last else out_dim // self.heads
         self.neighbour, self.target = (Projection(in_dim, self.heads * width, fans=(in_dim, width)) for _ in range(2))
         self.attend = nn.Parameter(torch.empty(self.heads, width))
-        self.fans = {"attend": (width, 1)}
+        fans = {"attend": (width, 1)}
         self.edge = None
         if edge_dim:
             self.edge_data = ("weight", "edge_features")
             self.edge = nn.Parameter(torch.empty(self.heads * width, edge_dim))
-            self.fans |= {"edge": (edge_dim, width)}
+            fans |= {"edge": (edge_dim, width)}
+        self.fans = fans
 
     @property
-    def projected_width(self) -> int:
-        """All heads side by side, as a source and as a target."""
-        return 2 * self.attend.numel()
-
-    @property
-    def source_width(self) -> int:
-        return self.attend.numel()
-
-    @property
-    def own_width(self) -> int:
-        return self.attend.numel()
-
-    def project_source(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
-
-    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
-        return self.target(x, rows)
+    def rows(self) -> RowForm:
+        """Projected rows, all heads side by side, as a source and as a target."""
+        width = self.attend.numel()
+        pair = PairForm(width, width, self.neighbour, self.target, self.join)
+        return RowForm(2 * width, self.project, self.aggregate, pair)
 
     def project(self, x: Rows) -> Tensor:
         return torch.cat([self.neighbour(x), self.target(x)], dim=1)
@@ -89,7 +77,7 @@ class GATv2Layer(GATLayer):
         if block.weight is not None:
             share = reweighted(share, block)
         names, rate = block.mask_names(key, self.attention_dropout), self.attention_dropout
-        share = drop_attention(share, edges, names, self.mask_key(key), self.number, rate)
+        share = drop_attention(share, edges, names, with_seed(key, self.seed), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def _with_features(self, block: BlockTensors, z: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.layer import Projection
+from leapmpi.nn.layer_forms import LayerTraits
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
@@ -39,21 +40,14 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
 READS: tuple[str, ...] = ()
 
 
-class GCNLayer(SumLayer):
+class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
-    shares_sums = True
-    sums_ahead = True
-    plain_sums = True
     edge_data = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
-
-    @property
-    def sum_projections(self) -> tuple[Projection, ...]:
-        return (self.neighbour,)
 
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges_with_self, symmetric_weight(block, dtype)
