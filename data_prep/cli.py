@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point of the console script; returns the exit code.
+    """Run the console script; returns the exit code.
 
     Without `argv` it is the program: the process ends with it.
     """

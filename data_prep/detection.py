@@ -1,4 +1,4 @@
-"""Which format a source is in: by names of files and arrays, and of texts by their first lines; never by a guess."""
+"""Detection of a source's format, by names of files and arrays, and of texts by their first lines; never by a guess."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SOURCES = Registry("format", "data_prep.sources")
 
 _PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".bz2", ".tar.xz", ".xz", ".zst", ".7z", ".rar")
 _MOST_NAMED = 8
-_HOW_ON = "'leapmpi-prep import --formats' lists what is read, --format NAME states it"
+_HOW_ON = "'leapmpi-prep import --formats' lists the formats, --format NAME chooses one"
 
 
 def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
-    """The format of `path`, the one called `name` if given, and what to read.
+    """Find the format of `path`, the one called `name` if given, and what to read.
 
     A folder with a single graph file in it stands for that file. Raises DataError when no format or more than one fits.
     """
@@ -29,7 +29,7 @@ def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
     if name:
         return name, _within(path, SOURCES.load(name))
 
-    # `path` itself, or, of a folder, what lies in it.
+    # `path` itself or, for a folder, its content.
     found = _formats_of(path)
     if len(found) == 1:
         return found[0], path
@@ -47,13 +47,13 @@ def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
 
 
 def listed(names: list[str]) -> str:
-    """`names` in one line, at most eight of them."""
+    """Join `names` in one line, at most eight of them."""
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def left_in(folder: Path, taken: list[str]) -> list[str]:
-    """Names in `folder` of which nothing was `taken`, a list of paths below it; folders end with a slash."""
+    """List the names in `folder` from which no path of `taken` was read; folders end with a slash."""
     first = {Path(name).parts[0] for name in taken}
     entries = (entry for entry in sorted(folder.iterdir()) if entry.name not in first and entry.name[0] != ".")
     return [entry.name + "/" * entry.is_dir() for entry in entries]
@@ -64,7 +64,7 @@ def _formats_of(path: Path) -> list[str]:
 
 
 def _within(path: Path, source: ModuleType) -> Path:
-    """`path`, or the only file in the folder `path` that `source` can read."""
+    """Return `path`, or the only file in the folder `path` that `source` can read."""
     if path.is_dir() and not source.can_read(path):
         files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and source.can_read(entry)]
         if len(files) != 1:
@@ -76,17 +76,15 @@ def _within(path: Path, source: ModuleType) -> Path:
 
 
 def _unknown(path: Path) -> DataError:
-    """What to say of `path`, which is in no format. Raises DataError itself for a text or an archive with a fault."""
+    """Explain that `path` is in no known format. Raises DataError itself for a text or an archive with a fault."""
     if path.is_dir():
         held = listed([entry.name + "/" * entry.is_dir() for entry in sorted(path.iterdir())]) or "nothing"
-        return DataError(f"{path} holds no graph in a format that is known; it holds {held}; {_HOW_ON}")
+        return DataError(f"{path} holds no graph in a known format; it holds {held}; {_HOW_ON}")
     if path.name.lower().endswith(_PACKED):
-        return DataError(
-            f"{path} is an archive that is not read; unpack it, and name the file or folder that was in it"
-        )
+        return DataError(f"{path} is an unsupported archive; unpack it, and name the file or folder that was in it")
     if path.suffix == ".npz":
         arrays = listed(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
-        return DataError(f"{path} holds {arrays}, which is in no format that is known; {_HOW_ON}")
+        return DataError(f"{path} holds {arrays}, which is in no known format; {_HOW_ON}")
     if is_text_table(path):
         edge_stream(path)
         how = "--format edge-list reads it all the same"
@@ -95,4 +93,4 @@ def _unknown(path: Path) -> DataError:
         return DataError(
             f"{path} holds no edges by its first lines, which are not mostly whole numbers ({first_line(path)}); {how}"
         )
-    return DataError(f"{path} is in no format that is known; {_HOW_ON}")
+    return DataError(f"{path} is in no known format; {_HOW_ON}")

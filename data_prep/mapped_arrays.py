@@ -40,11 +40,11 @@ def read_into(array: np.ndarray, start: int, into: np.ndarray) -> None:
 
 
 def temporary_file() -> BinaryIO:
-    """A file without a name where temporary files go (TMPDIR); it vanishes when no process has it open or mapped."""
+    """Open an unnamed file among temporary files (TMPDIR); it vanishes when no process has it open or mapped."""
     return tempfile.TemporaryFile(prefix="leapmpi-", dir=tempfile.gettempdir())
 
 
 def mapped(file: BinaryIO, dtype: np.dtype | type, length: int, mode: Literal["r", "r+"] = "r") -> np.ndarray:
-    """What was written to `file` as an array of `length` numbers, mapped; to be changed in place with mode r+."""
+    """Map the content of `file` as an array of `length` numbers; mode r+ allows changes in place."""
     file.flush()
     return np.memmap(file, dtype, mode, 0, (length,)) if length else np.empty(0, dtype)

@@ -1,4 +1,4 @@
-"""The steps of a command: how far each has come (leapmpi/runs/progress_line.py), and the table of them at the end."""
+"""Steps of a command: the progress of each (leapmpi/runs/progress_line.py), and the final table of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAMPLE = 0.1
 
 @dataclass(frozen=True)
 class Step:
-    """What a step took: seconds, and the peak of resident bytes; `own` without pages of mapped files."""
+    """Cost of a step: seconds, and the peak of resident bytes; `own` without pages of mapped files."""
 
     name: str
     seconds: float
@@ -37,7 +37,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Progress]:
-        """Time the body as a step called `name`, and measure its peak of memory."""
+        """Run the body as a step called `name`, and measure its peak of memory."""
         progress = Progress(name, self._out)
         with suppress(OSError):
             # The system counts the peak of resident memory from now on.
@@ -63,7 +63,7 @@ class Steps:
         self.done.append(Step(name, time.monotonic() - begin, _status()["VmHWM"], own[0]))
 
     def table(self) -> list[str]:
-        """Lines for the end of a command: seconds and peak memory by step, in MiB."""
+        """Return lines for the end of a command: seconds and peak memory by step, in MiB."""
         lines = [f"  {'step':<20}{'seconds':>10}{'memory MiB':>12}{'with maps':>12}"]
         every = [*self.done]
         if len(every) > 1:
@@ -77,7 +77,7 @@ class Steps:
 
 
 def _status() -> dict[str, int]:
-    """Bytes by name from /proc/self/status; zeros where there is none."""
+    """Read bytes by name from /proc/self/status; zeros where there is none."""
     sizes = {"VmHWM": 0, "RssAnon": 0}
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

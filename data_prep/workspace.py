@@ -34,7 +34,7 @@ LEAST_BYTES = 2 * INTERPRETER_BYTES
 
 
 def memory_budget(text: str | None) -> int:
-    """Bytes that --max-mem `text` allows the process; by default half of what the machine has left, at least 1 GiB.
+    """Return the bytes that --max-mem `text` allows; by default half of what the machine has left, at least 1 GiB.
 
     Raises ConfigError when the text is no size, or smaller than LEAST_BYTES.
     """
@@ -47,7 +47,7 @@ def memory_budget(text: str | None) -> int:
 
 
 def disk_budget(text: str | None) -> int | None:
-    """Bytes that --max-disk `text` allows the work folder; None without. Raises ConfigError for no size."""
+    """Return the bytes that --max-disk `text` allows the work folder; None without. Raises ConfigError for no size."""
     return None if text is None else parse_size(text, "--max-disk")
 
 
@@ -66,7 +66,7 @@ def require(memory: int, size: int, step: str, advice: str) -> None:
 def require_whole(name: str, size: int, times: int, workspace: Workspace | None) -> None:
     """Raise ResourceError where `size` bytes of a file that is held whole, `times` as many once read, do not fit.
 
-    `times` is measured on real graphs, see data_prep/README.md. name: what messages call the file.
+    `times` is measured on real graphs, see data_prep/MEMORY.md. name: the file in messages.
     """
     if workspace is not None:
         advice = "allow more, or save edges and dense features as arrays of a generic .npz, which is read in pieces"
@@ -118,20 +118,20 @@ class Workspace:
 
     @contextmanager
     def written(self, path: Path, mode: Literal["wb", "ab"] = "wb") -> Iterator[_Counted]:
-        """The temporary file `path`, to be written. Raises ResourceError as `take`."""
+        """Open the temporary file `path` for writing. Raises ResourceError as `take`."""
         with path.open(mode) as file:
             yield _Counted(file, self)
 
     def capacity(self, share: float = 1.0) -> int:
-        """A `share` of the bytes that the interpreter leaves free."""
+        """Return a `share` of the bytes that the interpreter leaves free."""
         return int(max(self.memory - INTERPRETER_BYTES, INTERPRETER_BYTES) * share)
 
     def path(self, name: str) -> Path:
-        """A new path for a temporary file."""
+        """Return a new path for a temporary file."""
         return self.folder / f"{name}-{next(self._numbers)}"
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        """A new array of zeros that lies in a temporary file and is mapped; ResourceError when the disk is full."""
+        """Create an array of zeros, mapped from a temporary file; ResourceError when the disk is full."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size == 0:
@@ -144,7 +144,7 @@ class Workspace:
         return np.memmap(path, dtype, "r+", 0, shape)
 
     def map(self, path: Path, dtype: np.dtype | str, shape: tuple[int, ...]) -> np.ndarray:
-        """The temporary file `path` as a mapped array."""
+        """Map the temporary file `path` as an array."""
         if 0 in shape:
             return np.zeros(shape, dtype)
         return np.memmap(path, np.dtype(dtype), "r+", 0, shape)
@@ -152,7 +152,7 @@ class Workspace:
 
 @contextmanager
 def workspace_beside(output: Path, memory: int, disk: int | None = None) -> Iterator[Workspace]:
-    """A workspace whose folder is beside `output` and goes at the end; abandoned ones of `output` go first.
+    """Open a workspace in a folder beside `output`, removed at the end; first remove abandoned ones of `output`.
 
     disk: bytes that its files may take; by default those that are free now.
 
@@ -172,5 +172,5 @@ def workspace_beside(output: Path, memory: int, disk: int | None = None) -> Iter
 
 
 def gibibytes(size: int) -> str:
-    """`size` as a text such as 3.2 GiB."""
+    """Format `size` as a text such as 3.2 GiB."""
     return f"{size / 2**30:.1f} GiB"

@@ -69,7 +69,7 @@ def open_dataset(path: Path | str) -> Dataset:
     """Open the partitioned dataset in folder `path`. Raises DataError for one that is missing or damaged."""
     from leapmpi.dataset.partitioned import open_dataset
 
-    return open_dataset(path)
+    return open_dataset(path, typed=True)
 
 
 def load_run(path: Path | str) -> TrainedRun:

@@ -25,14 +25,6 @@ CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
         ". -> shards",
         "shards -> .",
     ),
-    "data_prep.formats": (
-        ". -> described",
-        "described -> .",
-    ),
-    "data_prep.partitioning": (
-        ". -> multilevel",
-        "multilevel -> .",
-    ),
 }
 """By room, imports that close a circle between its sub-rooms and its own modules (`.`). The list only shrinks."""
 

@@ -14,6 +14,7 @@ import pytest
 from tests.support.launch import PROJECT
 
 ROOMS = (
+    "data_prep",
     "leapmpi/dataset",
     "leapmpi/device",
     "leapmpi/features/README.md",
@@ -42,14 +43,17 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add allocate alternate append assign begin build call cap check choose clear collect compare compile
-        compute concatenate convert copy count create cut describe distribute double drain draw drop
-        end examine export find fit forecast forget format gather give group import interleave keep
-        leave list load look make map mark measure merge move multiply note number open parse pick
-        place plan prepare print propagate put quote raise read record redistribute register remove
-        rename renumber replace report reset restore return run sample save scale select send set
-        share show shuffle sink skip sort split start store submit sum sync take test train try turn
-        unpack update use verify wait wrap write yield zero""",
+        """add allocate alternate append apply assign average begin build call cap check choose clear cluster
+        collect compare compile compress compute concatenate contract convert copy count create cut
+        decide decode describe distribute double drain draw drop encode end estimate examine
+        exchange explain export fill find fit forecast forget format gather give group grow halve
+        hash import improve interleave join judge keep leave let list load look make map mark
+        measure merge move multiply name note number open order parse partition pick place plan
+        point polish prepare print propagate put quote raise rank read record redistribute refine
+        register remove rename renumber replace report reset restore return reverse run sample save
+        scale scan scatter select send set share show shuffle sink skip sort split stack start store
+        stream submit sum sync take test train translate try turn unpack update use verify view wait
+        wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

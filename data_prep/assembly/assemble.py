@@ -46,13 +46,13 @@ class AssemblyOptions:
     edge_data: str = "keep"
     """Whether what edges carry is kept ("keep") or not ("drop")."""
     edge_label_values: str = CLASSES
-    """What numbers that label edges are, one of edge_labels.LABEL_VALUES."""
+    """Meaning of the numbers that label edges, one of edge_labels.LABEL_VALUES."""
 
 
 def make_graph(
     raw: RawGraph, options: AssemblyOptions, where: str, workspace: Workspace, steps: Steps | None = None
 ) -> tuple[Graph, Summary]:
-    """The cleaned Graph of `raw`, and its Summary; what is large lies in the temporary files of `workspace`.
+    """Build the cleaned Graph of `raw`, and its Summary; large arrays are temporary files of `workspace`.
 
     `where` opens the messages about features, labels and splits. Values of dense features are checked only when rows
     are taken, by write_graph. Raises DataError for the first other fault of the source.
@@ -145,7 +145,7 @@ def _in_fewer_bytes(
     workspace: Workspace,
     progress: Progress,
 ) -> StoredFeatures | None:
-    """Dense `features` as --feature-dtype says; None where they are written as they are.
+    """Convert dense `features` as --feature-dtype says; None where they are written as they are.
 
     Raises ConfigError where features are stored sparse, for types that sparse ones do not have.
     """
@@ -163,7 +163,7 @@ def _in_fewer_bytes(
 def _made_features(
     raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, workspace: Workspace, where: str
 ) -> np.ndarray | SparseRows:
-    """Features by the rule of --features. Raises ConfigError where the source has features."""
+    """Make features by the rule of --features. Raises ConfigError where the source has features."""
     if raw.features is not None:
         raise ConfigError(
             f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
@@ -182,19 +182,19 @@ def _given_codes(raw: RawGraph, vertices: int, rule: SplitRule, labels: Labels |
 
 
 def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
-    """A note about members of splits outside `keep` bool[n]. Raises DataError where a split would become empty."""
+    """Describe members of splits outside `keep` bool[n]. Raises DataError where a split would become empty."""
     if codes is None:
         return []
     before, after = (np.bincount(some, minlength=4)[1:] for some in (codes, codes[keep]))
     for name, kept, had in zip(SPLIT_NAMES, after, before, strict=True):
         if had and not kept:
-            raise DataError(f"--largest-component: no vertex of the {name} split lies in the largest component")
+            raise DataError(f"--largest-component: no vertex of the {name} split is in the largest component")
     lost = [f"{had - kept:,} {name}" for name, had, kept in zip(SPLIT_NAMES, before, after, strict=True) if had > kept]
     return [f"outside the largest component, left out: {', '.join(lost)} vertices"] if lost else []
 
 
 def _attributes(raw: RawGraph, options: AssemblyOptions, features: bool, splits: bool) -> Attributes:
-    """What says how the graph was made, which has `features` and `splits` or not."""
+    """Return the attributes that describe the origin of a graph, with its `features` and `splits` made here or not."""
     rule = options.splits
     attributes = {
         "directed": options.directed,

@@ -3,8 +3,8 @@
 The edges are those of a degree-corrected stochastic block model (Karrer and Newman, Phys. Rev. E 83, 016107, 2011) with
 planted communities: both ends are drawn in proportion to a vertex's activity, which follows a Pareto law; an edge stays
 in its community but for a share `mixing`. Each community has a class, which its vertices share but for `strays`, whose
-class is drawn anew: no model gets those right by their neighbours. Features are the prototype of the vertex's class, a
-random vector of length `signal`, plus unit normal noise. Everything follows from `seed`.
+class is drawn at random: no model gets those right by their neighbours. Features are the prototype of the vertex's
+class, a random vector of length `signal`, plus unit normal noise. Everything follows from `seed`.
 
 Up to EXACT_EDGES edges, all are distinct. Above, each is drawn by a hash of its number, so that edges can be made in
 chunks by several threads and none is remembered: the few that are drawn twice, and loops, are left to the import.
@@ -59,16 +59,16 @@ class CommunityGraph:
 
 
 def generate(spec: CommunityGraph, workspace: Workspace) -> RawGraph:
-    """The graph as a source would give it, each undirected edge once. The same `spec` gives the same graph.
+    """Draw the graph as a source would give it, each undirected edge once. The same `spec` gives the same graph.
 
-    What is large lies in temporary files of `workspace`. Raises DataError when so many distinct edges cannot be
-    placed, ResourceError when the vertices do not fit in memory.
+    Large arrays are temporary files of `workspace`. Raises DataError when so many distinct edges cannot be placed,
+    ResourceError when the vertices do not fit in memory.
     """
     require(
         workspace.memory,
         spec.vertices * _BYTES_PER_VERTEX + min(spec.edges, EXACT_EDGES) * 40,
         f"making {spec.vertices:,} vertices",
-        "ask for fewer, or allow more",
+        "make fewer, or allow more",
     )
     # Independent random streams, so that one choice does not move the others.
     streams = np.random.SeedSequence(spec.seed).spawn(4)
@@ -119,7 +119,7 @@ def _communities(spec: CommunityGraph, rng: np.random.Generator) -> tuple[np.nda
 def _draw_edges(
     count: int, spec: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Keys low * n + high of `count` drawn pairs of places, loops left out; pairs may repeat."""
+    """Return keys low * n + high of `count` drawn pairs of places, without loops; pairs may repeat."""
     # One end by activity; the other in the same community, or, for the share `mixing`, anywhere.
     total = activity[-1]
     low = np.searchsorted(activity, rng.random(count) * total, side="right")
@@ -138,7 +138,7 @@ def _draw_edges(
 def _distinct_edges(
     spec: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """int64[2, E]: exactly `spec.edges` distinct pairs of places, drawn until there are enough."""
+    """Draw exactly `spec.edges` distinct pairs of places: int64[2, E]."""
     keys = np.empty(0, np.int64)
     while (missing := spec.edges - len(keys)) > 0:
         before = len(keys)
@@ -150,7 +150,7 @@ def _distinct_edges(
             break
     if len(keys) < spec.edges:
         raise DataError(
-            f"{spec.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): ask for fewer edges, "
+            f"{spec.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): use fewer edges, "
             "more vertices, fewer communities or more mixing"
         )
 
@@ -162,13 +162,13 @@ def _distinct_edges(
 
 @compiled
 def _uniform(seed, edge, draw):
-    """A number in [0, 1): a hash of the seed, the edge and the number of the draw."""
+    """Return a number in [0, 1): a hash of the seed, the edge and the number of the draw."""
     return np.float64(fold(fold(np.uint64(seed), edge), draw) >> np.uint64(11)) * 2.0**-53
 
 
 @compiled
 def _place_of(value, activity, guide, scale):
-    """The first place whose sum of activities is above `value`."""
+    """Find the first place whose sum of activities is above `value`."""
     slot = min(np.int64(value * scale), len(guide) - 2)
     low, high = np.int64(guide[slot]), np.int64(guide[slot + 1])
     # Rounding may have put the value into the slot beside its own.
@@ -205,7 +205,7 @@ def _draw_numbered(seed, first, mixing, start, activity, guide, place, out):
 def _streamed_edges(
     spec: CommunityGraph, place: np.ndarray, start: np.ndarray, activity: np.ndarray, workspace: Workspace
 ) -> EdgeStream:
-    """`spec.edges` edges, each drawn by its number; loops and repeats may be among them."""
+    """Draw `spec.edges` edges, each by its number; loops and repeats may be among them."""
     # A guide table shortens the searches in `activity`.
     slots = max(1, spec.vertices // _GUIDE_SHARE)
     guide = np.searchsorted(activity, np.arange(slots + 1) * (activity[-1] / slots), side="right").astype(place.dtype)
@@ -224,7 +224,7 @@ def _streamed_edges(
 
 
 def _features(spec: CommunityGraph, labels: np.ndarray, rng: np.random.Generator, workspace: Workspace) -> np.ndarray:
-    """Features [n, F] in a temporary file: the prototype of the class, of length `signal`, plus normal noise."""
+    """Write features [n, F] to a temporary file: the prototype of the class, of length `signal`, plus normal noise."""
     prototype = rng.standard_normal((spec.classes, spec.features), np.float32)
     prototype *= spec.signal / np.linalg.norm(prototype, axis=1, keepdims=True)
     out = workspace.array("features", (spec.vertices, spec.features), spec.feature_dtype)
@@ -237,7 +237,7 @@ def _features(spec: CommunityGraph, labels: np.ndarray, rng: np.random.Generator
 
 
 def _splits(spec: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Training vertices drawn at random; the others, or `scored` of all, go half to validation, half to test."""
+    """Draw training vertices; the others, or `scored` of all, go half to validation, half to test."""
     order = rng.permutation(spec.vertices).astype(index_dtype(spec.vertices))
     train = max(1, round(spec.train * spec.vertices))
     others = order[train:] if spec.scored is None else order[train:][: round(spec.scored * spec.vertices)]

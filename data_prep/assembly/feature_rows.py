@@ -59,11 +59,11 @@ class FeatureRows:
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def exact(self) -> FeatureRows:
-        """The same rows as float32."""
+        """Return the same rows as float32."""
         return FeatureRows(self._raw, "float32", self._normalise, self._where, self._kept)
 
     def among(self, kept: np.ndarray) -> FeatureRows:
-        """The rows `kept` int64[k] of all rows of the source."""
+        """Select the rows `kept` int64[k] of all rows of the source."""
         return FeatureRows(self._raw, self.dtype.str, self._normalise, self._where, kept)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
@@ -107,7 +107,7 @@ class FeatureRows:
         return np.count_nonzero(rows) / max(1, rows.size)
 
     def entries(self, rows: slice) -> SparseFeatures:
-        """The entries that are not zero in some consecutive rows; the same numbers and errors as by slicing."""
+        """Return the non-zero entries of some consecutive rows; the same numbers and errors as by slicing."""
         if not isinstance(self._raw, SparseRows):
             block = self[rows]
             row, column = np.nonzero(block)
@@ -137,7 +137,7 @@ class FeatureRows:
 
 
 def _summed(row: np.ndarray, column: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries by row and column; those of the same place are added up in their order."""
+    """Sum entries by row and column; those of the same place are added up in their order."""
     order = np.lexsort((column, row))
     row, column, values = row[order], column[order], values[order]
     first = np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (column[1:] != column[:-1])][: len(row)])
@@ -147,7 +147,7 @@ def _summed(row: np.ndarray, column: np.ndarray, values: np.ndarray) -> tuple[np
 
 
 def suits_sparse(rows: FeatureRows) -> bool:
-    """Whether so few entries are not zero that sparse storage is smaller and faster; dense sources are sampled."""
+    """Decide whether few enough entries differ from zero for sparse storage to pay; dense sources are sampled."""
     sampled = max(1, min(_SAMPLED_ROWS, _SAMPLED_BYTES // rows.source_row_bytes))
     return rows.shape[1] >= _WIDTH_FROM and rows.density(sampled) < SPARSE_BELOW
 
@@ -155,7 +155,7 @@ def suits_sparse(rows: FeatureRows) -> bool:
 def stored(
     rows: FeatureRows, storage: str, workspace: Workspace, progress: Progress = SILENT
 ) -> FeatureRows | SparseFeatures:
-    """`rows` in the form in which they are written: dense rows, or sparse in temporary files of `workspace`.
+    """Return `rows` in stored form: dense rows, or sparse in temporary files of `workspace`.
 
     storage: auto, dense or sparse. Raises DataError for a value that is no finite number, ConfigError for too many
     columns.

@@ -24,7 +24,7 @@ FILE, DIGEST = "given_parts", "given_parts_digest"
 
 
 def parts_path(graph: Path) -> Path:
-    """The file of parts that belongs to the graph file `graph`."""
+    """Return the path of the file of parts that belongs to the graph file `graph`."""
     return graph.with_name(f"{graph.stem}.parts.npy")
 
 
@@ -44,7 +44,7 @@ def parts_written(path: Path, parts: np.ndarray, graph: Graph, *, overwrite: boo
 
 
 def parts_beside(path: Path, graph: Graph) -> np.ndarray:
-    """The parts that were imported with `graph`, opened from the file `path`: int32[rows of the source].
+    """Open the parts that were imported with `graph` from the file `path`: int32[rows of the source].
 
     Raises DataError where there are none, or their file is missing or another one.
     """
@@ -59,7 +59,7 @@ def parts_beside(path: Path, graph: Graph) -> np.ndarray:
 
 
 def read_parts(path: Path) -> np.ndarray:
-    """Whole numbers [k], the part of each row of the source: of an .npy file, or of a text with one on each line.
+    """Read whole numbers [k], the part of each row of the source: an .npy file, or a text with one on each line.
 
     The text is what METIS, KaHIP and others write (graph.part.4). Raises DataError for anything else.
     """

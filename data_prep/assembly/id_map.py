@@ -15,11 +15,14 @@ Ids = Sequence[str] | np.ndarray
 Place = Callable[[int], str]
 
 BYTES_PER_TEXT = 250
-"""What a distinct id that is a text takes while ids are numbered; measured: 165 to 190 for 10 to 19 characters."""
+"""Bytes per distinct text id while ids are numbered; measured: 165 to 190 for 10 to 19 characters."""
 
 
 def plain(ids: Ids, place: Place) -> Ids:
-    """`ids` as a list of texts, none empty, or an int64 array. Raises DataError naming the row of a missing id."""
+    """Return `ids` as a list of texts, none empty, or an int64 array.
+
+    Raises DataError naming the row of a missing id.
+    """
     if isinstance(ids, np.ndarray):
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             row = int(np.argmax(np.isnan(ids))) if ids.dtype.kind == "f" and ids.ndim == 1 else 0
@@ -37,7 +40,7 @@ def plain(ids: Ids, place: Place) -> Ids:
 
 
 def names_of(ids: Ids) -> Ids | None:
-    """`ids`, or None when they are 0 ... n-1."""
+    """Return `ids`, or None when they are 0 ... n-1."""
     if isinstance(ids, np.ndarray):
         return None if np.array_equal(ids, np.arange(len(ids))) else ids
     return None if all(name == str(number) for number, name in enumerate(ids)) else ids
@@ -68,7 +71,7 @@ class Numbering:
         return self.ids[order], order
 
     def numbers(self, ids: Ids, place: Place) -> np.ndarray:
-        """int64: the numbers of `ids`. Raises DataError, naming the row by `place`, for an id that is not known."""
+        """Return the numbers int64 of `ids`. Raises DataError, naming the row by `place`, for an unknown id."""
         ids = plain(ids, place)
         if isinstance(ids, np.ndarray) and isinstance(self.ids, np.ndarray) and len(self.ids):
             ascending, order = self._ascending
@@ -95,7 +98,7 @@ class TextNumbering:
         self._capacity = workspace.capacity(0.8) if workspace else None
 
     def provisional(self, ids: Ids, place: Place) -> np.ndarray:
-        """int64: the numbers of `ids` in the order of their first appearance.
+        """Return the numbers int64 of `ids` in the order of their first appearance.
 
         Raises DataError, naming the row by `place`, for a missing id, ResourceError when there are too many.
         """
@@ -129,5 +132,5 @@ class TextNumbering:
         return names_of(ids)
 
     def final(self, numbers: np.ndarray) -> np.ndarray:
-        """The final numbers of provisional ones; after `finish`."""
+        """Return the final numbers of provisional ones; after `finish`."""
         return self._final[numbers]

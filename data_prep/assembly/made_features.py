@@ -26,7 +26,7 @@ class FeatureRule:
 
 
 def parse_features(text: str) -> FeatureRule | None:
-    """The rule that `--features text` names, or None when it names a file.
+    """Parse the rule that `--features text` names; None when it names a file.
 
     Raises ConfigError when it begins like a rule but is none.
     """
@@ -43,11 +43,11 @@ def parse_features(text: str) -> FeatureRule | None:
 
 
 def make(rule: FeatureRule, degree: np.ndarray, seed: int, workspace: Workspace) -> np.ndarray | SparseRows:
-    """Features [n, rule.columns] of n vertices with in-degrees `degree` int64[n].
+    """Make features [n, rule.columns] of n vertices with in-degrees `degree` int64[n].
 
     random: standard normal, drawn with `seed`. degree: the in-degree without self-loops and duplicates. identity-hash:
-    each vertex has a single entry of 1 or -1 in the column its number is hashed to, so that vertices which share a
-    column cancel out on average (Weinberger et al., "Feature Hashing", ICML 2009).
+    each vertex has a single entry of 1 or -1 in the column that its number hashes to. Vertices that share a column
+    cancel out on average (Weinberger et al., "Feature Hashing", ICML 2009).
     """
     if rule.kind == "degree":
         return degree.astype(np.float32)[:, None]

@@ -25,7 +25,7 @@ from leapmpi.system.atomic_files import check_place
 
 @dataclass(frozen=True)
 class Summary:
-    """What happened on the way from source to graph. Components are those of the whole source."""
+    """Record of the way from source to graph. Components are those of the whole source."""
 
     edges: EdgeCounts
     source_vertices: int
@@ -62,7 +62,7 @@ def write(
         with ExitStack() as beside:
             if names is not None:
                 beside.enter_context(names_written(path, names, graph, overwrite=overwrite))
-                summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
+                summary.notes.append(f"the source's names of the vertices are in {names_path(path)}")
             if parts is not None:
                 beside.enter_context(parts_written(path, parts, graph, overwrite=overwrite))
                 summary.notes.append(
@@ -75,7 +75,7 @@ def write(
 
 
 def _table(graph: Graph, summary: Summary, file: Path) -> str:
-    """The lines of the table at the end, which say what was done."""
+    """Return the lines of the final table."""
     edges, attributes, whole = summary.edges, graph.attributes, summary.source_vertices
     direction = (
         "--directed: each edge one way" if attributes["directed"] else "made symmetric; --directed keeps one way"
@@ -100,7 +100,7 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
 
 
 def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
-    """The rows about what edges carry: name, number of columns, note."""
+    """Return the rows about edge data: name, number of columns, note."""
     rows = [
         (name.replace("_", " "), 1 if array.ndim == 1 else array.shape[1], str(array.dtype))
         for name, array in graph.edge_data.arrays().items()
@@ -115,7 +115,7 @@ def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
 
 
 def _held_back_rows(graph: Graph) -> list[tuple[str, int, str]]:
-    """The rows about edges held back, where some are: name, number and note."""
+    """Return the rows about held-back edges, if any: name, number and note."""
     if graph.edge_splits is None:
         return []
     origin = str(graph.attributes["edge_split_origin"])
@@ -125,7 +125,7 @@ def _held_back_rows(graph: Graph) -> list[tuple[str, int, str]]:
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
-    """The rows about features, classes and splits: name, number, note."""
+    """Return the rows about features, classes and splits: name, number, note."""
     rows = [("features", graph.feature_dim, "none in the source")]
     if graph.features is not None:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"

@@ -1,4 +1,4 @@
-"""Which vertices train, validate and test: the source's choice, a folder of ids, or a draw by a published protocol."""
+"""Splits of the vertices: the source's choice, a folder of ids, or a draw by a published protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SplitRule:
 
 
 def parse_rule(text: str) -> SplitRule:
-    """The rule that `--splits text` names. Raises ConfigError when it has none of the known forms."""
+    """Parse the rule that `--splits text` names. Raises ConfigError for an unknown form."""
     kind, _, rest = text.partition(":")
     if text == "source":
         return SplitRule("source", text)
@@ -43,7 +43,7 @@ def parse_rule(text: str) -> SplitRule:
 
 
 def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
-    """The rule random:SHARES or per-class:COUNTS. Raises ConfigError for numbers that cannot be."""
+    """Parse the rule random:SHARES or per-class:COUNTS. Raises ConfigError for impossible numbers."""
     try:
         numbers = tuple((float if kind == "random" else int)(part) for part in rest.split(","))
     except ValueError:
@@ -62,7 +62,7 @@ def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
 
 
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
-    """The ids in train-idx, val-idx and test-idx (.npy, .csv or .txt) of `folder`; validation and test may be missing.
+    """Read the ids in train-idx, val-idx, test-idx (.npy, .csv or .txt) of `folder`; the last two may be missing.
 
     Raises DataError when there is no training file or one cannot be read.
     """
@@ -79,7 +79,7 @@ def read_folder(folder: Path) -> dict[str, np.ndarray]:
 
 
 def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | None, where: str) -> np.ndarray:
-    """int8[n] of format.NO_SPLIT, TRAIN, VAL, TEST from ids (or bool masks) by split name.
+    """Return int8[n] of format.NO_SPLIT, TRAIN, VAL, TEST from ids (or bool masks) by split name.
 
     Raises DataError when a split is empty, overlaps another, has an id out of range or twice, or an unlabelled member.
     """
@@ -113,7 +113,7 @@ def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | 
 
 
 def _ids(members: np.ndarray, vertices: int, name: str, where: str) -> np.ndarray:
-    """The vertex ids of a split, from ids or a mask. Raises DataError where there are none, or bad or repeated ones."""
+    """Return the vertex ids of a split, from ids or a mask. Raises DataError for none, bad or repeated ones."""
     if members.ndim != 1:
         raise DataError(f"{where}: the {name} split must be a list of ids or a mask, but its shape is {members.shape}")
     if members.dtype == bool:
@@ -137,7 +137,7 @@ def _ids(members: np.ndarray, vertices: int, name: str, where: str) -> np.ndarra
 
 
 def draw(rule: SplitRule, labels: np.ndarray | None, classes: int, seed: int) -> np.ndarray:
-    """int8[n] drawn by a "random" or "per-class" rule from the labelled vertices; the same seed gives the same split.
+    """Draw int8[n] by a "random" or "per-class" rule from the labelled vertices; a seed always gives the same split.
 
     per-class: Shchur et al., "Pitfalls of Graph Neural Network Evaluation" (arXiv:1811.05868), section 3: a number of
     training and of validation vertices of every class, the rest is for testing.
@@ -161,7 +161,7 @@ def draw(rule: SplitRule, labels: np.ndarray | None, classes: int, seed: int) ->
 
 
 def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """The codes int8[n]: of each class the first members in `order` train, the next validate, the rest test."""
+    """Assign codes int8[n]: of each class the first members in `order` train, the next validate, the rest test."""
     codes = np.full(len(labels), NO_SPLIT, np.int8)
     codes[order] = TEST
     train, val = (int(number) for number in rule.numbers)
@@ -170,10 +170,10 @@ def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, clas
         if 0 < len(members) < train + val:
             raise DataError(
                 f"--splits {rule.text}: class {label} has {len(members)} labelled vertices, "
-                f"fewer than {train} + {val}; ask for fewer per class"
+                f"fewer than {train} + {val}; use fewer per class"
             )
         codes[members[:train]] = TRAIN
         codes[members[train : train + val]] = VAL
     if not (codes == TEST).any():
-        raise DataError(f"--splits {rule.text}: no vertex is left for the test split; ask for fewer per class")
+        raise DataError(f"--splits {rule.text}: no vertex is left for the test split; use fewer per class")
     return codes

@@ -36,17 +36,17 @@ class StoredFeatures:
     largest_error: float
     """The largest error of an element, as a share of its column's range; of its magnitude in a column of one value."""
     column: int
-    """Where it is."""
+    """Place of the error."""
     mean_error: float
     """The root mean square of all elements' errors, as such shares."""
 
     @property
     def attributes(self) -> Attributes:
-        """What files tell of the errors."""
+        """Attributes of files that describe the errors."""
         return {"feature_error_largest": self.largest_error, "feature_error_rms": self.mean_error}
 
     def note(self, dtype: str) -> str:
-        """What the tables of import and partition say."""
+        """Describe the loss for the tables of import and partition."""
         before = 4 * self.rows.shape[0] * self.rows.shape[1]
         return (
             f"features as {dtype}: {self.rows.nbytes:,} bytes instead of {before:,}; errors as shares of a column's "
@@ -55,7 +55,7 @@ class StoredFeatures:
 
 
 class _Columns:
-    """What a pass over the rows finds out about their columns."""
+    """Ranges of the columns, found in a pass over the rows."""
 
     def __init__(self, width: int) -> None:
         self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)
@@ -77,10 +77,10 @@ class _Columns:
         self.zero |= is_zero.any(axis=0)
 
     def scale(self) -> np.ndarray:
-        """float32[2, F]: step and middle of each column, by which few values, or none, are rounded.
+        """Choose step and middle of each column, by which few values, or none, are rounded: float32[2, F].
 
         Values that are 0 or of one magnitude, and whole numbers in a range of at most 254, are held exactly; of other
-        columns 0, where it is among the values. All else is spread over 254 steps, or 253 where 0 lies within.
+        columns 0, where it is among the values. All else is spread over 254 steps, or 253 with 0 within.
         """
         low, high = self.low, self.high
         span, middle = high - low, (low + high) / 2
@@ -116,11 +116,11 @@ class _Columns:
 def as_stored(
     rows: np.ndarray | FeatureRows, dtype: str, where: str, workspace: Workspace, progress: Progress = SILENT
 ) -> StoredFeatures:
-    """`rows`, of float32, in a temporary file as `dtype`, one of FEATURE_DTYPES; rounded to nearest, ties to even.
+    """Write `rows` of float32 to a temporary file as `dtype`, one of FEATURE_DTYPES; round to nearest, ties to even.
 
-    Reads the rows twice for int8, else once. int8 divides the range of each column into 253 or 254 steps, so that no
-    element is off by more than half a step, 0 is kept, and bags of words are held exactly. Raises DataError for a value
-    beyond the range of float16; of bfloat16, it is the largest.
+    Reads the rows twice for int8, else once. int8 divides the range of each column into 253 or 254 steps: no element is
+    off by more than half a step, 0 is kept, and bags of words stay exact. Raises DataError for a value beyond the range
+    of float16; of bfloat16, it is the largest.
     """
     n, width = rows.shape
     ranges, columns, scale = list(row_ranges(n, 4 * 4 * width)), _Columns(width), None
@@ -164,14 +164,14 @@ def check_dtype(graph: Graph, dtype: str | None, path: Path) -> None:
 
 
 def changes_dtype(graph: Graph, dtype: str | None) -> bool:
-    """Whether dense features of `graph` are not of `dtype` already."""
+    """Return whether dense features of `graph` are not of `dtype` already."""
     return dtype is not None and graph.features is not None and feature_dtype(graph.features.dtype) != dtype
 
 
 def in_fewer_bytes(
     graph: Graph, dtype: str, where: str, workspace: Workspace, progress: Progress
 ) -> tuple[Graph, StoredFeatures]:
-    """`graph` with its features, of float32, as `dtype`, and what that loses. Raises DataError as `as_stored`."""
+    """Convert the float32 features of `graph` to `dtype`, and record the loss. Raises DataError as `as_stored`."""
     assert isinstance(graph.features, np.ndarray), "`check_dtype` has seen to it"
     small = as_stored(graph.features, dtype, where, workspace, progress)
     attributes = {**graph.attributes, **small.attributes}
@@ -180,7 +180,7 @@ def in_fewer_bytes(
 
 
 def decoded(stored: np.ndarray, scale: np.ndarray | None) -> np.ndarray:
-    """What `stored` rows stand for: float32[k, F]."""
+    """Decode `stored` rows: float32[k, F]."""
     if scale is not None:
         return stored.astype(np.float32) * scale[0] + scale[1]
     if stored.dtype == np.uint16:
@@ -203,7 +203,7 @@ def _check_half(block: np.ndarray, where: str, first: int) -> None:
 
 
 def _encoded(block: np.ndarray, dtype: str, scale: np.ndarray | None) -> np.ndarray:
-    """`block` float32[k, F] as it is stored."""
+    """Encode `block` float32[k, F] as it is stored."""
     if scale is not None:
         # A column of one value is its middle.
         step = np.where(scale[0] > 0, scale[0], 1).astype(np.float64)

@@ -28,7 +28,7 @@ class Labels:
 
 
 def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> FeatureRows:
-    """Features [n, F] of `dtype`, dense and C-ordered; with `normalise` "row" each row's absolute sum is one.
+    """Make features [n, F] of `dtype`, dense and C-ordered; with `normalise` "row" each row's absolute sum is one.
 
     Raises DataError when there are not `vertices` rows of numbers; values are checked as rows are taken.
     """
@@ -43,7 +43,7 @@ def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, norma
 
 
 def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str, task: str | None = None) -> Labels:
-    """int64 class numbers from [n] or [n, 1]; float32 columns of 0, 1 and NaN from [n, C], or one-hot: class numbers.
+    """Return int64 class numbers, or float32 columns of 0, 1 and NaN from [n, C] that are not one-hot.
 
     Floats that are neither are float32 targets of a regression. `task` (one of names.LABEL_KINDS) says what labels are,
     where it is not to be found out. `classes` is the number of classes where it is known.
@@ -82,7 +82,7 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str,
 
 
 def _first_number(raw: np.ndarray) -> str | None:
-    """Where floats [n] or [n, C] hold what is neither a class nor 0, 1 or NaN, in words; None where they do not."""
+    """Find the first float of [n] or [n, C] that is neither a class nor 0, 1 or NaN, in words; None without."""
     if raw.dtype.kind != "f":
         return None
     for start in range(0, len(raw), _LABELS_AT_ONCE):
@@ -97,7 +97,10 @@ def _first_number(raw: np.ndarray) -> str | None:
 
 
 def _targets(raw: np.ndarray, notes: list[str], where: str) -> Labels:
-    """float32 columns of finite numbers and NaN. Raises DataError naming one that is infinite or too large."""
+    """Convert to float32 columns of finite numbers and NaN.
+
+    Raises DataError naming one that is infinite or too large.
+    """
     with np.errstate(over="ignore"):
         values = raw.reshape(len(raw), -1).astype(np.float32)
     if (bad := np.isinf(values)).any():
@@ -110,12 +113,12 @@ def _targets(raw: np.ndarray, notes: list[str], where: str) -> Labels:
 
 
 def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
-    """Labels of one class per vertex. Raises DataError naming a class out of range."""
+    """Check labels of one class per vertex. Raises DataError naming a class out of range."""
     # More classes than vertices are a wrong column or a stray id, not classes.
     limit = len(raw) if classes is None else classes
     most = f"more than the graph has vertices ({limit})" if classes is None else f"but there are {limit} classes"
 
-    # Block by block: labels may lie in a mapped file.
+    # Block by block: labels may be mapped from a file.
     values = np.empty(len(raw), np.int64)
     found = 0
     for start in range(0, len(raw), _LABELS_AT_ONCE):
@@ -133,7 +136,7 @@ def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
 
 
 def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
-    """`labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
+    """Return `labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
     if labels.dtype.kind == "f":
         known = ~np.isnan(labels)
         bad = known & (labels != np.trunc(np.where(np.isfinite(labels), labels, 0)))
@@ -148,7 +151,7 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
 
 
 def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
-    """Times int64[n] from numbers [n] or [n, 1]. Raises DataError for another number of them, or one not whole."""
+    """Return times int64[n] from numbers [n] or [n, 1]. Raises DataError for a wrong count, or one not whole."""
     raw = np.asarray(raw)
     if raw.shape not in ((vertices,), (vertices, 1)) or raw.dtype.kind not in "iuf":
         raise DataError(
@@ -167,5 +170,5 @@ def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
 
 
 def labelled(labels: np.ndarray) -> np.ndarray:
-    """bool[n]: which vertices have a label (at least one of several)."""
+    """Mark the vertices with a label (at least one of several): bool[n]."""
     return labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1)

@@ -24,7 +24,7 @@ _LINES_AT_ONCE = 100_000
 
 
 def names_path(graph: Path) -> Path:
-    """The file of names that belongs to the graph file `graph`."""
+    """Return the path of the file of names that belongs to the graph file `graph`."""
     return graph.with_name(f"{graph.stem}.names.txt")
 
 
@@ -55,7 +55,7 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
 
 
 def read_names(path: Path, graph: Graph) -> list[str] | None:
-    """The names by original id that belong to `graph`, opened from the file `path`; None when it has none.
+    """Read the names by original id that belong to `graph`, opened from the file `path`; None when it has none.
 
     Raises DataError when their file is missing or is not the one that was written with the graph.
     """

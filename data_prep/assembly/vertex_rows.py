@@ -17,7 +17,7 @@ _BYTES_PER_REPEATED_TEXT = 32
 
 
 def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Workspace | None = None) -> TableColumns:
-    """The columns `id_column` and `others`, of few distinct texts, of all rows of `table`.
+    """Read the columns `id_column` and `others`, of few distinct texts, of all rows of `table`.
 
     Raises DataError for a damaged table, ResourceError when the `workspace` has not the memory.
     """
@@ -48,7 +48,7 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
 
 
 def _column(batch: TableColumns, name: str) -> list[str] | np.ndarray:
-    """The column `name` of `batch`. Raises DataError where it is missing, as lists of another length are."""
+    """Return the column `name` of `batch`. Raises DataError where it is missing, as lists of another length are."""
     if name not in batch.columns:
         raise DataError(f"{batch.place(0)}: in this row or soon after, the list in column {name!r} has another length")
     return batch.columns[name]
@@ -57,7 +57,7 @@ def _column(batch: TableColumns, name: str) -> list[str] | np.ndarray:
 def read_features(
     table: Table, names: Sequence[str], rows: int, workspace: Workspace | None = None
 ) -> tuple[np.ndarray | None, list[str], list[str]]:
-    """The columns of numbers among `names` as float32[rows, F], in a temporary file of `workspace` if given.
+    """Read the columns of numbers among `names` as float32[rows, F], into a temporary file of `workspace` if given.
 
     Also returns the names of columns of texts, and of columns that cannot be read. A column of texts counts as numbers
     if its first field is a number. Raises DataError, naming the row, for a later field that is no number.
@@ -92,7 +92,7 @@ def read_features(
 
 
 def _is_numeric(column: list[str] | np.ndarray) -> bool:
-    """Whether a column holds numbers, by its first field."""
+    """Decide by its first field whether a column holds numbers."""
     if isinstance(column, np.ndarray):
         return True
     try:
@@ -103,7 +103,7 @@ def _is_numeric(column: list[str] | np.ndarray) -> bool:
 
 
 def _numbers(batch: TableColumns, name: str) -> np.ndarray:
-    """The column as float32[rows, k]."""
+    """Return the column as float32[rows, k]."""
     column = _column(batch, name)
     if isinstance(column, np.ndarray):
         return column.astype(np.float32).reshape(batch.rows, -1)

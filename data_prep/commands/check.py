@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_any(path: Path) -> Graph | Dataset:
-    """The dataset in folder `path` (or whose dataset.h5 it is), or the graph in file `path`.
+    """Open the dataset in folder `path` (or whose dataset.h5 it is), or the graph in file `path`.
 
     Raises DataError when it is neither, or damaged.
     """
@@ -31,9 +31,9 @@ def open_any(path: Path) -> Graph | Dataset:
     from leapmpi.dataset.partitioned import open_dataset
 
     if path.is_dir():
-        return open_dataset(path)
+        return open_dataset(path, typed=True)
     if path.name == names.DATASET_FILE and path.is_file():
-        return open_dataset(path.parent)
+        return open_dataset(path.parent, typed=True)
     return open_graph(path)
 
 

@@ -14,7 +14,7 @@ from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.runs.text import aligned
 
-HELP = "cut a graph by several methods and set their figures, time and memory side by side"
+HELP = "compare partition methods on one graph: figures, time and memory"
 
 _BALANCES = ("vertex_balance", "training_balance", "edge_balance", "work_balance", "replication")
 _DEFAULT = "metis,grem,reldg,fennel,ldg,bgl,random"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(METHODS.names())
     parser.add_argument("--methods", default=_DEFAULT, metavar="LIST", help=f"some of {known}")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
-    balance = "what parts are balanced by besides vertices, as of leapmpi-prep partition"
+    balance = "second balance criterion besides vertices, as in leapmpi-prep partition"
     parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balance)
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _methods(text: str) -> list[str]:
-    """The names in the list `text`, each once. Raises ConfigError for an unknown one, or for none."""
+    """Parse the names in the list `text`, each once. Raises ConfigError for an unknown one, or for none."""
     methods = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not methods:
         raise ConfigError("--methods names no method; give some, such as metis,ldg")
@@ -73,7 +73,7 @@ def _methods(text: str) -> list[str]:
 
 
 def _run_method(graph: Path, request: dict[str, Any], training: tuple[tuple[int, ...], int] | None) -> dict[str, Any]:
-    """The figures of one method, or its `error` and `exit_code`."""
+    """Return the figures of one method, or its `error` and `exit_code`."""
     task = json.dumps({"graph": str(graph), "request": request, "training": training})
     command = [sys.executable, "-P", "-m", "data_prep.partitioning.worker", task]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -86,7 +86,7 @@ def _run_method(graph: Path, request: dict[str, Any], training: tuple[tuple[int,
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """A line per method that succeeded, then the choice of `auto` and the errors."""
+    """Return a line per method that succeeded, then the choice of `auto` and the errors."""
     done = [row for row in rows if "error" not in row]
     sampled = any("micrograph_locality" in row for row in done)
     headings = ["method", "edge cut", "largest / mean: vertices", "training", "edges", "work", "replication"]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
 LABEL_SHARES = "hold labels of edges back, and leave the edges in the graph, for edge classification: shares as above"
-SPLIT_BY = "how: by time, oldest edges train and newest test (default where edges have times), or by hash of --seed"
+SPLIT_BY = "split by time, oldest edges train and newest test (default where edges have times), or by hash of --seed"
 
-FEATURE_DTYPE = "type of the features written; of int8, each column has a step and a middle of its own"
+FEATURE_DTYPE = "type of the stored features; int8 has a step and a middle per column"
 
 HELP = "read a graph from any supported source into one checked graph file"
 
@@ -44,12 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
     add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
     add("--format", metavar="NAME", help="format of SOURCE, detected unless given")
-    add("--formats", action=_Formats, nargs=0, help="list the formats that are read, and exit")
+    add("--formats", action=_Formats, nargs=0, help="list the supported formats, and exit")
     add("--splits", metavar="RULE", default="source", help=rules)
     add("--split-edges", metavar="A,B,C", help=f"{EDGE_SHARES}; source (default): as the source says; none: no edge")
     add("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     add("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
-    add("--split-index", type=count, metavar="K", help="which of the source's own splits to take, from 0 on")
+    add("--split-index", type=count, metavar="K", help="number of the source's own split, from 0 on")
     add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
     add("--largest-component", action="store_true", help="keep the largest connected component only")
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--label-column",
         metavar="NAME",
-        help="column of the classes, for tables, MUSAE and MATLAB, where it is not found",
+        help="column of the classes, for tables, MUSAE and MATLAB, if it is not found",
     )
     add(
         "--feature-dim",
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of MUSAE's features, where the largest does not show it",
     )
-    add("--duplicate-rows", choices=("first", "last"), help="which of two differing rows of a vertex counts, in MUSAE")
+    add("--duplicate-rows", choices=("first", "last"), help="row to keep of two differing rows of a vertex, in MUSAE")
     add(
         "--edge-columns",
         metavar="ROLES",
@@ -85,19 +85,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--edge-data",
         choices=("keep", "drop"),
         default="keep",
-        help="what edges carry (weights, features, times): keep it, or read edges alone",
+        help="edge data (weights, features, times): keep them, or read edges alone",
     )
     add("--edge-labels", metavar="NAME", help="column or array of the labels of edges, for --task edge-class")
     add(
         "--edge-label-values",
         choices=("classes", "distinct"),
         default="classes",
-        help="numbers that label edges: classes from 0 on (-1: unlabelled), or any, of which each is a class",
+        help="numbers that label edges: classes from 0 on (-1: unlabelled), distinct: any numbers, one class each",
     )
     add("--vertex-times", metavar="FILE|NAME", help="times of vertices: .npy, or a column or an array of the source")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
-    add("--task", choices=LABEL_KINDS, help="what the labels are; found out where not given (data_prep/README.md)")
+    add("--task", choices=LABEL_KINDS, help="kind of labels; detected by default (see data_prep/IMPORT.md)")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
@@ -172,7 +172,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(
     given: Path, arguments: argparse.Namespace, features: Path | None, workspace: Workspace
 ) -> tuple[str, Path, RawGraph]:
-    """The name of the format, the path it was found at, and the RawGraph, with features from a file if given."""
+    """Return the format's name, the path it was found at, and the RawGraph, with features from a file if given."""
     from data_prep.detection import SOURCES, locate
     from data_prep.edges.raw_graph import ReadOptions
     from data_prep.formats.array_files import read_array
@@ -189,7 +189,7 @@ def _read(
         values["vertex_times"] = None
     for option, value in values.items():
         if value is not None and option not in source.OPTIONS:
-            raise ConfigError(f"--{option.replace('_', '-')} has no meaning for the format {name} of {path}")
+            raise ConfigError(f"--{option.replace('_', '-')} does not apply to the format {name} of {path}")
     raw = source.read(path, ReadOptions(**values, task=arguments.task, workspace=workspace))
     if times and times.is_file():
         raw.times = read_array(times)
@@ -197,7 +197,7 @@ def _read(
 
 
 def _files_note(given: Path, path: Path, raw: RawGraph, named: list[Path | None]) -> list[str]:
-    """A note on what was taken from which file of the folder `given`, where one was, and what was left.
+    """Describe which data came from which file of the folder `given`, and which files were left.
 
     path: what was read. named: further files and folders that flags name.
     """

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from leapmpi.dataset.hdf5 import names
+
 HELP = "show what a graph file or a dataset holds"
 
 
@@ -25,16 +27,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _text(description: dict[str, Any]) -> str:
-    """The description as lines of name and value, then a table of the parts."""
+    """Return the description as lines of name and value, then tables: types and relations, if any, and parts."""
     parts = description.pop("part_list", [])
+    typed = [description.pop(name, []) for name in (names.VERTEX_TYPE_LIST, names.RELATION_LIST)]
     splits = description.pop("splits")
     lines = [f"{name:<18} {_shown(value)}" for name, value in sorted(description.items()) if name not in splits]
     lines += [f"{'split ' + name:<18} {count:,}" for name, count in splits.items()]
+    for rows in filter(None, typed):
+        lines += ["", *_table(rows)]
     if parts:
         columns = list(parts[0])
         lines += ["", "".join(f"{name:>16}" for name in columns)]
         lines += ["".join(f"{_shown(row[name]):>16}" for name in columns) for row in parts]
     return "\n".join(lines)
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of a table of `rows` with their names above; columns are as wide as their widest value."""
+    cells = [list(rows[0]), *([_shown("" if value is None else value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
 def _shown(value: object) -> str:

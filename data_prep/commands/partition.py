@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=int, help="number of parts: the most ranks that can share the work")
     levels = "instead of --parts: parts within groups, such as 4x16 for 16 on each of 4 nodes"
     parser.add_argument("--hierarchy", metavar="AxB", help=levels)
-    methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
+    methods = f"partition method: {', '.join(METHODS.names())}; see data_prep/PARTITION.md"
     offer(parser.add_argument("--method", default="auto", help=methods), METHODS.names())
     given_parts = (
         "for method given: the part of each vertex of the source, from 0 on: .npy, or a text with one on each line, as "
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     balances = (
-        "what parts are balanced by besides vertices: training vertices, in-edges, or work, the rows and edges that "
+        "second balance criterion besides vertices: training vertices, in-edges, or work, the rows and edges that "
         "sampling for training vertices by --fanout is expected to draw; vertices: nothing else"
     )
     parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balances)
@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     orders = (
-        "order of the vertices within a part: that of the source, or community by community, so that rows that are "
-        "read together lie together"
+        "order of the vertices within a part: that of the source, or community by community, so that rows "
+        "read together are stored together"
     )
     parser.add_argument("--order", choices=(SOURCE_ORDER, COMMUNITIES), default=SOURCE_ORDER, help=orders)
     dtypes = f"{FEATURE_DTYPE}; by default that of the graph file"
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     parser.add_argument("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
     add_report_flags(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing dataset in the folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
-    # Each step reads the file anew: memory stays bounded.
+    # Each step reads the file again: memory stays bounded.
     steps = Steps()
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
-    """What the flags request; `memory` counts only where --max-mem gives it. Raises ConfigError."""
+    """Build the request from the flags; `memory` counts only where --max-mem gives it. Raises ConfigError."""
     from data_prep.partitioning.request import PartitionRequest, parse_hierarchy
     from leapmpi.system.worker_threads import processor_count
 
@@ -177,7 +177,10 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
 
 
 def _given_parts(arguments: argparse.Namespace) -> np.ndarray | None:
-    """The parts that --parts-from names, or that came with the source; None for other methods. Raises LeapmpiError."""
+    """Read the parts that --parts-from names, or that came with the source; None for other methods.
+
+    Raises LeapmpiError.
+    """
     from data_prep.assembly.given_parts import parts_beside, read_parts
     from leapmpi.dataset.graph_file import open_graph
 
@@ -225,7 +228,7 @@ def _write(
 
 
 def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) -> str:
-    """The table at the end: a row per part, their sums, and the figures."""
+    """Return the final table: a row per part, their sums, and the figures."""
     # A row per part, and one of the sums.
     columns = (result.vertices, result.training, result.edges, result.edges_cut)
     row_format = "{:>6}{:>14,}{:>14,}{:>16,}{:>16,}"
@@ -260,12 +263,12 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def reported_training(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int] | None:
-    """Fan-outs and batch size to report for; None where no flag requests it. Raises ConfigError."""
+    """Return fan-outs and batch size to report for; None where no flag requests it. Raises ConfigError."""
     return sampling_of(arguments) if arguments.report or given(arguments) else None
 
 
 def sampling_of(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int]:
-    """Fan-outs and batch size that the flags name, or those of `leapmpi train`. Raises ConfigError."""
+    """Return fan-outs and batch size that the flags name, or those of `leapmpi train`. Raises ConfigError."""
     config = Config()
     for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{_REPORT_SETTINGS[key].flag}")

@@ -21,15 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vertices", type=number_between(2), default=200_000, metavar="N", help="vertices")
     distinct = "undirected edges (16 M at most: distinct)"
     add("--edges", type=number_between(1), default=2_000_000, metavar="M", help=distinct)
-    add("--features", type=number_between(0), default=300, metavar="F", help="features of a vertex")
+    add("--features", type=number_between(0), default=300, metavar="F", help="features per vertex")
     add("--classes", type=number_between(1), default=40, metavar="C", help="classes")
     add("--communities", type=number_between(1), metavar="K", help="communities, each of one class (10 per class)")
     add("--mixing", type=share, default=0.15, metavar="SHARE", help="share of edges that ignore communities")
-    add("--strays", type=share, default=0.1, metavar="SHARE", help="share of vertices with a class of their own")
+    add("--strays", type=share, default=0.1, metavar="SHARE", help="share of vertices with a random class")
     signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
     add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
-    add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
-    scored = "share of vertices to validate or test on, half each; when not given, all that are not trained"
+    add(
+        "--train",
+        type=share,
+        default=0.4,
+        metavar="SHARE",
+        help="share of training vertices; the others are halved into validation and test",
+    )
+    scored = "share of validation and test vertices, half each; by default all others"
     add("--scored", type=share, metavar="SHARE", help=scored)
     add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
@@ -81,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _communities(arguments: argparse.Namespace) -> int:
-    """The number of communities, checked against the other sizes."""
+    """Return the number of communities, checked against the other sizes."""
     pairs = arguments.vertices * (arguments.vertices - 1) // 2
     if arguments.edges > pairs:
         raise ConfigError(f"--edges {arguments.edges}: {arguments.vertices} vertices have only {pairs:,} pairs")

@@ -34,7 +34,7 @@ class Components:
 
 @compiled
 def _join(first, indptr, indices, symmetric, root):
-    """Union-find with path halving over a few rows; the root of a component is its smallest vertex.
+    """Join the rows by union-find with path halving; the root of a component is its smallest vertex.
 
     Directions do not count; half the entries of a symmetric adjacency suffice.
     """
@@ -96,7 +96,7 @@ def _kept(indptr, indices, first, keep, new_id, degree, out):
 
 
 def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SILENT) -> Components:
-    """The components of `adjacency`, which has every edge in both directions if `symmetric`.
+    """Find the components of `adjacency`, which has every edge in both directions if `symmetric`.
 
     Takes memory for two numbers per vertex, and for a block of edges.
     """
@@ -111,7 +111,7 @@ def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SI
 
 
 def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adjacency:
-    """The adjacency among the vertices with `keep` bool[n], renumbered in order; it lies in temporary files."""
+    """Build the adjacency among the vertices with `keep` bool[n], renumbered in order, in temporary files."""
     # The new number of each kept vertex.
     kept = int(np.count_nonzero(keep))
     dtype = index_dtype(kept)
@@ -138,7 +138,7 @@ def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adj
 
 
 def _kept_data(adjacency: Adjacency, keep: np.ndarray, edges: int, workspace: Workspace) -> EdgeData:
-    """What the `edges` edges among the vertices with `keep` bool[n] carry, in temporary files."""
+    """Copy the data of the `edges` edges among the vertices with `keep` bool[n] to temporary files."""
     arrays = {}
     for name, array in adjacency.data.arrays().items():
         path = workspace.path(name)

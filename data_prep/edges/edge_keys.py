@@ -103,6 +103,6 @@ def sort_rows(keys, key_shift, low, indptr, columns):
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """`numbers` [k] in ascending order, each once; far faster than np.unique, which hashes."""
+    """Sort `numbers` [k] in ascending order, each once; far faster than np.unique, which hashes."""
     numbers = np.sort(numbers)
     return numbers[np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]]

@@ -1,4 +1,4 @@
-"""What edges carry, brought into the order of the sorted adjacency, in bounded memory.
+"""Edge data brought into the order of the sorted adjacency, in bounded memory.
 
 Records go to files by bucket of destinations while edges stream by. Once the adjacency is known, each bucket is placed
 by itself, in the order in which its records were read, and written in order.
@@ -30,7 +30,7 @@ _NOTHING, _REVERSE, _OWN = 0, 1, 2
 
 @dataclass(frozen=True)
 class Placed:
-    """What the edges of an adjacency carry, mapped, and how many records met an edge that had one.
+    """Edge data of an adjacency, mapped, and the number of records for an edge that had one already.
 
     Reverse edges are left out. repeated: all of those; differing: those whose features or labels differ from the ones
     that count.
@@ -41,19 +41,19 @@ class Placed:
     differing: int
 
     def notes(self) -> list[str]:
-        """What was done about edges that were read several times, for people."""
+        """Describe the handling of edges that were read several times."""
         if not self.repeated:
             return []
         rules = {"weight": "weights add up", "time": "the earliest time counts", "features": "the first features count"}
         rules["labels"] = "the first label counts"
         kept = [rules[name.removeprefix("edge_")] for name in self.data.arrays()]
         differ = f" ({self.differing:,} had others)" if self.differing else ""
-        return [f"edges read again ({self.repeated:,}): {', '.join(kept)}{differ}"]
+        return [f"repeated edges ({self.repeated:,}): {', '.join(kept)}{differ}"]
 
 
 @compiled
 def _slots(rows, columns, backwards, first, indptr, indices, state, slot, fresh):
-    """The place of each record among the edges of the rows from `first` on, and whether it is the first that counts.
+    """Find the place of each record among the edges of the rows from `first` on; mark the first record of each edge.
 
     indptr cuts `indices`, the in-neighbours of these rows; state [edges] is kept between calls. A record of other rows,
     or one that does not count, gets -1. Returns how many met an edge that had one, in the edge's own direction.
@@ -111,7 +111,7 @@ class EdgePlacer:
     def add(self, edges: np.ndarray, carried: np.ndarray) -> None:
         """Take `edges` [2, k], valid sources and destinations, and the records [k]. Raises DataError for bad values."""
         if len(carried) != edges.shape[1]:
-            raise DataError(f"{self._name}: {edges.shape[1]:,} edges, but {len(carried):,} records of what they carry")
+            raise DataError(f"{self._name}: {edges.shape[1]:,} edges, but {len(carried):,} records of edge data")
         self._check(carried)
         self._read += len(carried)
         kept = edges[0] != edges[1]
@@ -139,13 +139,13 @@ class EdgePlacer:
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(((self._vertices - 1) >> self._bits) + 2))
         records = records[order]
-        self._workspace.take(records.nbytes, "what edges carry")
+        self._workspace.take(records.nbytes, "edge data")
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             with (self._folder / str(number)).open("ab") as file:
                 file.write(records[bounds[number] : bounds[number + 1]].tobytes())
 
     def finish(self, adjacency: Adjacency, progress: Progress = SILENT) -> Placed:
-        """What the edges of `adjacency` carry, which must be that of the edges taken."""
+        """Return the edge data of `adjacency`, which must be that of the edges taken."""
         names = self._dtype["carried"].names or ()
         paths = {field: self._workspace.path(f"edge-{field}") for field in names}
         files = {field: path.open("wb") for field, path in paths.items()}
@@ -155,7 +155,7 @@ class EdgePlacer:
             for bucket, start, stop in self._groups(adjacency):
                 found, counts = self._placed(bucket, start, stop, adjacency)
                 repeated, differing = repeated + counts[0], differing + counts[1]
-                self._workspace.take(sum(found[field].nbytes for field in files), "what edges carry")
+                self._workspace.take(sum(found[field].nbytes for field in files), "edge data")
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(found[field]).data)
                 progress.reach(stop)
@@ -171,7 +171,7 @@ class EdgePlacer:
         return Placed(EdgeData(**arrays), repeated, differing)
 
     def _groups(self, adjacency: Adjacency) -> Iterator[tuple[int, int, int]]:
-        """Bucket, first and end of rows that memory holds with what their edges carry."""
+        """Yield bucket, first and end of rows that fit in memory with their edge data."""
         limit = self._workspace.capacity(0.25)
         for bucket in range(((self._vertices - 1) >> self._bits) + 1):
             low = bucket << self._bits
@@ -183,7 +183,7 @@ class EdgePlacer:
     def _placed(
         self, bucket: int, start: int, stop: int, adjacency: Adjacency
     ) -> tuple[dict[str, np.ndarray], tuple[int, int]]:
-        """By field what the edges of the rows start ... stop - 1 carry, and the counts of `Placed`."""
+        """Return by field the edge data of the rows start ... stop - 1, and the counts of `Placed`."""
         indptr = np.asarray(adjacency.indptr[start : stop + 1])
         indices = np.asarray(adjacency.indices[indptr[0] : indptr[-1]])
         state = np.full(len(indices), _NOTHING, np.int8)

@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 1 << 20
 def record_type(
     features: np.dtype | None = None, width: int = 0, *, weight: bool = False, time: str = "", labels: bool = False
 ) -> np.dtype:
-    """The type of records with a weight and a label or not, `width` features of type `features`, a time of `time`."""
+    """Return the record type: a weight and a label or not, `width` features of type `features`, a time of `time`."""
     fields: list[tuple] = [("weight", "<f4")] if weight else []
     fields += [("features", features, (width,))] if width else []
     fields += [("time", time)] if time else []
@@ -30,7 +30,7 @@ def record_type(
 
 
 class EdgeArrays:
-    """What edges carry as arrays in the order of the edges of the source, any of which may be mapped.
+    """Edge data as arrays in the order of the edges of the source, which may be mapped.
 
     weight: [E] or [E, 1]; features: [E, Fe] or [E]; time: [E] or [E, 1]; labels: [E] or [E, 1], whole numbers; None
     where there is none. `name` is what messages call them. Raises DataError when they do not hold a row of numbers per
@@ -86,7 +86,7 @@ class EdgeArrays:
                 raise DataError(f"{self.name}: {field} of edges have {len(array):,} rows, for {edges:,} edges")
 
     def records(self, start: int, stop: int) -> np.ndarray:
-        """The records of the edges start ... stop - 1."""
+        """Return the records of the edges start ... stop - 1."""
         found = np.empty(max(0, min(stop, *map(len, self.arrays.values())) - start), self.dtype)
         with np.errstate(over="ignore"):  # what overflows becomes infinite, and is found when it is placed
             for field, array in self.arrays.items():
@@ -96,7 +96,7 @@ class EdgeArrays:
 
 
 def whole_labels(values: np.ndarray, name: str, first: int) -> np.ndarray:
-    """Labels of edges as whole numbers, int64; NaN is -1. Raises DataError for others; the first is edge `first`."""
+    """Convert edge labels to int64; NaN is -1. Raises DataError for fractions; the first is edge `first`."""
     if values.dtype.kind != "f":
         return values.astype(np.int64)
     known = ~np.isnan(values)
@@ -111,7 +111,7 @@ def whole_labels(values: np.ndarray, name: str, first: int) -> np.ndarray:
 
 
 def _feature_type(array: np.ndarray) -> np.dtype:
-    """float16 stays, other floats become float32; whole numbers int32 where they fit."""
+    """Choose the stored type: float16 stays, other floats become float32; whole numbers int32 where they fit."""
     if array.dtype.kind == "f":
         return np.dtype("<f2" if array.dtype.itemsize == 2 else "<f4")
     if array.dtype.itemsize <= 4 and array.dtype.kind != "u":
@@ -123,6 +123,6 @@ def _feature_type(array: np.ndarray) -> np.dtype:
 
 
 def with_records(chunks: Iterator[Chunk]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """The edges of `chunks`, and their records or None."""
+    """Yield the edges of `chunks`, and their records or None."""
     for chunk in chunks:
         yield chunk if isinstance(chunk, tuple) else (chunk, None)

@@ -1,9 +1,9 @@
 """Edges in any number and order sorted into an adjacency, in bounded memory.
 
 An edge becomes one 64-bit key: the row within its bucket, the column, and whether it is a reverse edge. Keys are
-scattered to buckets of consecutive rows, which lie in files where memory does not hold them all (distribution sort);
-then each bucket is sorted by itself, a counting sort by row and a sort within rows, and written in order. A bucket
-that memory cannot hold is taken in several groups of rows.
+scattered to buckets of consecutive rows, in files where memory does not hold them all (distribution sort). Then each
+bucket is sorted by itself, a counting sort by row and a sort within rows, and written in order. A bucket that memory
+cannot hold is taken in several groups of rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Adjacency:
 
 @dataclass(frozen=True)
 class EdgeCounts:
-    """What became of the edges: read = loops + duplicates + distinct; written = distinct + reverse_added."""
+    """Counts of edges: read = loops + duplicates + distinct; written = distinct + reverse_added."""
 
     read: int
     loops: int
@@ -127,7 +127,7 @@ class EdgeSorter:
             self._pending_edges += chunk.shape[1]
 
     def _scattered(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Where the keys of each bucket begin, int64[buckets + 1], the keys, uint64, and the number of loops."""
+        """Return the first key of each bucket, int64[buckets + 1], the keys, uint64, and the number of loops."""
         starts = np.zeros(self._buckets + 1, np.int64)
         keys = np.empty(edges.shape[1] * (1 if self._directed else 2), np.uint64)
         loops = scatter_keys(edges, self._bucket_bits, self._key_shift, self._directed, starts, keys)
@@ -161,7 +161,7 @@ class EdgeSorter:
         return loops, sizes
 
     def finish(self, progress: Progress = SILENT) -> tuple[Adjacency, EdgeCounts]:
-        """The adjacency of all edges taken, mapped from temporary files, and what became of them."""
+        """Return the adjacency of all edges taken, mapped from temporary files, and the counts of edges."""
         if self._folder is not None:
             self._spill()
         else:
@@ -189,7 +189,7 @@ class EdgeSorter:
         return Adjacency(indptr, self._workspace.map(path, self._dtype, (written,))), counts
 
     def _sorted(self, group: _RowGroup) -> tuple[_RowGroup, np.ndarray, np.ndarray, int]:
-        """The group with the bounds of its rows, their columns, and how many of these an edge as read leads to."""
+        """Return the group with the bounds of its rows, their columns, and the edges that one edge as read leads to."""
         keys = self._keys_of(group)
         bounds = np.zeros(group.rows + 1, np.int64)
         columns = np.empty(len(keys), np.uint32 if self._dtype.itemsize == 4 else np.uint64)
@@ -197,7 +197,7 @@ class EdgeSorter:
         return group, bounds, columns[:written].view(self._dtype), distinct
 
     def _groups(self) -> Iterator[_RowGroup]:
-        """A group per bucket, and several of a bucket that memory does not hold."""
+        """Yield a group per bucket, and several for a bucket that does not fit in memory."""
         for bucket, size in enumerate(self._sizes.tolist()):
             rows = min(1 << self._bucket_bits, self.vertices - (bucket << self._bucket_bits))
             if self._folder is None or size <= self._most_keys:
@@ -217,7 +217,7 @@ class EdgeSorter:
                 low = high
 
     def _keys_of(self, group: _RowGroup) -> np.ndarray:
-        """The keys of a group, in any order; of a row that memory does not hold, each distinct key once."""
+        """Return the keys of a group, in any order; of a row too large for memory, each distinct key once."""
         if self._folder is None:
             return self._keys[self._starts[group.bucket] : self._starts[group.bucket + 1]]
         if self._sizes[group.bucket] <= self._most_keys:
@@ -238,14 +238,14 @@ class EdgeSorter:
         return [path for path in paths if path.exists()]
 
     def _blocks(self, bucket: int) -> Iterator[np.ndarray]:
-        """The keys in the files of `bucket`, some at a time."""
+        """Yield the keys in the files of `bucket`, some at a time."""
         for path in self._files(bucket):
             with path.open("rb") as file:
                 while len(block := np.fromfile(file, np.uint64, _READ_KEYS)):
                     yield block
 
     def _all_keys(self, group: _RowGroup) -> np.ndarray:
-        """All keys of a bucket, whose files go: each bucket is read once."""
+        """Read all keys of a bucket and remove its files: each bucket is read once."""
         keys = np.empty(group.keys, np.uint64)
         rest = keys.view(np.uint8)
         for path in self._files(group.bucket):

@@ -42,7 +42,7 @@ CountVertices = Callable[[int, int], int]
 
 
 def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
-    """`edges`, an array [2, E] that may be mapped or already a stream, as a stream; `arrays` is what they carry.
+    """Return `edges`, an array [2, E] that may be mapped or already a stream, as a stream with the data `arrays`.
 
     Raises DataError, later also from the stream, when `arrays` have another number of rows.
     """
@@ -89,7 +89,7 @@ class _StagedEdges:
                     progress.reach(self.count)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The edges again, with what they carry."""
+        """Yield the edges again, with their data."""
         with self.path.open("rb") as file, self._carried.open("rb") as carried:
             for count, dtype in self._chunks:
                 chunk = np.fromfile(file, dtype, 2 * count).reshape(2, count)
@@ -101,7 +101,7 @@ class _StagedEdges:
         self._carried.unlink()
 
     def ids(self) -> np.ndarray:
-        """All ids that occur, ascending."""
+        """List all ids that occur, ascending."""
         found = np.empty(0, np.int64)
         for chunk, _ in with_records(self.chunks()):
             fresh = distinct(chunk.reshape(-1).astype(np.int64))

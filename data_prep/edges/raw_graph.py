@@ -1,4 +1,4 @@
-"""What a source returns: a graph as it was read, before any cleaning.
+"""Graph as a source returns it, before any cleaning.
 
 `RawGraph` is the contract between `data_prep.sources` and `data_prep.assembly`; `ReadOptions` are the flags that a
 source may accept; `SparseRows` holds sparse features without scipy.
@@ -37,20 +37,20 @@ class ReadOptions:
     missing_features: str | None = None
     feature_dim: int | None = None
     task: str | None = None
-    """What labels are meant to be, one of names.LABEL_KINDS: class names or numbers. None: as their texts look."""
+    """Kind of labels, one of names.LABEL_KINDS: class names or numbers. None: as their texts look."""
     edge_columns: str | None = None
-    """What the columns of edges hold beside their ends, such as "weight,time" or "rating=weight"."""
+    """Roles of the columns of edges after their ends, such as "weight,time" or "rating=weight"."""
     edge_labels: str | None = None
     """The column or array of the labels of edges."""
     vertex_times: str | None = None
     """The column or array of the times of vertices."""
     duplicate_rows: str | None = None
-    """Which of two rows of one vertex counts, "first" or "last"; where they differ, None is a DataError."""
+    """Choice among two rows of one vertex, "first" or "last"; where they differ, None is a DataError."""
     workspace: Workspace | None = None
-    """Where a source may put what it unpacks; without one it holds all in memory."""
+    """Place for what a source unpacks; without one it holds all in memory."""
 
     def of_source(self, held: Iterable[str], path: Path) -> tuple[ReadOptions, str | None, str | None]:
-        """The features and labels that the flags name among the arrays `held` by the source `path`; None: by no flag.
+        """Read the features and labels that flags name among the arrays `held` by `path`; None: by no flag.
 
         Also these options without them; a file of that name wins. Raises DataError for what is neither.
         """
@@ -83,7 +83,7 @@ class SparseRows:
 
     @classmethod
     def from_triplets(cls, row: np.ndarray, column: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> SparseRows:
-        """Compress entries given in any order; `row` must lie in 0 ... shape[0] - 1."""
+        """Compress entries given in any order; `row` must be in 0 ... shape[0] - 1."""
         order = np.argsort(row, kind="stable")
         indptr = np.zeros(shape[0] + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=shape[0]), out=indptr[1:])
@@ -107,7 +107,7 @@ class SparseRows:
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def taken(self, rows: slice | np.ndarray) -> SparseRows:
-        """The rows `rows` of this matrix, a slice of consecutive ones or int64[k]."""
+        """Select the rows `rows` of this matrix, a slice of consecutive ones or int64[k]."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self.shape[0])
             low, high = self.indptr[start], self.indptr[stop]
@@ -119,7 +119,7 @@ class SparseRows:
         return SparseRows((len(rows), self.shape[1]), bounds, self.indices[entries], self.data[entries])
 
     def dense(self, dtype: np.dtype) -> np.ndarray:
-        """The same matrix as a C-ordered array of `dtype`, filled in slices of rows to keep temporaries small."""
+        """Return the same matrix as a C-ordered array of `dtype`, filled in slices of rows to save memory."""
         out = np.zeros(self.shape, dtype)
         for start in range(0, self.shape[0], _DENSE_ROWS_AT_ONCE):
             part = self.taken(slice(start, start + _DENSE_ROWS_AT_ONCE))
@@ -185,12 +185,15 @@ class RawGraph:
 
 
 def far_too_many(vertices: int, edges: int) -> bool:
-    """Whether so few `edges` make `vertices` an unlikely number; checked before anything of that size is allocated."""
+    """Judge whether so few `edges` make `vertices` unlikely; called before allocating anything of that size."""
     return vertices > _SPARSEST * edges + _SPARSEST
 
 
 def believable(vertices: int, edges: int, name: str) -> int:
-    """`vertices`, as found in the edges or stated beside them. Raises DataError when so few edges make it unlikely."""
+    """Return `vertices`, as found in the edges or stated beside them.
+
+    Raises DataError when so few edges make it unlikely.
+    """
     if far_too_many(vertices, edges):
         raise DataError(
             f"{name}: there are only {edges:,} edges, but {vertices:,} vertices by the largest id or a stated number; "
@@ -200,14 +203,14 @@ def believable(vertices: int, edges: int, name: str) -> int:
 
 
 def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
-    """`array`, of signed integers. Raises DataError when its type is not an integer one."""
+    """Return `array`, of signed integers. Raises DataError when its type is not an integer one."""
     if array.dtype.kind not in "iu":
         raise DataError(f"{name} must hold whole numbers, but its type is {array.dtype}")
     return array if array.dtype.kind == "i" else array.astype(np.int64)
 
 
 def checked_pairs(array: np.ndarray, name: str, *, rows: bool) -> np.ndarray:
-    """integers[2, k] from pairs of vertex ids, [k, 2] if they are `rows`, else [2, k]. Raises DataError for others."""
+    """Check pairs of vertex ids, [k, 2] if they are `rows`, else [2, k]: integers[2, k]. Raises DataError."""
     found = whole_numbers(array, name)
     if found.ndim != 2 or found.shape[1 if rows else 0] != 2:
         shape = "[edges, 2]" if rows else "[2, edges]"
@@ -216,7 +219,7 @@ def checked_pairs(array: np.ndarray, name: str, *, rows: bool) -> np.ndarray:
 
 
 def marked_edges(edges: Edges, mask: np.ndarray, name: str) -> np.ndarray:
-    """Those of `edges` that `mask` marks, integers[2, k]. Raises DataError where it does not fit."""
+    """Select those of `edges` that `mask` marks, integers[2, k]. Raises DataError where it does not fit."""
     if isinstance(edges, EdgeStream):
         raise DataError(f"{name}: masks of edges need edge_index or edges, not rows of a matrix")
     if mask.shape != edges.shape[1:]:
@@ -237,7 +240,7 @@ def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> 
 
 
 def unused_values(values: np.ndarray, name: str) -> list[str]:
-    """A note on the `values` [k] of an adjacency matrix each of whose entries is read as an edge; none where all are 1.
+    """Note that the `values` [k] of an adjacency matrix are ignored, unless all are 1.
 
     name: what messages call the matrix.
     """
@@ -260,7 +263,7 @@ def unused_values(values: np.ndarray, name: str) -> list[str]:
 
 
 def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_are: str) -> EdgeStream:
-    """The edges of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
+    """Return the edges of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
 
     Raises DataError when the arrays do not fit together.
     """

@@ -16,9 +16,9 @@ from leapmpi.errors import DataError
 
 
 def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | None, np.ndarray | None]:
-    """Features [n, F] and labels [n] or [n, C] from the files that `options` name; None where they name none.
+    """Read features [n, F] and labels [n] or [n, C] from the files that `options` name; None where they name none.
 
-    Features of a table lie in a temporary file. Raises DataError when the kind of a file is unknown or it is damaged.
+    Features of a table go to a temporary file. Raises DataError when the kind of a file is unknown or it is damaged.
     """
     features = labels = None
     if options.features and options.features.suffix == ".npz":
@@ -34,7 +34,7 @@ def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | Non
 def companions_of(
     file: NamedArrays, options: ReadOptions, features: Sequence[str], labels: str
 ) -> tuple[np.ndarray | SparseRows | None, np.ndarray | None]:
-    """Features and labels of `file`: the files or arrays that flags name, else the first of `features`, and `labels`.
+    """Read features and labels of `file`: files or arrays that flags name, else the first of `features`, and `labels`.
 
     A sparse matrix in several arrays, such as attr_indptr and attr_data, goes by the name that they have in common.
     Raises DataError for a name that is neither a file nor in `file`.
@@ -58,18 +58,18 @@ def companions_of(
 
 
 def read_ids(path: Path) -> np.ndarray:
-    """Vertex ids [k], or a bool mask [n] if an .npy file holds one. Raises DataError as `read_companions`."""
+    """Read vertex ids [k], or a bool mask [n] if an .npy file holds one. Raises DataError as `read_companions`."""
     found = read_array(path)
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
 def read_array(path: Path) -> np.ndarray:
-    """The numbers of an .npy file, or of a text table. Raises DataError as `read_companions`."""
+    """Read the numbers of an .npy file, or of a text table. Raises DataError as `read_companions`."""
     return _rows(path, np.int64, ".npy, .csv, .tsv or .txt")
 
 
 def npy_names(folder: Path) -> frozenset[str]:
-    """Names of the arrays in the .npy files of `folder`, in which `-` stands for `_`."""
+    """List the names of arrays in the .npy files of `folder`, in which `-` stands for `_`."""
     return frozenset(file.stem.replace("-", "_") for file in folder.glob("*.npy"))
 
 
@@ -85,15 +85,15 @@ class NpyFolder(NamedArrays):
                 raise DataError(f"{path} holds both {other.name} and {file.name}; take one of them out")
 
     def label(self, name: str) -> str:
-        """How messages call the array `name`."""
+        """Return the name of the array `name` in messages."""
         return str(self._files[name])
 
     def file(self, name: str) -> str:
-        """The name of the file of the array `name`."""
+        """Return the name of the file of the array `name`."""
         return self._files[name].name
 
     def read(self, name: str) -> np.ndarray:
-        """The array `name`. Raises DataError when it is missing or damaged."""
+        """Read the array `name`. Raises DataError when it is missing or damaged."""
         if name not in self._files:
             raise DataError(f"{self.path} has no file {name}.npy; it holds {', '.join(sorted(self.names))}")
         self.taken.add(name)
@@ -101,14 +101,14 @@ class NpyFolder(NamedArrays):
 
 
 def _rows(path: Path, dtype: type, kinds: str, workspace: Workspace | None = None) -> np.ndarray:
-    """Like `_read`, for arrays that must have rows."""
+    """Read as `_read`, for arrays that must have rows."""
     found = _read(path, dtype, kinds, workspace)
     with_rows(found, str(path))
     return found
 
 
 def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = None) -> np.ndarray:
-    """The array in an .npy file, a large one mapped, or in a text table."""
+    """Read the array in an .npy file, a large one mapped, or in a text table."""
     _check_there(path)
     if is_text_table(path):
         return read_numbers(path, dtype, workspace)
@@ -129,8 +129,7 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
 
 
 def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:
-    """The csr, csc or coo matrix that scipy.sparse.save_npz wrote to `path`. Raises DataError if it is none,
-    ResourceError when `workspace` may not hold it."""
+    """Read the csr, csc or coo matrix that scipy.sparse.save_npz wrote to `path`. Raises DataError, ResourceError."""
     _check_there(path)
     file = NpzFile(path, workspace)
     if "format" not in file.names:

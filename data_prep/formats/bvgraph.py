@@ -1,11 +1,11 @@
 """Decoder of WebGraph's BVGraph bit streams (Boldi and Vigna, "The WebGraph Framework I", WWW 2004).
 
-A record per vertex: its outdegree; a reference, which is how many vertices before it the list lies that it copies from;
-blocks of that list that are copied and skipped in turn; intervals of consecutive successors; the residual successors as
-gaps. Bits are read from the most significant of each byte on. Records lie one after the other, so a file of offsets is
-not needed. Nothing in the stream is trusted: each read is bounded by its end, each list by the number of vertices.
-Those kernels that read a number return it with the position after it, in bits, which is beyond the end where the stream
-ends before. The others raise ValueError for the first fault.
+A record per vertex: its outdegree; a reference, the distance back to the vertex whose list it copies from; blocks of
+that list that are copied and skipped in turn; intervals of consecutive successors; the residual successors as gaps.
+Bits are read from the most significant of each byte on. Records follow each other, so a file of offsets is not needed.
+Nothing in the stream is trusted: each read is bounded by its end, each list by the number of vertices. Those kernels
+that read a number return it with the position after it, in bits, which is beyond the end where the stream ends before.
+The others raise ValueError for the first fault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ARCS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class BVFormat:
-    """What the .properties say: counts, sizes, and the code (see `CODES`) of each kind of number.
+    """Content of the .properties file: counts, sizes, and the code (see `CODES`) of each kind of number.
 
     zeta: the parameter of zeta codes, and the modulus of Golomb codes. shortest_interval: 0 for no intervals.
     """
@@ -49,7 +49,7 @@ class BVFormat:
 
 @compiled
 def _bits(data, position, count):
-    """The next `count` bits as a number."""
+    """Read the next `count` bits as a number."""
     # 61 bits leave room for what is added to a number later.
     if count > 61 or position + count > 8 * len(data):
         return 0, 8 * len(data) + 1
@@ -66,7 +66,7 @@ def _bits(data, position, count):
 
 @compiled
 def _unary(data, position):
-    """The number of zeros before the next one."""
+    """Count the zeros before the next one."""
     start = position
     while position < 8 * len(data):
         if (position & 7) == 0 and data[position >> 3] == 0:
@@ -80,7 +80,7 @@ def _unary(data, position):
 
 @compiled
 def _gamma(data, position):
-    """Elias's gamma code: the number of bits in unary, then the bits."""
+    """Read Elias's gamma code: the number of bits in unary, then the bits."""
     length, position = _unary(data, position)
     value, position = _bits(data, position, length)
     return (value | (1 << min(length, 61))) - 1, position
@@ -88,7 +88,7 @@ def _gamma(data, position):
 
 @compiled
 def _zeta(data, position, k):
-    """Zeta code (Boldi and Vigna, DCC 2004): the length in units of `k` bits in unary, then minimal binary."""
+    """Read a zeta code (Boldi and Vigna, DCC 2004): the length in units of `k` bits in unary, then minimal binary."""
     height, position = _unary(data, position)
     value, position = _bits(data, position, height * k + k - 1)
     least = 1 << min(height * k, 61)
@@ -100,7 +100,7 @@ def _zeta(data, position, k):
 
 @compiled
 def _golomb(data, position, modulus):
-    """Golomb code: the quotient in unary, then the remainder in minimal binary."""
+    """Read a Golomb code: the quotient in unary, then the remainder in minimal binary."""
     quotient, position = _unary(data, position)
     log = 0
     while (modulus >> (log + 1)) > 0:
@@ -115,7 +115,7 @@ def _golomb(data, position, modulus):
 
 @compiled
 def _nibble(data, position):
-    """Three bits at a time, each group after a bit that is one for the last group."""
+    """Read three bits at a time, each group after a bit that is one for the last group."""
     value, group = 0, 0
     while group < 8 and position <= 8 * len(data):
         group, position = _bits(data, position, 4)
@@ -127,7 +127,7 @@ def _nibble(data, position):
 
 @compiled
 def _number(data, position, code, k):
-    """The next number in the given code. Raises ValueError where the stream ends before."""
+    """Read the next number in the given code. Raises ValueError where the stream ends before."""
     if code == UNARY:
         value, position = _unary(data, position)
     elif code == GAMMA:
@@ -149,7 +149,7 @@ def _number(data, position, code, k):
 
 @compiled
 def _signed(number):
-    """The integer that a natural number stands for: 0, -1, 1, -2, 2, ..."""
+    """Convert a natural number to the integer that it encodes: 0, -1, 1, -2, 2, ..."""
     return number >> 1 if number & 1 == 0 else -((number + 1) >> 1)
 
 
@@ -183,7 +183,7 @@ def _expand_intervals(data, position, shortest, vertex, vertices, out, filled):
         left, position = _number(data, position, GAMMA, 0)
         length, position = _number(data, position, GAMMA, 0)
 
-        # The left end follows the interval before it; the first may lie before the vertex.
+        # The left end follows the interval before it; the first may precede the vertex.
         length += shortest
         previous = vertex + _signed(left) if interval == 0 else previous + left + 1
         if length > len(out) - filled:
@@ -252,7 +252,7 @@ def _decode(data, at, codes, k, window, shortest, indptr, indices):
 
 
 def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
-    """The arcs in the stream `data` (uint8), by chunks [2, k] of vertices over their successors, in order.
+    """Yield the arcs in the stream `data` (uint8), by chunks [2, k] of vertices over their successors, in order.
 
     Takes memory for a number per vertex, and for the lists of one chunk. Raises DataError, naming the vertex and the
     byte offset of its record in `name`, when the stream contradicts itself or `form`.

@@ -42,16 +42,16 @@ class TableColumns:
     first_row: int = 0
     unread: tuple[str, ...] = ()
     rows_before: int = 0
-    """Of first_row, those that lie in other files."""
+    """Rows before first_row that are in other files."""
 
     def place(self, row: int) -> str:
-        """How messages call the row number `row` of these."""
+        """Return the name of the row number `row` in messages."""
         counted = f"row {self.first_row - self.rows_before + row} (counted from 0)"
         return f"{self.path}, {counted if self.lines is None else f'line {self.lines[row]}'}"
 
 
 class Table(Protocol):
-    """A table in the file `path`, of which so far only names and types are read.
+    """Table in the file `path`; so far only its names and types are read.
 
     names: those of the columns of texts, numbers and lists of numbers; unread: those of the others; integers: those of
     columns that hold whole numbers alone.
@@ -63,20 +63,20 @@ class Table(Protocol):
     integers: frozenset[str]
 
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """The columns `only` of at most ROWS_AT_ONCE rows at a time. Raises DataError where the file is damaged.
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time. Raises DataError where the file is damaged.
 
         Lists of several lengths are no rows of a matrix: such a column is among the `unread` of the batch.
         """
 
 
 def first_of(names: Iterable[str], known: Sequence[str]) -> str | None:
-    """The one of `names` that, in lower case, comes first in `known`."""
+    """Return the one of `names` that, in lower case, comes first in `known`."""
     lower = {name.lower(): name for name in reversed(list(names))}
     return next((lower[name] for name in known if name in lower), None)
 
 
 def labels_in(table: TableColumns, name: str, task: str | None) -> tuple[np.ndarray, list[str] | None]:
-    """Labels of the rows of `table` from its column `name`, and the names of the classes if it holds texts.
+    """Return labels of the rows of `table` from its column `name`, and the names of the classes if it holds texts.
 
     Whole numbers stay; texts are numbered in their alphabetical order. Empty is -1, unlabelled. Numbers that are not
     all whole, or all numbers where `task` is a regression, become float64, and empty is NaN.
@@ -101,7 +101,7 @@ def labels_in(table: TableColumns, name: str, task: str | None) -> tuple[np.ndar
 
 
 def _are_numbers(texts: Iterable[str]) -> bool:
-    """Whether all are numbers, and one of them is not whole."""
+    """Return whether all are numbers, and one of them is not whole."""
     try:
         return any(not float(text).is_integer() for text in texts)
     except (ValueError, OverflowError):
@@ -109,7 +109,7 @@ def _are_numbers(texts: Iterable[str]) -> bool:
 
 
 def _targets(table: TableColumns, name: str, texts: list[str]) -> np.ndarray:
-    """float64[rows], NaN where there is no text. Raises DataError for one that is no number."""
+    """Return float64[rows], NaN where there is no text. Raises DataError for one that is no number."""
     values = np.full(len(texts), np.nan)
     for row, text in enumerate(texts):
         if text.lower() not in _UNKNOWN:
@@ -161,7 +161,10 @@ class EdgeColumns:
         return record_type(kind, len(self.features), weight=weight, time=time, labels=labels)
 
     def records(self, values: dict[int | str, np.ndarray], where: str) -> np.ndarray:
-        """The records of rows whose columns hold `values`. Raises DataError for a time that is not whole, as others."""
+        """Return the records of rows whose columns hold `values`.
+
+        Raises DataError for a time that is not whole, as others.
+        """
         found = np.empty(len(next(iter(values.values()))), self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when it is placed
             if self.weight is not None:
@@ -178,7 +181,7 @@ class EdgeColumns:
         return found
 
     def of_text(self, path: Path, text: bytes, layout: Layout, rows_before: int) -> np.ndarray:
-        """The records of the lines of `text`, some whole lines of `path`. Raises DataError naming a bad field."""
+        """Parse the records of the lines of `text`, some whole lines of `path`. Raises DataError naming a bad field."""
         columns = [column for column in self.all if isinstance(column, int)]
         width = max(columns) + 1
         values, lengths, fault = scanned(text, width, ord(layout.delimiter) if layout.delimiter else 0)
@@ -193,11 +196,11 @@ class EdgeColumns:
         return self.records({column: rows[:, number] for number, column in enumerate(columns)}, where)
 
     def of_batch(self, batch: TableColumns) -> np.ndarray:
-        """The records of the rows of `batch`. Raises DataError naming the row of a field that is no number."""
+        """Return the records of the rows of `batch`. Raises DataError naming the row of a field that is no number."""
         return self.records({name: _numbers(batch, str(name)) for name in self.all}, batch.place(0))
 
     def with_first_time(self, field: str) -> EdgeColumns:
-        """These columns, times being whole where `field`, the first of them, is."""
+        """Return these columns, with whole times where `field`, the first of them, is whole."""
         return replace(self, whole_times=field.strip().lstrip("+-").isdigit())
 
 
@@ -223,7 +226,7 @@ def _is_number(text: str) -> bool:
 def edge_columns(
     names: Sequence[str], given: str | None, where: str, *, named: bool, label: str | None = None
 ) -> EdgeColumns:
-    """The roles of the columns `names` that follow the ends of an edge in `where`, as names.
+    """Find the roles of the columns `names` that follow the ends of an edge in `where`, as names.
 
     given: --edge-columns, such as weight,time or rating=weight,date=time: the roles of the first columns, or of named
     ones. Without it columns are known by their names, where they are `named`. label: --edge-labels, the column of
@@ -247,7 +250,7 @@ def edge_columns(
 
 
 def _given_roles(names: Sequence[str], given: str | None, where: str) -> dict[str, str]:
-    """The role of each column that --edge-columns names; each item is a role, of the next column, or NAME=ROLE."""
+    """Parse the role of each column that --edge-columns names: a role, of the next column, or NAME=ROLE."""
     roles: dict[str, str] = {}
     if given is None:
         return roles
@@ -268,7 +271,7 @@ def _given_roles(names: Sequence[str], given: str | None, where: str) -> dict[st
 
 
 def numbered(columns: EdgeColumns, names: Sequence[str]) -> EdgeColumns:
-    """`columns` by the numbers of `names`, the names of all columns of a table without names of its own."""
+    """Translate `columns` by number to `names`, the names of all columns of a table without names of its own."""
 
     def number(name: int | str | None) -> int | None:
         return None if name is None else list(names).index(str(name))

@@ -25,7 +25,7 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 
 def begins_with_edges(path: Path) -> bool:
-    """Whether most of what the first lines of `path` begin with are two whole numbers; a line of names may precede.
+    """Return whether most first lines of `path` begin with two whole numbers; a line of names may precede.
 
     Raises DataError when the file is not valid gzip.
     """
@@ -38,14 +38,14 @@ def begins_with_edges(path: Path) -> bool:
 
 
 def first_line(path: Path) -> str:
-    """How messages show the first line of content of `path` that does not begin with two whole numbers."""
+    """Quote the first line of content of `path` that does not begin with two whole numbers."""
     rows = _first_rows(path)
     number, text = next((row for row in rows if not _is_whole(re.split(r"[\s,;]", row[1])[0])), rows[0])
     return f"line {number}: {text[:60]!r}"
 
 
 def _first_rows(path: Path) -> list[tuple[int, str]]:
-    """The first lines of content of `path`, and their numbers; comments are left out."""
+    """Return the first lines of content of `path`, and their numbers; comments are left out."""
     rows: list[tuple[int, str]] = []
     number = 0
     with open_bytes(path) as file:
@@ -62,7 +62,7 @@ def _is_whole(field: str) -> bool:
 
 
 def edge_stream(path: Path, given: str | None = None, label: str | None = None) -> tuple[EdgeStream, list[str]]:
-    """The edges in the first two columns of the table at `path`, and notes on what was skipped.
+    """Stream the edges in the first two columns of the table at `path`; also return notes on skipped lines.
 
     given: --edge-columns, what further columns hold; without it, a header names them. label: --edge-labels.
 
@@ -85,7 +85,7 @@ def edge_stream(path: Path, given: str | None = None, label: str | None = None) 
 
 
 def carried_columns(path: Path, layout: Layout, given: str | None, label: str | None = None) -> EdgeColumns:
-    """The columns of the table at `path` that edges carry, by their numbers; others as for `edge_stream`."""
+    """Find the columns of edge data in the table at `path`, by their numbers; others as for `edge_stream`."""
     numbers = [str(column) for column in range(layout.columns)]
     names = [field.strip() for field in layout.header.split(layout.delimiter)] if layout.header else numbers
     names = names if len(set(names)) == layout.columns else numbers
@@ -99,7 +99,7 @@ def carried_columns(path: Path, layout: Layout, given: str | None, label: str | 
 
 
 def _chunks(path: Path, layout: Layout, carried: EdgeColumns) -> Iterator[Chunk]:
-    """The edges int64[2, k] by blocks of lines, with what they carry. Raises DataError where there are none."""
+    """Yield the edges int64[2, k] by blocks of lines, with their data. Raises DataError where there are none."""
     delimiter = ord(layout.delimiter) if layout.delimiter else 0
     rows = 0
     for text in whole_lines(path, layout.lines_before):

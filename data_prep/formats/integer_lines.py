@@ -38,7 +38,7 @@ class LineBlock:
 
 @compiled
 def _byte(data, i):
-    """Byte `i`; a line ends where the data do."""
+    """Return byte `i`; a line ends where the data do."""
     return data[i] if i < len(data) else np.uint8(10)
 
 
@@ -109,7 +109,7 @@ def _scan(data, columns, delimiter, values, lengths):
 
 
 def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
-    """The numbers int64[k] in the first `columns` columns of `text`, the words of each line int32, as of LineBlock.
+    """Scan `text` for the numbers int64[k] in its first `columns` columns, and the words of each line, as of LineBlock.
 
     Also returns where a word is that is no number, and ends there; -1 where there is none. delimiter: the byte between
     words, 0 for blanks.
@@ -121,7 +121,7 @@ def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, 
 
 
 def whole_lines(path: Path, skip: int) -> Iterator[bytes]:
-    """The content of the file `path` (unpacked if .gz) after the first `skip` lines, in blocks that end with a line."""
+    """Yield the content of the file `path` (unpacked if .gz) after the first `skip` lines, in blocks of whole lines."""
     rest: list[bytes] = []  # of a line whose end is not read yet
     with open_bytes(path) as file:
         for _ in range(skip):
@@ -137,7 +137,7 @@ def whole_lines(path: Path, skip: int) -> Iterator[bytes]:
 
 
 def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBlock]:
-    """The lines of the file `path` (unpacked if .gz) after the first `skip`; of each, the first `columns` numbers.
+    """Yield lines of the file `path` (unpacked if .gz) after the first `skip`: their first `columns` numbers.
 
     Raises DataError naming file, line and text for the first word there that is not a whole number.
     """
@@ -154,7 +154,7 @@ def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBl
 def read_pairs(
     path: Path, *, skip: int = 0, words: range = range(2, _ALL), kind: str = "two vertex ids"
 ) -> Iterator[tuple[np.ndarray, np.ndarray, LineBlock]]:
-    """By blocks, the first two numbers [k, 2] of each line that has any, the numbers of these lines int64[k].
+    """Yield by blocks the first two numbers [k, 2] of each line that has any, and the numbers of these lines int64[k].
 
     And the lines themselves.
 
@@ -172,7 +172,7 @@ def read_pairs(
 
 
 def third_numbers(path: Path, block: LineBlock) -> np.ndarray:
-    """float64[k]: the third number of each line that has words. Raises DataError naming the line of a bad one."""
+    """Read the third number of each line that has words: float64[k]. Raises DataError naming the line of a bad one."""
     values, _, fault = scanned(block.text, 3)
     if fault < 0:
         return values.reshape(-1, 3)[:, 2].astype(np.float64)

@@ -48,7 +48,7 @@ class SparseColumns:
         return np.repeat(np.arange(self.shape[1]), np.diff(self.indptr))
 
     def by_rows(self) -> SparseRows:
-        """The same matrix in compressed rows."""
+        """Return the same matrix in compressed rows."""
         return SparseRows.from_triplets(self.row, self.column, self.data, self.shape)
 
 
@@ -72,7 +72,7 @@ class _Elements:
         return self.position < len(self.data)
 
     def next(self) -> tuple[int, memoryview]:
-        """Type and data of the next element."""
+        """Read type and data of the next element."""
         if len(self.data) - self.position < 8:
             raise self.fault("an element is cut off")
         kind, size = (int(word) for word in np.frombuffer(self.data, f"{self.order}u4", 2, self.position))
@@ -92,7 +92,7 @@ class _Elements:
         return kind, self.data[start : start + size]
 
     def numbers(self, what: str) -> np.ndarray:
-        """The next element, which must hold numbers."""
+        """Read the next element, which must hold numbers."""
         kind, data = self.next()
         if kind not in _NUMBERS or len(data) % np.dtype(_NUMBERS[kind]).itemsize:
             raise self.fault(f"{what} should be numbers, not type {kind}")
@@ -100,7 +100,7 @@ class _Elements:
 
 
 def read_mat(path: Path, workspace: Workspace | None = None) -> dict[str, Variable]:
-    """All variables of the file `path` by name.
+    """Read all variables of the file `path` by name.
 
     Raises DataError naming the byte offset of the first fault, ResourceError when `workspace` may not hold what the
     file unpacks to.
@@ -134,7 +134,7 @@ def read_mat(path: Path, workspace: Workspace | None = None) -> dict[str, Variab
 def _unpacked(
     data: memoryview, order: str, place: str, held: int, workspace: Workspace | None
 ) -> tuple[int, memoryview]:
-    """Type and data of the element that is compressed in `data`; `held` bytes have been unpacked before."""
+    """Unpack type and data of the element that is compressed in `data`; `held` bytes have been unpacked before."""
     try:
         unpacker = zlib.decompressobj()
         tag = unpacker.decompress(data, 8)
@@ -151,7 +151,7 @@ def _unpacked(
 
 
 def _variable(elements: _Elements) -> tuple[str, Variable]:
-    """Name and content of the matrix whose elements these are."""
+    """Read name and content of the matrix that consists of these elements."""
     # What every matrix begins with.
     flags = elements.numbers("array flags")
     shape = elements.numbers("dimensions")
@@ -173,7 +173,7 @@ def _variable(elements: _Elements) -> tuple[str, Variable]:
 
 
 def _values(elements: _Elements, name: str, complex_parts: bool) -> np.ndarray:
-    """The numbers of a variable, from one element or, of complex ones, from two."""
+    """Read the numbers of a variable, from one element or, of complex ones, from two."""
     values = elements.numbers(f"variable {name!r}")
     if not complex_parts:
         return values
@@ -184,7 +184,7 @@ def _values(elements: _Elements, name: str, complex_parts: bool) -> np.ndarray:
 
 
 def _sparse(elements: _Elements, shape: tuple[int, ...], name: str, complex_parts: bool) -> SparseColumns:
-    """The sparse matrix in the next elements. Raises DataError where columns and entries contradict each other."""
+    """Read the sparse matrix in the next elements. Raises DataError where columns and entries contradict each other."""
     row, indptr = (elements.numbers(f"variable {name!r}").astype(np.int64) for _ in range(2))
     data = _values(elements, name, complex_parts) if elements.more() else np.empty(0)
     # More entries may be allotted than the columns hold.

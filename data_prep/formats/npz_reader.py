@@ -35,7 +35,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotIm
 
 @contextmanager
 def opened_zip(path: Path, what: str, hint: str = "") -> Iterator[zipfile.ZipFile]:
-    """The archive at `path`; DataError "`what` (reason)`hint`" for whatever zipfile raises when it is damaged."""
+    """Open the archive at `path`; DataError "`what` (reason)`hint`" for whatever zipfile raises when it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             # zipfile would allocate as many bytes as a damaged entry claims to have.
@@ -50,7 +50,7 @@ def opened_zip(path: Path, what: str, hint: str = "") -> Iterator[zipfile.ZipFil
 
 
 def npz_names(path: Path) -> frozenset[str]:
-    """Names of the arrays in the archive at `path`; empty when it is no readable archive (for format detection)."""
+    """List the arrays in the archive at `path`; empty when it is no readable archive (for format detection)."""
     try:
         with zipfile.ZipFile(path) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
@@ -59,7 +59,7 @@ def npz_names(path: Path) -> frozenset[str]:
 
 
 def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> tuple[Path, int]:
-    """The file that holds the bytes of `member`, and where they begin.
+    """Return the file that holds the bytes of `member`, and their offset.
 
     It is the archive `path` itself, or a temporary file of `workspace` where `member` is compressed. The checksum of
     `member` is verified. Raises what zipfile raises for a damaged archive.
@@ -82,7 +82,7 @@ def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Works
 
 
 def with_rows(found: np.ndarray | SparseRows, name: str) -> np.ndarray | SparseRows:
-    """`found`, which messages call `name`. Raises DataError where it is a single value without rows."""
+    """Return `found`, called `name` in messages. Raises DataError where it is a single value without rows."""
     if isinstance(found, np.ndarray) and found.ndim == 0:
         raise DataError(f"{name} is a single value; expected an array with rows")
     return found
@@ -101,24 +101,24 @@ class NamedArrays:
         self._workspace = workspace
 
     def label(self, name: str) -> str:
-        """How messages call the array `name`."""
+        """Return the name of the array `name` in messages."""
         return f"{self.path}: array {name!r}"
 
     def read(self, name: str) -> np.ndarray | SparseRows:
-        """The array `name`. Raises DataError when it is missing or damaged."""
+        """Read the array `name`. Raises DataError when it is missing or damaged."""
         raise NotImplementedError
 
     def unused(self, besides: Iterable[str] = ()) -> list[str]:
-        """A note that names the arrays which were not taken, `besides` some; none where there are none."""
+        """Name the arrays that were not taken, `besides` some, in a note; none where there are none."""
         others = sorted(self.names - self.taken - {*besides})
         return [f"{self.path.name}: not used: {', '.join(others)}"] if others else []
 
     def rows(self, name: str) -> np.ndarray | SparseRows:
-        """Like `read`, for arrays that must have rows."""
+        """Read as `read`, for arrays that must have rows."""
         return with_rows(self.read(name), self.label(name))
 
     def array(self, name: str) -> np.ndarray:
-        """Like `rows`, for arrays that must be dense numbers."""
+        """Read as `rows`, for arrays that must be dense numbers."""
         return self._numbers(name, self.rows(name))
 
     def _numbers(self, name: str, found: np.ndarray | SparseRows) -> np.ndarray:
@@ -127,7 +127,7 @@ class NamedArrays:
         return found
 
     def number(self, name: str) -> int:
-        """The array `name` as one whole number."""
+        """Read the array `name` as one whole number."""
         found = self._numbers(name, self.read(name))
         if found.size != 1:
             raise DataError(f"{self.label(name)} must be a single number, but its shape is {found.shape}")
@@ -137,11 +137,11 @@ class NamedArrays:
         return int(value)
 
     def first(self, *names: str) -> str | None:
-        """The first of `names` that the source holds, or None."""
+        """Return the first of `names` that the source holds, or None."""
         return next((name for name in names if name in self.names), None)
 
     def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
-        """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
+        """Read the sparse matrix in PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
         name = f"{self.path}: {prefix}*"
         parts = {key: self.read(prefix + key) if key == "data" else self.array(prefix + key) for key in keys}
@@ -161,7 +161,7 @@ class NpzFile(NamedArrays):
         super().__init__(path, names, workspace)
 
     def read(self, name: str) -> np.ndarray | SparseRows:
-        """The array `name`; a pickled scipy matrix comes as SparseRows.
+        """Read the array `name`; a pickled scipy matrix becomes SparseRows.
 
         Raises DataError when it is missing, damaged, or pickles anything but arrays and matrices.
         """
@@ -184,7 +184,7 @@ class NpzFile(NamedArrays):
                 return np.lib.format.read_array(file, allow_pickle=False)
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
-        """A large array as a map of the archive itself, or of a temporary file if it is compressed there."""
+        """Map a large array from the archive itself, or from a temporary file if it is compressed there."""
         path, start = unpacked(self.path, archive, member, workspace)
         with path.open("rb") as file:
             file.seek(start)
@@ -196,7 +196,7 @@ class NpzFile(NamedArrays):
 
 
 def read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether by columns, and dtype of an .npy file of `size` bytes, at whose beginning `file` is.
+    """Read shape, whether by columns, and dtype of an .npy file of `size` bytes, from the beginning of `file`.
 
     Raises ValueError where it is damaged, or fewer numbers follow than it states: numpy would make room for all.
     """

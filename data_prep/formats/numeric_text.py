@@ -22,17 +22,17 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _TEXT_AT_ONCE = 4 * 2**20
 COMMENTS = ("#", "%")
 DELIMITERS = (",", ";", "\t")
-"""What separates fields, besides blanks."""
+"""Separators of fields, besides blanks."""
 
 
 def is_text_table(path: Path) -> bool:
-    """Whether the name of `path` is that of a text table this module reads."""
+    """Return whether the name of `path` is that of a text table for this module."""
     return path.name.lower().endswith(TEXT_SUFFIXES)
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The content of `path`, unpacked when its name ends with .gz.
+    """Open the content of `path`, unpacked when its name ends with .gz.
 
     Raises DataError, from the body too, when the file is not valid gzip.
     """
@@ -46,7 +46,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """The text of `path`, unpacked when its name ends with .gz; `newline` as for open().
+    """Open the text of `path`, unpacked when its name ends with .gz; `newline` as for open().
 
     Raises DataError, from the body too, when the file is not valid gzip or not UTF-8.
     """
@@ -59,7 +59,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a table are built: what separates fields, and what precedes the numbers."""
+    """Layout of the lines of a table: the separator of fields, and the lines before the numbers."""
 
     delimiter: str | None
     columns: int
@@ -68,7 +68,7 @@ class Layout:
 
 
 def _is_number(field: str) -> bool:
-    """Whether `field` is a number; an empty field is one, which is missing."""
+    """Return whether `field` is a number; an empty field is one, which is missing."""
     try:
         float(field or "nan")
     except ValueError:
@@ -77,7 +77,7 @@ def _is_number(field: str) -> bool:
 
 
 def find_layout(path: Path) -> Layout | None:
-    """The layout of the table at `path`, or None when it has no line of content.
+    """Find the layout of the table at `path`, or None when it has no line of content.
 
     The first line that is neither blank nor a comment (# or %) is a header when any of its fields is not a number.
     """
@@ -103,7 +103,7 @@ def parsed(
     rows_before: int,
     columns: tuple[int, ...] | None = None,
 ) -> np.ndarray:
-    """The numbers [rows, columns] in `lines` of `path`, all columns unless given; an empty field of floats is NaN.
+    """Parse the numbers [rows, columns] in `lines` of `path`, all columns unless given; an empty float field is NaN.
 
     Raises DataError for what is no `kind`; it counts rows of data from `rows_before` on.
     """
@@ -124,7 +124,7 @@ def parsed(
 
 
 def _explained(path: Path, text: str, kind: str, rows_before: int) -> DataError:
-    """What numpy says about some lines of `path`, as a DataError."""
+    """Convert numpy's complaint about some lines of `path` to a DataError."""
     row = re.search(r"row (\d+)", text)
     place = f"{path}, data row {rows_before + int(row[1])} (counted from 0)" if row else str(path)
     if value := re.search(r"could not convert string '([^']*)'", text):
@@ -135,9 +135,9 @@ def _explained(path: Path, text: str, kind: str, rows_before: int) -> DataError:
 
 
 def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) -> np.ndarray:
-    """The table at `path` as [rows, columns] of `dtype`; an empty field of a float table is NaN.
+    """Read the table at `path` as [rows, columns] of `dtype`; an empty field of a float table is NaN.
 
-    With a `workspace` it lies in a temporary file there, and only some lines are held at a time. Raises DataError
+    With a `workspace` it goes to a temporary file there, and only some lines are held at a time. Raises DataError
     naming file, row and text of the first field that is not such a number.
     """
     layout = find_layout(path)
@@ -158,7 +158,7 @@ def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) ->
 
 
 def _number_blocks(path: Path, layout: Layout, dtype: type) -> Iterator[np.ndarray]:
-    """The rows of the table by blocks [k, columns]. Raises DataError as `read_numbers`."""
+    """Yield the rows of the table by blocks [k, columns]. Raises DataError as `read_numbers`."""
     rows = 0
     kind = "whole number" if dtype is np.int64 else "number"
     with open_text(path) as file:

@@ -28,7 +28,7 @@ class ParquetTable:
         self.integers = frozenset(name for name, kind in kinds.items() if kind == "integer")
 
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """The columns `only` of at most ROWS_AT_ONCE rows at a time."""
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
         first_row = 0
         with _faults(self.path):
             for batch in self._file.iter_batches(columns.ROWS_AT_ONCE, columns=list(only)):
@@ -50,7 +50,7 @@ def _faults(path: Path) -> Iterator[None]:
 
 
 def _kind(arrow_type: pyarrow.DataType) -> str | None:
-    """What a column holds, also where its values are stored as a dictionary: text, list, integer, number; else None."""
+    """Name the kind of a column, also of values stored as a dictionary: text, list, integer, number; else None."""
     kind = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
     if types.is_string(kind) or types.is_large_string(kind):
         return "text"
@@ -62,7 +62,7 @@ def _kind(arrow_type: pyarrow.DataType) -> str | None:
 
 
 def _array(column: pyarrow.Array) -> list[str] | np.ndarray | None:
-    """A column of pyarrow as texts or numbers; missing texts become "", missing numbers NaN.
+    """Convert a column of pyarrow to texts or numbers; missing texts become "", missing numbers NaN.
 
     None: a column of lists that are no rows of a matrix.
     """

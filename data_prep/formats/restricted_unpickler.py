@@ -42,7 +42,7 @@ _OPCODES = (
     *(pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.NEWOBJ, pickle.BUILD, pickle.BINPERSID),
     *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET, pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE),
 )
-"""What numpy, scipy and torch write: no sets, no old-style instances, no extensions, no buffers outside the pickle."""
+"""Opcodes that numpy, scipy and torch write: no sets, old-style instances, extensions, or outside buffers."""
 
 
 class RefusedPickle(DataError):
@@ -101,7 +101,10 @@ class _PickledArray(StandIn):
         self._encode = encode
 
     def built(self, state: object) -> np.ndarray:
-        """The array of `state`, (version, shape, dtype, by columns, content). Raises ValueError where it is none."""
+        """Build the array of `state`, (version, shape, dtype, by columns, content).
+
+        Raises ValueError where it is none.
+        """
         if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise ValueError("an array without content")
         shape, dtype, by_columns, content = state[-4:]
@@ -111,7 +114,10 @@ class _PickledArray(StandIn):
 
 
 def _array(content: object, dtype: object, shape: object, order: str) -> np.ndarray:
-    """The array of `shape` over `content`, bytes, or a list for objects. Raises ValueError where they do not fit."""
+    """Build the array of `shape` over `content`, bytes, or a list for objects.
+
+    Raises ValueError where they do not fit.
+    """
     if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
         raise ValueError("an array without type or shape")
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or not 0 <= length < 2**63 for length in shape):
@@ -131,33 +137,33 @@ def _array(content: object, dtype: object, shape: object, order: str) -> np.ndar
 
 
 def _scalar(dtype: object, content: object = b"") -> np.generic:
-    """A number or text of numpy. Raises ValueError where `content` is none of `dtype`."""
+    """Build a number or text of numpy. Raises ValueError where `content` is none of `dtype`."""
     if not isinstance(dtype, _Dtype) or dtype.dtype.hasobject or not isinstance(content, bytes):
         raise ValueError("a number without content")
     return _array(content, dtype, (1,), "C")[0]
 
 
 def _from_buffer(buffer: object, dtype: object, shape: object, order: object, axes: object = None) -> np.ndarray:
-    """The array that numpy pickles by protocol 5; see numpy's `_frombuffer`."""
+    """Build the array that numpy pickles by protocol 5; see numpy's `_frombuffer`."""
     if order == "K" and isinstance(axes, tuple):
         return _array(buffer, dtype, shape, "C").transpose(axes)
     return _array(buffer, dtype, shape, "F" if order == "F" else "C")
 
 
 def _default_dict(factory: object = None) -> defaultdict:
-    """A defaultdict of lists, as networkx and Planetoid pickle them."""
+    """Build a defaultdict of lists, as networkx and Planetoid pickle them."""
     if factory not in (None, _LIST):
         raise ValueError("a defaultdict of something other than lists")
     return defaultdict(list if factory is _LIST else None)
 
 
 def _no_bytes() -> bytes:
-    """The bytes of an empty array, as protocol 2 writes them."""
+    """Return the bytes of an empty array, as protocol 2 writes them."""
     return b""
 
 
 def of_numpy() -> dict[tuple[str, str], object]:
-    """What pickles of numpy's arrays and numbers name: module and name -> what is called instead, or an _Argument."""
+    """List the names in pickles of numpy's arrays and numbers: module and name -> the replacement, or an _Argument."""
     encoded: dict[int, tuple[str, bytes]] = {}
 
     def encode(text: object, encoding: object = "latin1") -> bytes:
@@ -185,7 +191,7 @@ def of_numpy() -> dict[tuple[str, str], object]:
 
 
 def _of_scipy() -> dict[tuple[str, str], object]:
-    """What pickles of scipy's matrices and plain containers name besides, by their old and new names."""
+    """List the further names in pickles of scipy's matrices and plain containers, by their old and new names."""
     table: dict[tuple[str, str], object] = {
         ("collections", "defaultdict"): _default_dict,
         ("__builtin__", "list"): _LIST,
@@ -199,7 +205,7 @@ def _of_scipy() -> dict[tuple[str, str], object]:
 
 
 def ordered_dict() -> OrderedDict:
-    """An OrderedDict, empty as torch's pickles begin it."""
+    """Return an OrderedDict, empty as torch's pickles begin it."""
     return OrderedDict()
 
 
@@ -256,7 +262,10 @@ class CarefulUnpickler(pickle._Unpickler):
         self._name, self._admitted, self._content = name, admitted, content
 
     def find_class(self, module: str, name: str) -> object:
-        """What is admitted under this name. Raises RefusedPickle for any other; `content` says what is read."""
+        """Return the object admitted under this name.
+
+        Raises RefusedPickle for any other; `content` names the source.
+        """
         if (module, name) in self._admitted:
             return self._admitted[module, name]
         raise self._refusal(f"names {module}.{name}")
@@ -341,7 +350,7 @@ class CarefulUnpickler(pickle._Unpickler):
 
 @contextmanager
 def damage_explained(what: str) -> Iterator[None]:
-    """DataError for whatever a damaged pickle raises in the body: anything at all."""
+    """Convert whatever a damaged pickle raises in the body, anything at all, to a DataError."""
     try:
         yield
     except (DataError, ResourceError, MemoryError, OSError):
@@ -352,7 +361,8 @@ def damage_explained(what: str) -> Iterator[None]:
 
 
 def load_pickle(file: BinaryIO, name: str) -> object:
-    """The one object pickled in `file`; scipy matrices come as SparseRows, zero-dimensional object arrays unwrapped.
+    """Load the one object pickled in `file`; scipy matrices become SparseRows, zero-dimensional object arrays
+    unwrapped.
 
     Raises RefusedPickle (a DataError) when the pickle names any other constructor, DataError when it is damaged.
     """
@@ -365,7 +375,7 @@ def load_pickle(file: BinaryIO, name: str) -> object:
 
 
 def _matrix(found: StandIn, name: str) -> SparseRows:
-    """The matrix of scipy that `found` stands for. Raises DataError where it is none."""
+    """Convert `found` to the matrix of scipy that it stands for. Raises DataError where it is none."""
     if type(found) not in _SPARSE.values():
         raise DataError(f"{name}: its pickle holds no array and no matrix")
     if not isinstance(found.state, dict):
@@ -378,7 +388,7 @@ def _matrix(found: StandIn, name: str) -> SparseRows:
 
 
 def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
-    """SparseRows from the arrays of a scipy matrix of `kind` csr, csc or coo (keys as scipy's attributes).
+    """Build SparseRows from the arrays of a scipy matrix of `kind` csr, csc or coo (keys as scipy's attributes).
 
     Raises DataError when one is missing or they contradict each other.
     """
@@ -411,7 +421,7 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
 
 
 def _lengths(shape: object, name: str) -> tuple[int, int]:
-    """The rows and columns that `shape`, a tuple or an array, states. Raises DataError where it states none."""
+    """Return the rows and columns that `shape`, a tuple or an array, states. Raises DataError where it states none."""
     listed = shape.reshape(-1).tolist() if isinstance(shape, np.ndarray) else shape
     if isinstance(listed, tuple | list) and len(listed) == 2:
         rows, columns = (each.item() if isinstance(each, np.integer) else each for each in listed)

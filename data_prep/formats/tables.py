@@ -18,7 +18,7 @@ SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
 
 def open_table(path: Path, known: Sequence[str] = ()) -> Table:
-    """The table in the file `path`; `known` as for CsvTable.
+    """Open the table in the file `path`; `known` as for CsvTable.
 
     Raises DataError when it is damaged or missing, ConfigError when pyarrow is needed.
     """
@@ -69,7 +69,7 @@ class CsvTable:
             raise DataError(f"{path}, line 1: two columns are called {twice!r}")
 
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """The columns `only` of at most ROWS_AT_ONCE rows at a time."""
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
         places = {name: self.names.index(name) for name in only}
         data = islice(self._rows(), int(self.named), None)
         first_row = 0
@@ -80,7 +80,7 @@ class CsvTable:
             first_row += len(batch)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Line number and fields of every row that is not empty, that of the names included."""
+        """Yield line number and fields of every row that is not empty, that of the names included."""
         width = None
         with open_text(self.path, newline="") as file:
             reader = csv.reader(file, delimiter=self._delimiter, strict=True)

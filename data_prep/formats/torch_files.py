@@ -98,7 +98,7 @@ class _Archive:
         self.big = order in archive.namelist() and archive.read(order) == b"big"
 
     def load(self) -> object:
-        """The object that was saved. Raises DataError when the pickle is damaged or reaches beyond its storages."""
+        """Load the saved object. Raises DataError when the pickle is damaged or reaches beyond its storages."""
         admitted = {**_CLASSES, **of_numpy(), ("torch._utils", "_rebuild_tensor_v2"): self.tensor}
         content = "dense tensors and arrays in a dict or a Data of torch_geometric are read"
         name = f"{self.folder}data.pkl"
@@ -108,7 +108,7 @@ class _Archive:
         return unpickler.load()
 
     def storage(self, pid: object) -> _Storage:
-        """The storage that `pid` of the pickle names, read once. Raises ValueError where it names none."""
+        """Return the storage that `pid` of the pickle names, read once. Raises ValueError where it names none."""
         if not isinstance(pid, tuple) or len(pid) != 5:
             raise ValueError("a storage without a name")
         word, kind, key, _, count = pid
@@ -124,7 +124,7 @@ class _Archive:
         return found
 
     def _numbers(self, kind: str, member: str) -> np.ndarray:
-        """The numbers of type `kind` in `member`, mapped where they are many."""
+        """Read the numbers of type `kind` in `member`, mapped where they are many."""
         half = _STORAGES[kind] == "bfloat16"
         dtype = np.dtype("u2" if half else _STORAGES[kind]).newbyteorder(">" if self.big else "<")
         size = self.zip.getinfo(member).file_size
@@ -148,7 +148,7 @@ class _Archive:
         require_whole(f"{self.path}: {member} and what is read of it before", self._held, 1, self._workspace)
 
     def tensor(self, storage: object, offset: object, size: object, stride: object, *_: object) -> np.ndarray:
-        """A view of `storage`, as torch's tensor of these sizes. Raises ValueError or DataError where it is none."""
+        """View `storage` as torch's tensor of these sizes. Raises ValueError or DataError where it is none."""
         if not isinstance(storage, _Storage) or not isinstance(size, tuple) or not isinstance(stride, tuple):
             raise ValueError("a tensor without storage, sizes or strides")
         if len(size) != len(stride) or len(size) > _MOST_DIMENSIONS:
@@ -171,7 +171,7 @@ class _Archive:
 
 
 def load_torch(path: Path, workspace: Workspace | None = None) -> object:
-    """The object that torch.save wrote to `path`: tensors as arrays, a PyG Data as the dict of its attributes.
+    """Load the object that torch.save wrote to `path`: tensors as arrays, a PyG Data as the dict of its attributes.
 
     Of GraphBolt's FusedCSCSamplingGraph it is the dict of dicts of tensors that its __getstate__ gives.
 
@@ -187,14 +187,14 @@ def load_torch(path: Path, workspace: Workspace | None = None) -> object:
 
 
 def _plain(found: object, path: Path) -> object:
-    """`found` with a Data, alone or first in a tuple, made into a dict of its attributes."""
+    """Convert a Data, alone or first in a tuple, to a dict of its attributes; return other objects as they are."""
     if isinstance(found, tuple) and found:
         return (_attributes(found[0], path), *found[1:])
     return _attributes(found, path)
 
 
 def _attributes(found: object, path: Path) -> object:
-    """The attributes of a Data or of a GraphBolt graph; another object as it is."""
+    """Return the attributes of a Data or of a GraphBolt graph; another object as it is."""
     if isinstance(found, _SamplingGraph):
         inner = found.state.get("_c_csc_graph") if isinstance(found.state, dict) else None
         # What torch pickles of an object of C++: its state, and the name of its class.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.formats.described.description import read_json
+from data_prep.formats.description import read_json
 from leapmpi.errors import DataError
 
 _MOST_GROUPS = 1000
@@ -15,7 +15,7 @@ _LARGEST = 2**40
 
 
 def read_lists(path: Path, duplicates: str | None) -> tuple[np.ndarray, list[list], list[str]]:
-    """The vertices int64[k] and the list of each, and notes. `duplicates`: as `settle`.
+    """Read the vertices int64[k] and the list of each, and notes. `duplicates`: as `settle`.
 
     Raises DataError naming the place of the first fault.
     """
@@ -43,7 +43,7 @@ def read_lists(path: Path, duplicates: str | None) -> tuple[np.ndarray, list[lis
 
 
 def settle(what: str, equal: bool, duplicates: str | None, same: list[str]) -> str:
-    """Which of two rows of one vertex counts, "first" or "last" as `duplicates` says; equal ones join the list `same`.
+    """Choose one of two rows of a vertex, "first" or "last" as `duplicates` says; equal ones join the list `same`.
 
     Raises DataError for rows that differ, where `duplicates` is None.
     """
@@ -51,19 +51,19 @@ def settle(what: str, equal: bool, duplicates: str | None, same: list[str]) -> s
         same.append(what)
         return "first"
     if duplicates is None:
-        raise DataError(f"{what} is listed twice, and differs; go on by --duplicate-rows first, or last")
+        raise DataError(f"{what} is listed twice with different content; choose by --duplicate-rows first or last")
     return duplicates
 
 
 def duplicate_notes(path: Path, same: list[str]) -> list[str]:
-    """A note on the rows `same`, which were listed twice in `path`; none where there are none."""
+    """Note the rows `same`, which were listed twice in `path`; none where there are none."""
     if not same:
         return []
     return [f"{path.name}: {len(same):,} rows were listed twice with equal content, and count once ({same[0]})"]
 
 
 def numbers_in(path: Path, vertices: np.ndarray, lists: list[list]) -> tuple[np.ndarray, np.ndarray]:
-    """int64[k]: vertex and feature of every entry of lists of feature numbers. Raises DataError for other entries."""
+    """Return vertex and feature of every entry of lists of feature numbers: int64[k]. Raises DataError for others."""
     for vertex, features in zip(vertices, lists, strict=True):
         if not all(type(number) is int and 0 <= number < _LARGEST for number in features):
             raise _odd(path, str(vertex), features, "a list of feature numbers from 0 on")
@@ -73,7 +73,7 @@ def numbers_in(path: Path, vertices: np.ndarray, lists: list[list]) -> tuple[np.
 
 
 def groups_in(path: Path, vertices: np.ndarray, lists: list[list]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """int64[k]: vertex and group of every entry of lists of texts or numbers, and what the groups are called, in order.
+    """Return vertex and group int64[k] of every entry of lists of texts or numbers, and the names of groups, in order.
 
     Raises DataError for other entries, and where there are too many groups to be classes.
     """

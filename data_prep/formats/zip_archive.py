@@ -16,7 +16,7 @@ _MOST_ENTRIES = 100_000
 
 @contextmanager
 def unpacked_source(path: Path, workspace: Workspace) -> Iterator[tuple[Path, Callable[[object], str]]]:
-    """Where to read the source `path`, and what messages call a path: both `path` itself, unless it is in an archive.
+    """Return where to read the source `path`, and its name in messages: both `path` itself, unless in an archive.
 
     `path` may be an archive or a path within one, such as twitch.zip/twitch/DE. Errors from the body name it so too.
     """
@@ -68,7 +68,7 @@ def _unpack(path: Path, within: Path, target: Path, workspace: Workspace) -> Non
 
 
 def _descended(path: Path) -> Path:
-    """`path`, or the folder below it that alone holds anything."""
+    """Return `path`, or the folder below it that alone holds anything."""
     while path.is_dir() and len(inside := list(path.iterdir())) == 1 and inside[0].is_dir():
         path = inside[0]
     return path

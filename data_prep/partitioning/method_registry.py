@@ -5,6 +5,6 @@ from __future__ import annotations
 from leapmpi.registry import Registry
 
 BALANCES = ("training", "vertices", "edges", "work")
-"""What parts may be balanced by besides vertices, by methods with WEIGHTS; the first is the default of all."""
+"""Balance criteria besides vertices, for methods with WEIGHTS; the first is the default of all."""
 
 METHODS = Registry("partition method", "data_prep.partitioning.methods")

@@ -28,12 +28,12 @@ def add_cut_weights(chunk, assignment, weights):
 
 
 def no_cut_weights(parts: int) -> np.ndarray:
-    """float64[P, P] of zeros to add weights to, or [P, 0] for very many parts."""
+    """Return float64[P, P] of zeros to add weights to, or [P, 0] for very many parts."""
     return np.zeros((parts, parts if parts <= _MOST_PARTS else 0))
 
 
 def near_numbers(weights: np.ndarray) -> np.ndarray:
-    """The new number int64[P] of each part, from the symmetric edge weights float64[P, P] between parts."""
+    """Return the new number int64[P] of each part, from the symmetric edge weights float64[P, P] between parts."""
     parts = len(weights)
     if parts != weights.shape[1]:
         return np.arange(parts)
@@ -43,7 +43,7 @@ def near_numbers(weights: np.ndarray) -> np.ndarray:
 
 
 def _ordered(ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """`ids` in an order whose halves, halves of halves and so on have little weight between them."""
+    """Order `ids` so that halves, halves of halves and so on have little weight between them."""
     if len(ids) <= 2:
         return ids
 
@@ -57,7 +57,7 @@ def _ordered(ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _spectral_half(weights: np.ndarray, half: int) -> np.ndarray:
-    """bool[P] with `half` parts: those of smallest entries in the Fiedler vector of the Laplacian."""
+    """Select `half` parts, bool[P]: those of smallest entries in the Fiedler vector of the Laplacian."""
     laplacian = np.diag(weights.sum(axis=0)) - weights
     vector = np.linalg.eigh(laplacian)[1][:, 1]
     # The sign of an eigenvector is arbitrary; fix it, so that the same cut is numbered the same everywhere.

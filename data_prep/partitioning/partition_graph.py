@@ -46,8 +46,11 @@ class Partition:
     """Why, where method auto chose it."""
 
     def figures(self) -> dict[str, int | float | str]:
-        """The figures stored with a dataset: edge_cut (directed edges between parts), its share of all edges, and
-        for vertices, training vertices and edges the largest part relative to the mean; and why `auto` chose."""
+        """Return the figures stored with a dataset.
+
+        These are edge_cut (directed edges between parts), its share of all edges, and why `auto` chose. For vertices,
+        training vertices and edges they give the largest part relative to the mean.
+        """
         edge_cut = int(self.edges_cut.sum())
         reason = {"method_reason": self.reason} if self.reason else {}
         return {
@@ -73,11 +76,11 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     """
     request.check(graph)
 
-    # A method that leaves the choice open names others, of which the one that cuts least counts.
+    # A method that leaves the choice open names others; the smallest cut counts.
     method = METHODS.load(request.method)
     if request.balance != BALANCES[0] and not (hasattr(method, "choose") or hasattr(method, "WEIGHTS")):
         raise ConfigError(
-            f"--balance {request.balance}: method {request.method} cannot balance parts so; use metis, grem, kaminpar, "
+            f"--balance {request.balance}: method {request.method} cannot balance by it; use metis, grem, kaminpar, "
             "ldg, reldg or fennel, or leave the flag out"
         )
     request = replace(request, weights=balance_weights(graph, request))
@@ -91,7 +94,7 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     balance = {"edges": "edge_balance", "work": "work_balance"}.get(request.balance)
 
     def merit(each: Partition) -> tuple[bool, int]:
-        """Balanced ones first; then those that cut fewer edges."""
+        """Rank balanced ones first; then those that cut fewer edges."""
         too_full = balance is not None and float(each.figures()[balance]) > _ABOUT * request.tolerance
         return too_full, int(each.edges_cut.sum())
 
@@ -99,7 +102,7 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
 
 
 def _partition(graph: Graph, request: PartitionRequest) -> Partition:
-    """The Partition by the method that `request` names, over all its levels."""
+    """Partition by the method that `request` names, over all its levels."""
     if len(request.levels) == 1:
         assignment = _assign_level(graph, request)
     else:
@@ -111,7 +114,7 @@ def _partition(graph: Graph, request: PartitionRequest) -> Partition:
 
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """The parts of one level: the method, then post-processing. Raises DataError when a part stays empty."""
+    """Assign the parts of one level: the method, then post-processing. Raises DataError when a part stays empty."""
     result = METHODS.load(request.method).partition(graph, request)
     assignment = postprocess(graph, result, request)
     empty = np.flatnonzero(np.bincount(assignment, minlength=request.parts) == 0)
@@ -126,7 +129,7 @@ def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
 def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Partition `graph` into the groups of the first level, and each of them by the levels below.
 
-    Within a group only the edges inside it count; they lie in a temporary file while it is partitioned.
+    Within a group only the edges inside it count; they are in a temporary file while it is partitioned.
     """
     # The groups of this level; at the last level they are the parts.
     group_of = _assign_level(graph, replace(request, levels=request.levels[:1]))
@@ -154,7 +157,7 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
 
 
 def _measure(graph: Graph, assignment: np.ndarray, request: PartitionRequest) -> Partition:
-    """The Partition of `graph` by `assignment`, its figures counted from the graph itself."""
+    """Measure the partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
     vertices, training, edges, edges_cut = np.zeros((4, request.parts), np.int64)

@@ -1,6 +1,6 @@
-"""What happens to the parts that a method returns: no part is empty, none too full, near parts get near numbers.
+"""Repairs of the parts that a method returns: no part is empty, none too full, near parts get near numbers.
 
-Repairs are rare and move few vertices, so that few more edges lie between parts.
+Repairs are rare and move few vertices, so that few more edges are cut.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
-from data_prep.partitioning.request import Caps, PartitionRequest, largest_part, part_capacity, training_vertices
+from data_prep.partitioning.request import PartitionRequest, largest_part, part_capacity, training_vertices
 from data_prep.partitioning.vertex_weights import move_out
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled
@@ -34,7 +35,7 @@ class Adjacency(NamedTuple):
 
 
 class MethodResult(NamedTuple):
-    """What a method returns: the part of each vertex, integers[n], and the edges by which parts are repaired.
+    """Result of a method: the part of each vertex, integers[n], and the edges by which parts are repaired.
 
     Without an adjacency the parts stay as they are. Else `assignment` is changed.
     """
@@ -44,17 +45,17 @@ class MethodResult(NamedTuple):
 
 
 def rows_of_graph(graph: Graph, request: PartitionRequest) -> Adjacency:
-    """The in-edges of `graph` itself, which may be a mapped file."""
+    """Return the in-edges of `graph` itself, which may be a mapped file."""
     return Adjacency(graph.indptr, graph.indices, edge_chunks(graph, request.chunk, request.progress))
 
 
 def rows_in_memory(indptr: np.ndarray, neighbours: np.ndarray) -> Adjacency:
-    """An undirected graph in memory, every edge in the rows of both ends."""
+    """Return an undirected graph in memory, every edge in the rows of both ends."""
     return Adjacency(indptr, neighbours, [Chunk(0, indptr, neighbours, NO_WEIGHTS)])
 
 
 def postprocess(graph: Graph, result: MethodResult, request: PartitionRequest) -> np.ndarray:
-    """The final part int32[n] of each vertex of `graph`, from the result of a method."""
+    """Return the final part int32[n] of each vertex of `graph`, from the result of a method."""
     assignment, adjacency = result
     if adjacency is None:
         return assignment
@@ -163,8 +164,7 @@ def rebalance(
 
 @compiled
 def _best_targets(indptr, neighbours, assignment, candidates, has_capacity):
-    """For each candidate the part (has_capacity bool[P]) that holds most of its neighbours (-1: none), and the gain in
-    edges."""
+    """Find for each candidate the part (has_capacity bool[P]) with most neighbours (-1: none), and the gain."""
     target = np.full(len(candidates), -1, np.int64)
     gain = np.zeros(len(candidates), np.int64)
     links = np.zeros(len(has_capacity), np.int64)

@@ -1,4 +1,4 @@
-"""What a partition means for training, estimated without training: copies, edges cut, locality, remote rows.
+"""Quality of a partition for training, estimated without training: copies, edges cut, locality, remote rows.
 
 Remote rows are counted in dry runs of some iterations with the real sampler, and also derived from vertex-inclusion
 probabilities (SALIENT++, MLSys 2023; features/expected_reads.py). The latter take draws of different vertices as
@@ -55,7 +55,7 @@ def _mark(chunk, assignment, first_part, bits, needed):
 
 @compiled
 def _set_bits(words):
-    """The number of bits that are set, over all words."""
+    """Count the bits that are set, over all words."""
     count = 0
     for word in words:
         rest = np.uint64(word)
@@ -72,7 +72,7 @@ def replication(
     on_chunk: Callable[[Chunk], None] | None = None,
     progress: Progress = SILENT,
 ) -> float:
-    """In how many parts a vertex is needed, on average: its own part, and each part with one of its out-neighbours.
+    """Average the parts in which a vertex is needed: its own, and each part with one of its out-neighbours.
 
     Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `on_chunk` is called once
     with every chunk of them.
@@ -120,7 +120,7 @@ class SampledReport:
     vip_rows: dict[str, float]
 
     def figures(self) -> dict[str, int | float | str]:
-        """As attributes of the dataset."""
+        """Return the figures as attributes of the dataset."""
         return {
             "report_fanout": ",".join(map(str, self.fanouts)),
             "report_batch_size": self.batch_size,
@@ -131,14 +131,14 @@ class SampledReport:
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """As lines of a table: name and text."""
+        """Return lines of a table: name and text."""
         of = f"fan-out {','.join(map(str, self.fanouts))}, {self.batch_size:,} roots over all ranks"
         rows = [
             f"{name} {self.rows[name]:,.0f} (by VIP {self.vip_rows[name]:,.0f}; {self.epoch_rows[name]:,.0f} an epoch)"
             for name in STRATEGIES
         ]
         return [
-            ("R_micro", f"{self.locality:.3f} of a micrograph lies where its root does; {of}"),
+            ("R_micro", f"{self.locality:.3f} of a micrograph is in the part of its root; {of}"),
             ("remote rows", f"an iteration of raw rows on one rank a part: {', '.join(rows)}"),
         ]
 
@@ -152,13 +152,13 @@ class CutReport:
     sampled: SampledReport | None
 
     def figures(self) -> dict[str, int | float | str]:
-        """As attributes of the dataset."""
+        """Return the figures as attributes of the dataset."""
         shares = {"cut_on_ranks": " ".join(f"{ranks}:{share:.6g}" for ranks, share in self.on_ranks.items())}
         sampled = self.sampled.figures() if self.sampled else {}
         return {"replication": self.replication, **(shares if self.on_ranks else {}), **sampled}
 
     def lines(self) -> list[tuple[str, str]]:
-        """As lines of a table: name and text."""
+        """Return lines of a table: name and text."""
         lines = [("replication", f"{self.replication:.3f} parts need a vertex: its own, and those of out-neighbours")]
         if self.on_ranks:
             lines.append(("cut on ranks", ", ".join(f"{ranks}: {share:.2%}" for ranks, share in self.on_ranks.items())))
@@ -172,7 +172,7 @@ def report_on(
     training: tuple[tuple[int, ...], int] | None,
     progress: Progress = SILENT,
 ) -> CutReport:
-    """The report of the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
+    """Report on the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
     weights = no_cut_weights(parts if parts > 1 else 0)
 
@@ -195,16 +195,16 @@ class _SampledTraining:
         self.sampler = NodeWiseSampler(self.topology, fanouts)
 
     def batch(self, size: int, epoch: int = 0) -> np.ndarray:
-        """`size` training vertices drawn as for an epoch, on a random stream that no run draws from."""
+        """Draw `size` training vertices as for an epoch, on a random stream that no run draws from."""
         original = np.asarray(self.topology.original_id[self.train])
         return epoch_order(self.train, original, _SEED, epoch, PRESAMPLE)[:size]
 
     def locality(self, roots: np.ndarray) -> float:
-        """R_micro: the mean share of a micrograph's vertices in the part of its root."""
+        """Compute R_micro: the mean share of a micrograph's vertices in the part of its root."""
         return locality(self.sampler, DrawKey(PRESAMPLE, _SEED, 0, 0), roots, lambda ids: self.assignment[ids])
 
     def dry_run(self, size: int) -> dict[str, float]:
-        """Mean rows that cross ranks in iterations with `size` roots, by the real sampler."""
+        """Count the mean rows that cross ranks in iterations with `size` roots, by the real sampler."""
         counts = dict.fromkeys(STRATEGIES, 0)
         for number in range(_DRY_RUNS):
             batch = self.batch(size, number)
@@ -217,7 +217,7 @@ class _SampledTraining:
         return {name: count / _DRY_RUNS for name, count in counts.items()}
 
     def by_analysis(self, size: int) -> dict[str, float]:
-        """Expected rows that cross ranks in an iteration, by vertex-inclusion probabilities."""
+        """Estimate the rows that cross ranks in an iteration, by vertex-inclusion probabilities."""
         chance = size / len(self.train)
 
         # leap: each rank reads for the roots of its part; rows of other parts are remote.
@@ -231,7 +231,7 @@ class _SampledTraining:
         return {"leap": local_roots, "pull": (self.parts - 1) * any_roots}
 
     def _read(self, roots: np.ndarray, chance: float) -> np.ndarray:
-        """float64[n]: the chance of each vertex to be read, where each of `roots` is in the batch with `chance`."""
+        """Return each vertex's chance to be read if each of `roots` is in the batch with `chance`: float64[n]."""
         chances = np.zeros(len(self.assignment))
         chances[roots] = chance
         topology = self.topology
@@ -241,7 +241,7 @@ class _SampledTraining:
 def sampled_report(
     graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int
 ) -> SampledReport | None:
-    """The estimates for training on one rank a part; None for a graph without training vertices.
+    """Estimate training on one rank a part; None for a graph without training vertices.
 
     The analysis takes a pass over the edges per part and hop, and some arrays of float64 per vertex.
     """

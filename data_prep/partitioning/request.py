@@ -1,14 +1,14 @@
-"""What a user requests of a partition, and what follows from it: how many vertices a part may have."""
+"""A user's request of a partition, and the resulting capacities of parts."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -17,7 +17,7 @@ from leapmpi.errors import ConfigError
 
 @dataclass(frozen=True)
 class PartitionRequest:
-    """How to partition a graph. A method that cannot use a field ignores it."""
+    """Rules for partitioning a graph. A method that cannot use a field ignores it."""
 
     levels: tuple[int, ...]
     """Numbers of parts by level: (4,) are 4 parts; (4, 16) are 4 groups of 16 parts each."""
@@ -36,7 +36,7 @@ class PartitionRequest:
     progress: Progress = SILENT
     """Follows the passes over the edges."""
     balance: str = "training"
-    """What the parts are balanced by besides vertices, of BALANCES; vertices: nothing else."""
+    """Balance criterion besides vertices, of BALANCES; vertices: nothing else."""
     fanout: tuple[int, ...] = (10, 10)
     """For balance work: how training would sample."""
     weights: np.ndarray | None = None
@@ -64,27 +64,19 @@ class PartitionRequest:
 
 
 def parse_hierarchy(text: str) -> tuple[int, ...]:
-    """'4x16' as (4, 16). Raises ConfigError."""
+    """Parse '4x16' as (4, 16). Raises ConfigError."""
     if not re.fullmatch(r"[1-9][0-9]{0,6}(x[1-9][0-9]{0,6})+", text):
         raise ConfigError(f"--hierarchy {text}: give the numbers of parts by level, such as 4x16")
     return tuple(map(int, text.split("x")))
 
 
-class Caps(NamedTuple):
-    """The number of parts, and the most vertices, and training vertices (or other weight), of one part."""
-
-    parts: int
-    size: int
-    training: int
-
-
 def largest_part(total: int, parts: int, tolerance: float) -> int:
-    """`tolerance` times the mean of `total` over the parts, rounded down, but at least the mean rounded up."""
+    """Return `tolerance` times the mean of `total` over the parts, rounded down, but at least the mean rounded up."""
     return max(math.ceil(total / parts), math.floor(tolerance * total / parts))
 
 
 def part_capacity(training: np.ndarray, request: PartitionRequest) -> Caps:
-    """What `request` allows each part of a graph whose training vertices are bool[n], or their weights int32[n]."""
+    """Return the caps of each part of a graph with training vertices bool[n], or their weights int32[n]."""
     counts = (len(training), int(training.sum(dtype=np.int64)))
     size, most = (largest_part(count, request.parts, request.tolerance) for count in counts)
     # A vertex is never divided.
@@ -92,12 +84,12 @@ def part_capacity(training: np.ndarray, request: PartitionRequest) -> Caps:
 
 
 def balanced_vertices(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """What `request` balances besides vertices: training vertices bool[n], or weights int32[n]."""
+    """Return the quantity that `request` balances: training vertices bool[n], or weights int32[n]."""
     return training_vertices(graph) if request.weights is None else request.weights
 
 
 def training_vertices(graph: Graph) -> np.ndarray:
-    """bool[n]: which vertices of `graph` are training vertices; none without a split."""
+    """Mark the training vertices of `graph`, none without a split: bool[n]."""
     if graph.split is None:
         return np.zeros(graph.vertices, bool)
     return np.asarray(graph.split) == names.TRAIN

@@ -60,7 +60,7 @@ def _place(chunk, training, waiting, part_of, sizes, trained, capacity, alpha, s
 
 @compiled
 def _best(links, trains, sizes, trained, capacity, alpha, start):
-    """The part with free capacity that scores highest, looked for from part `start` on.
+    """Find the part with free capacity that scores highest, searched from part `start` on.
 
     Where no part has any, the smallest of those with capacity for a training vertex.
     """
@@ -123,5 +123,5 @@ class Stream:
         self.trained[:] = 0
 
     def result(self) -> MethodResult:
-        """The parts, to be repaired by the edges of the graph."""
+        """Return the parts, to be repaired by the edges of the graph."""
         return MethodResult(self.part_of, rows_of_graph(self.graph, self.request))

@@ -16,9 +16,9 @@ _ENTRIES = 1 << 20
 
 
 def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
-    """The graph of `members` (ascending ids) and the edges between them, without features and labels.
+    """Return the graph of `members` (ascending ids) and the edges between them, without features and labels.
 
-    Its edges lie in a temporary file, which is mapped.
+    Its edges are mapped from a temporary file.
     """
     # Number the members from 0 on; all other vertices are -1.
     number = np.full(graph.vertices, -1, names.index_dtype(graph.vertices))
@@ -41,7 +41,7 @@ def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
 
 
 def _row_ranges(indptr: np.ndarray, members: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of `members` with about _ENTRIES entries each, one row at least."""
+    """Return ranges of `members` with about _ENTRIES entries each, one row at least."""
     low = 0
     while low < len(members):
         ahead = members[low : low + _ENTRIES]

@@ -10,7 +10,7 @@ from leapmpi.system.jit import compiled
 
 @compiled
 def _transpose(indptr, indices):
-    """The reversed edges as compressed rows; each row comes out ascending."""
+    """Reverse the edges as compressed rows; each row comes out ascending."""
     # A counting sort by source.
     n = len(indptr) - 1
     out_indptr = np.zeros(n + 1, np.int64)
@@ -30,7 +30,7 @@ def _transpose(indptr, indices):
 
 @compiled
 def _merge_rows(a_indptr, a, b_indptr, b, out_indptr, out, write):
-    """The union of the ascending rows of a and b: sizes to `out_indptr`, or with `write` the rows to `out`."""
+    """Merge the ascending rows of a and b: sizes to `out_indptr`, or with `write` the rows to `out`."""
     total = 0
     for v in range(len(a_indptr) - 1):
         i, j = a_indptr[v], b_indptr[v]

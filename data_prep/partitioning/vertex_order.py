@@ -1,4 +1,4 @@
-"""The order of vertices within the parts, by communities: rows that are read together then lie together.
+"""Order of vertices within the parts, by communities: rows that are read together are stored together.
 
 Communities are clusters of the multilevel code (multilevel/clustering.py), nested: small ones, clusters of these, and
 so on. They are found once in the whole graph, whatever the method that cuts it. What is learned does not depend on the
@@ -13,10 +13,10 @@ from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.blocks import Workers, workers
 from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
-from data_prep.partitioning.multilevel.stream_budget import budget_for
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
 from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.stream_budget import budget_for
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled
 
@@ -24,14 +24,14 @@ _MOST_VERTICES = 256
 """Of a smallest community: their rows fit in a processor's cache."""
 
 _GROWTH = 8
-"""How many times as many vertices the communities of the next level may have."""
+"""Growth of communities from one level to the next, in vertices."""
 
 _LEAST_SHRINKING = 0.95
-"""Where more of the communities stay alone, there is no level above them."""
+"""Share of communities that stay alone above which there is no further level."""
 
 
 def community_order(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """The vertices int32[n] of `graph`, community by community; those without neighbours last.
+    """Order the vertices int32[n] of `graph` community by community; those without neighbours last.
 
     The same graph and seed give the same order. Raises ResourceError when the memory allowed does not suffice.
     """
@@ -45,7 +45,7 @@ def community_order(graph: Graph, request: PartitionRequest) -> np.ndarray:
 
 
 def _places(graph: AnyGraph, most: int, seed: int, team: Workers, most_pairs: int) -> tuple[np.ndarray, int]:
-    """The community int32[n] of each vertex (-1 without neighbours), of at most `most` vertices, and their number.
+    """Return communities int32[n] (-1 without neighbours), of at most `most` vertices, and their number.
 
     Communities that are near each other have near numbers.
     """
@@ -63,7 +63,7 @@ def _places(graph: AnyGraph, most: int, seed: int, team: Workers, most_pairs: in
 
 @compiled
 def _rename(label, number):
-    """Each label by its number; -1 stays."""
+    """Rename each label to its number; -1 stays."""
     for v in range(len(label)):
         if label[v] >= 0:
             label[v] = number[label[v]]

@@ -1,4 +1,4 @@
-"""What parts are balanced by besides their numbers of vertices (`--balance`), as a weight per vertex."""
+"""Balance of parts by a weight per vertex, besides their numbers of vertices (`--balance`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOTAL = 1 << 30
 
 
 def balance_weights(graph: Graph, request: PartitionRequest) -> np.ndarray | None:
-    """The weight int32[n] of each vertex for `request.balance`; None for training vertices, which count as 1."""
+    """Return the weight int32[n] of each vertex for `request.balance`; None for training vertices, which count as 1."""
     if request.balance == "training":
         return None
     if request.balance == "vertices":
@@ -26,7 +26,7 @@ def balance_weights(graph: Graph, request: PartitionRequest) -> np.ndarray | Non
 
 
 def sampled_work(graph: Graph, fanout: tuple[int, ...]) -> np.ndarray:
-    """What training each vertex is expected to cost: rows + edges of its sampled neighbourhood, float64[n].
+    """Estimate the cost of training each vertex: rows + edges of its sampled neighbourhood, float64[n].
 
     0 for all but training vertices; without a split every vertex counts as one.
     """

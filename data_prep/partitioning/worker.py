@@ -55,7 +55,7 @@ def _run(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ring_like(graph: Graph) -> Graph:
-    """A ring of vertices with arrays of the types of `graph`, read-only as mapped arrays are."""
+    """Build a ring of vertices with arrays of the types of `graph`, read-only as mapped arrays are."""
     v = np.arange(_RING)
     indices = np.sort(np.stack([(v - 1) % _RING, (v + 1) % _RING], axis=1)).astype(graph.indices.dtype).reshape(-1)
     split = None if graph.split is None else (v % 2).astype(np.int8)

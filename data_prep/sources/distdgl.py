@@ -19,8 +19,7 @@ from data_prep.edges.edge_records import Chunk, EdgeArrays
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.described.description import begins_with, entry, read_json
-from data_prep.formats.described.joined_rows import joined
+from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.dgl import distdgl_graphs
 from data_prep.formats.dgl.dgl_tensors import read_dgl_tensors
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
@@ -39,6 +38,7 @@ _EDGE_ARRAYS = {
     "time": ("time", "timestamp"),
 }
 _ROWS_AT_ONCE = 1 << 20
+_BYTES_JOINED_AT_ONCE = 16 * 2**20
 _ID = "_ID"
 """DGL's name for numbers in the whole graph."""
 
@@ -61,7 +61,7 @@ class _Partitions:
         return int(entry(self.found, "num_parts", int, str(self.path)))
 
     def bounds(self, key: str) -> np.ndarray:
-        """int64[parts, 2]: first and end of the numbers of vertices ("node_map") or edges ("edge_map") of each part."""
+        """Return first and end of the vertices ("node_map") or edges ("edge_map") of each part: int64[parts, 2]."""
         maps = entry(self.found, key, dict, str(self.path))
         if len(maps) != 1:
             what = "vertices" if key == "node_map" else "edges"
@@ -81,7 +81,7 @@ class _Partitions:
         return found
 
     def file(self, part: int, key: str) -> Path | None:
-        """The file of `part` that the JSON calls `key`, None where it names none."""
+        """Return the file of `part` that the JSON calls `key`, None where it names none."""
         files = entry(self.found, f"part-{part}", dict, str(self.path))
         return self.path.parent / str(files[key]) if key in files else None
 
@@ -96,7 +96,7 @@ class _Partitions:
         return [self._tensors(part, "edge_feats") for part in range(self.parts)]
 
     def _tensors(self, part: int, key: str) -> dict[str, np.ndarray]:
-        """The arrays of a file of tensors by the names that they had before their type was put before them."""
+        """Read the arrays of a file of tensors by name, without the type in front of it."""
         path = self.file(part, key)
         found = read_dgl_tensors(path) if path and path.exists() else {}
         rows = int(np.diff(self.bounds("node_map" if key == "node_feats" else "edge_map")[part])[0])
@@ -106,15 +106,15 @@ class _Partitions:
         return {name.rpartition("/")[2]: array for name, array in found.items()}
 
     def joined(self, name: str) -> np.ndarray:
-        """What vertices of all parts carry as `name`. Raises DataError where a part lacks it."""
+        """Join the vertex data `name` of all parts. Raises DataError where a part lacks it."""
         for part, found in enumerate(self.of_vertices):
             if name not in found:
                 raise DataError(f"{self.file(part, 'node_feats')}: part {part} has no {name!r}, which others have")
         names = [f"{name!r} of part {part}" for part in range(self.parts)]
-        return joined([found[name] for found in self.of_vertices], names, self.workspace)
+        return _joined_rows([found[name] for found in self.of_vertices], names, self.workspace)
 
     def original_ids(self) -> np.ndarray | None:
-        """What the vertices were called before DistDGL numbered them, where all parts have a file that says so."""
+        """Read the vertex numbers from before DistDGL's, where all parts have a file of them."""
         folders = [folder for part in range(self.parts) if (folder := self._folder(part))]
         files = [folder / "orig_nids.dgl" for folder in folders]
         if len(files) < self.parts or not all(file.is_file() for file in files):
@@ -126,7 +126,7 @@ class _Partitions:
         return next((self.path.parent / str(file) for file in files.values()), self.path).parent
 
     def edges(self, part: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Chunks of the edges that `part` owns: int64[2, k] in DistDGL's numbers, and numbers of edges or None."""
+        """Yield chunks of the edges of `part`: int64[2, k] in DistDGL's numbers, and edge numbers or None."""
         bolt, plain = self.file(part, "part_graph_graphbolt"), self.file(part, "part_graph")
         made = plain and plain.with_suffix(".npz")
         if not made or not made.exists():
@@ -141,7 +141,7 @@ class _Partitions:
             yield np.stack([end[start:stop] for end in ends]), numbers[start:stop]
 
     def convert(self) -> str:
-        """How the graphs of the parts are made readable, for messages."""
+        """Describe for messages how to make the graphs of the parts readable."""
         return (
             f"where DGL is installed, run: python {distdgl_graphs.__file__} {self.path} (it writes a graph.npz beside "
             "each graph.dgl), then import again"
@@ -150,7 +150,7 @@ class _Partitions:
     def _of_graphbolt(self, path: Path, part: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         graph = read_sampling_graph(path, self.workspace)
         if _ID not in graph.of_vertices:
-            raise DataError(f"{path} does not say which vertices of the whole graph its own are (no {_ID})")
+            raise DataError(f"{path} does not map its vertices to those of the whole graph (no {_ID})")
         first, end = self.bounds("node_map")[part]
         whole, numbers = graph.of_vertices[_ID].astype(np.int64), graph.of_edges.get(_ID)
         for low, chunk in graph.chunks():
@@ -163,7 +163,7 @@ class _Partitions:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the partitions that the JSON file `path` describes."""
+    """Read the graph of the partitions that the JSON file `path` describes."""
     partitions = _Partitions(path, read_json(path), options.workspace)
     bounds = partitions.bounds("node_map")
     held = sorted(set().union(*partitions.of_vertices))
@@ -195,10 +195,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     )
     taken = {named_features, named_labels, *(f"{name}_mask" for name in SPLIT_NAMES)}
     if left := [name for name in held if name not in taken]:
-        graph.notes.append(f"not used of what vertices carry: {', '.join(left)}")
+        graph.notes.append(f"vertex data not used: {', '.join(left)}")
     if graph.names is None:
         graph.notes.append(
-            "vertices have DistDGL's numbers, those of part 0 first; no orig_nids.dgl says what they were"
+            "vertices have DistDGL's numbers, those of part 0 first; there is no orig_nids.dgl with the original ones"
         )
     return graph
 
@@ -208,7 +208,7 @@ def _first(held: Sequence[str], known: Sequence[str]) -> str | None:
 
 
 def _carried(partitions: _Partitions) -> list[EdgeArrays]:
-    """By part, the arrays that edges carry; empty where they carry nothing that has a known name."""
+    """Read the edge data of each part; empty where there are none with a known name."""
     held = set(partitions.of_edges[0]).intersection(*partitions.of_edges) if partitions.of_edges else set()
     names = {field: name for field, known in _EDGE_ARRAYS.items() if (name := _first(sorted(held), known))}
     return [
@@ -219,7 +219,7 @@ def _carried(partitions: _Partitions) -> list[EdgeArrays]:
 
 
 def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chunk]:
-    """The edges of all parts, with what they carry."""
+    """Yield the edges of all parts, with their data."""
     bounds = partitions.bounds("edge_map")
     for part in range(partitions.parts):
         found = 0
@@ -230,8 +230,8 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                 continue
             if numbers is None:
                 raise DataError(
-                    f"{partitions.path}: GraphBolt's graph of part {part} was stored without the numbers of its edges, "
-                    f"so that what they carry is not known; {partitions.convert()}"
+                    f"{partitions.path}: GraphBolt's graph of part {part} was stored without edge numbers, "
+                    f"so its edge data cannot be assigned; {partitions.convert()}"
                 )
             rows = numbers.astype(np.int64) - bounds[part, 0]
             if len(rows) and not 0 <= rows.min() <= rows.max() < bounds[part, 1] - bounds[part, 0]:
@@ -245,3 +245,31 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                 f"{partitions.path}: part {part} holds {found:,} edges of its own, but edge_map says "
                 f"{bounds[part, 1] - bounds[part, 0]:,}; do both come from one cut?"
             )
+
+
+def _joined_rows(arrays: Sequence[np.ndarray], names: Sequence[str], workspace: Workspace | None = None) -> np.ndarray:
+    """Join the rows of all `arrays`, called `names` in messages, in a temporary file of `workspace` if given.
+
+    Raises DataError where they differ in type or width.
+    """
+    first = arrays[0]
+    for array, name in zip(arrays, names, strict=True):
+        if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
+            raise DataError(
+                f"{name} holds {array.dtype} of shape {list(array.shape)}, but {names[0]} {first.dtype} of shape "
+                f"{list(first.shape)}; all must have one type and width"
+            )
+    if len(arrays) == 1:
+        return first
+    shape = (sum(map(len, arrays)), *first.shape[1:])
+    out = np.empty(shape, first.dtype) if workspace is None else workspace.array("joined", shape, first.dtype)
+
+    # Blocks of rows: the arrays may be mapped and larger than memory.
+    rows = max(1, _BYTES_JOINED_AT_ONCE // max(1, first.dtype.itemsize * int(np.prod(first.shape[1:]))))
+    place = 0
+    for array in arrays:
+        for start in range(0, len(array), rows):
+            block = array[start : start + rows]
+            out[place : place + len(block)] = block
+            place += len(block)
+    return out

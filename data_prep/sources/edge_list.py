@@ -25,7 +25,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the edges in `path`: source and destination are the first two columns.
+    """Read the graph of the edges in `path`: source and destination are the first two columns.
 
     The number of vertices is `options.vertices`, else the rows of the features or labels, else the largest id plus one.
     """

@@ -24,7 +24,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits."""
+    """Read the graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits."""
     file = NpzFile(path, options.workspace)
     prefix = next((prefix for prefix in _ADJACENCY if f"{prefix}indptr" in file.names), None)
     if prefix is None:

@@ -16,7 +16,7 @@ from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import Edges, EdgeStream
 from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, believable, checked_pairs, whole_numbers
 from data_prep.formats.array_files import read_array, read_companions
-from data_prep.formats.described.description import entry, read_yaml
+from data_prep.formats.description import entry, read_yaml
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.torch_files import load_torch
@@ -42,7 +42,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the dataset in the folder `path`, with the sets of the task number `options.split_index`."""
+    """Read the graph of the dataset in the folder `path`, with the sets of the task number `options.split_index`."""
     about = read_yaml(path / METADATA)
     edges, vertices, name = _edges(path, about, options.workspace)
     # Raw files may be gone with that of the edges; GraphBolt keeps copies of all others.
@@ -83,7 +83,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _edges(path: Path, about: dict[str, Any], workspace: Workspace | None) -> tuple[Edges, int | None, str]:
-    """The edges, the number of vertices where it is stated, and what messages call the edges."""
+    """Return the edges, the number of vertices where it is stated, and the name of the edges in messages."""
     where = str(path / METADATA)
     found = about.get("graph")
     if found is not None:
@@ -123,7 +123,7 @@ def _edges(path: Path, about: dict[str, Any], workspace: Workspace | None) -> tu
 
 
 def _feature_files(path: Path, about: dict[str, Any], domain: str) -> dict[str, Path]:
-    """The files of features of nodes or edges, by name."""
+    """List the files of features of nodes or edges, by name."""
     where = str(path / METADATA)
     listed = entry(about, "feature_data", list, where) if about.get("feature_data") else []
     listed = [each for each in listed if isinstance(each, dict) and each.get("domain") == domain]
@@ -131,7 +131,7 @@ def _feature_files(path: Path, about: dict[str, Any], domain: str) -> dict[str, 
 
 
 def _array(path: Path, workspace: Workspace | None) -> np.ndarray:
-    """The array in a file of numpy or torch."""
+    """Read the array in a file of numpy or torch."""
     if path.suffix not in (".pt", ".pth"):
         return read_array(path)
     if not path.exists():
@@ -172,7 +172,7 @@ def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadO
 
 
 def _classes(task: dict[str, Any], where: str) -> int | None:
-    """The classes that a task states, None where it states none. Raises DataError where they are no number."""
+    """Return the classes that a task states, None where it states none. Raises DataError where they are no number."""
     classes = task.get("num_classes")
     if classes is None:
         return None
@@ -182,7 +182,7 @@ def _classes(task: dict[str, Any], where: str) -> int | None:
 
 
 def _members(path: Path, listed: object, workspace: Workspace | None) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Seeds and labels of a set; None where the set has none."""
+    """Read seeds and labels of a set; None where the set has none."""
     where = str(path / METADATA)
     if not isinstance(listed, list) or not listed:
         return None
@@ -199,7 +199,7 @@ def _members(path: Path, listed: object, workspace: Workspace | None) -> tuple[n
 
 
 def _labels(sets: dict[str, tuple[np.ndarray, np.ndarray | None] | None], count: int, path: Path) -> np.ndarray | None:
-    """The labels of all vertices from those of the members of the sets; others are unlabelled."""
+    """Collect the labels of all vertices from the members of the sets; others are unlabelled."""
     given = [(*found, split) for split, found in sets.items() if found is not None and found[1] is not None]
     if not given:
         return None
@@ -215,7 +215,7 @@ def _labels(sets: dict[str, tuple[np.ndarray, np.ndarray | None] | None], count:
 
 
 def _held_back(sets: dict[str, tuple[np.ndarray, np.ndarray | None] | None], path: Path) -> GivenEdges:
-    """Validation and test edges; pairs with the label 0 are negatives."""
+    """Read validation and test edges; pairs with the label 0 are negatives."""
     found: dict[str, np.ndarray] = {}
     negatives: dict[str, np.ndarray] = {}
     for split in ("val", "test"):

@@ -18,7 +18,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits."""
+    """Read the graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits."""
     file = NpzFile(path, options.workspace)
     matrix = file.read("adj_matrix")
     if not isinstance(matrix, SparseRows) or matrix.shape[0] != matrix.shape[1]:

@@ -18,7 +18,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path` with split number `options.split_index` (0 unless given).
+    """Read the graph in the archive at `path` with split number `options.split_index` (0 unless given).
 
     Raises ConfigError when there is no such split, DataError when an array is missing, damaged or of the wrong shape.
     """

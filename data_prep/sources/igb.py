@@ -32,7 +32,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path`; `options.label_column` is 19 (default) or 2K, the number of classes."""
+    """Read the graph in the folder `path`; `options.label_column` is 19 (default) or 2K, the number of classes."""
     folder = _folder(path)
     if folder is None:
         raise DataError(f"{path} must hold {_PAPERS}/node_feat.npy and {_EDGES}, or a folder processed with both")
@@ -69,7 +69,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _folder(path: Path) -> Path | None:
-    """The folder with the arrays: path/processed or `path` itself; None where neither has them."""
+    """Find the folder with the arrays: path/processed or `path` itself; None where neither has them."""
     for folder in (path / "processed", path):
         if (folder / _EDGES).is_file() and (folder / _PAPERS / "node_feat.npy").is_file():
             return folder
@@ -77,7 +77,7 @@ def _folder(path: Path) -> Path | None:
 
 
 def _array(path: Path, columns: int) -> np.ndarray:
-    """The array in `path`, mapped where it has no header: float32[rows, columns]."""
+    """Read the array in `path`, mapped where it has no header: float32[rows, columns]."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) == _MAGIC:
             return read_array(path)

@@ -37,7 +37,10 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled."""
+    """Read the graph in `path`; entry (i, j) of its network is the edge from i to j.
+
+    Ungrouped vertices are unlabelled.
+    """
     # The file is held whole; its variables are found by their usual names.
     require_whole(str(path), path.stat().st_size, _TIMES, options.workspace)
     variables = read_mat(path, options.workspace)
@@ -83,7 +86,7 @@ def _first(names: Iterable[str], known: tuple[str, ...]) -> str | None:
 
 
 def _network(variables: dict[str, Variable], path: Path) -> tuple[SparseColumns, str]:
-    """The adjacency matrix and its name: by a usual name, else the only square sparse matrix."""
+    """Find the adjacency matrix and its name: by a usual name, else the only square sparse matrix."""
     sparse = {name: content for name, content in variables.items() if isinstance(content, SparseColumns)}
     square = [name for name, content in sparse.items() if content.shape[0] == content.shape[1]]
     named = _first(sparse, _NETWORKS) or (square[0] if len(square) == 1 else None)
@@ -102,7 +105,7 @@ def _described(content: Variable) -> str:
 
 
 def _unused(variables: dict[str, Variable], taken: set[str], path: Path) -> list[str]:
-    """A note that names the variables which were not `taken`, and how to take one as labels."""
+    """Name the variables that were not `taken`, and how to take one as labels, in a note."""
     others = {name: content for name, content in variables.items() if name not in taken}
     if not others:
         return []
@@ -112,7 +115,7 @@ def _unused(variables: dict[str, Variable], taken: set[str], path: Path) -> list
 
 
 def _column(variables: dict[str, Variable], name: str | None, column: str, path: Path) -> tuple[np.ndarray, list[str]]:
-    """Classes int64[n] from a column, by number or by a name of Facebook100, and what the source calls them.
+    """Return classes int64[n] from a column, by number or by a name of Facebook100, and the source's names for them.
 
     Raises ConfigError where the variable `name` is no full matrix, or has no such column.
     """
@@ -136,7 +139,9 @@ def _column(variables: dict[str, Variable], name: str | None, column: str, path:
 
 
 def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, list[str]]:
-    """Classes int64[n] where no vertex is in several groups, else float32[n, C] with NaN for vertices in none."""
+    """Return classes int64[n] where no vertex is in several groups, else float32[n, C] with NaN for vertices in
+    none.
+    """
     if isinstance(content, np.ndarray):
         # A full matrix; a row or column of classes that MATLAB counted from 1 is counted from 0 instead.
         if content.ndim != 2 or 1 not in content.shape:

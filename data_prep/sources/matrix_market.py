@@ -30,7 +30,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions."""
+    """Read the graph whose adjacency matrix is in `path`; of a symmetric one, both directions."""
     words, symmetry, vertices, stated, line = _header(path)
     if far_too_many(vertices, stated):
         raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {stated:,} entries")
@@ -66,7 +66,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _header(path: Path) -> tuple[int, str, int, int, int]:
-    """Words per line, the symmetry, rows, entries, and the number of the line of sizes."""
+    """Read words per line, the symmetry, rows, entries, and the number of the line of sizes."""
     # The banner, and the first line that is no comment.
     with open_bytes(path) as file:
         banner = file.readline(1000)

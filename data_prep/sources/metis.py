@@ -42,7 +42,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`: an edge from each vertex to each neighbour on its line."""
+    """Read the graph in `path`: an edge from each vertex to each neighbour on its line."""
     header = _header(path)
     features, labels = read_companions(options)
     carries = record_type(weight=True) if header.edge_weights else None
@@ -51,7 +51,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
-    """The edges int64[2, k] by blocks of lines, with weights. Raises DataError where counts differ from the header."""
+    """Yield the edges int64[2, k] by blocks of lines, with weights. Raises DataError for counts unlike the header's."""
     first = found = 0
     for block in blocks(path, skip=header.line):
         # The lines of vertices; only empty ones may follow the last vertex.
@@ -89,7 +89,7 @@ def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
 
 
 def _header(path: Path) -> _Header:
-    """The sizes that the first line states. Raises DataError where it is no header."""
+    """Read the sizes that the first line states. Raises DataError where it is no header."""
     # The first line that is no comment.
     with open_bytes(path) as file:
         number = 0
@@ -116,7 +116,7 @@ def _header(path: Path) -> _Header:
 def _neighbours(
     values: np.ndarray, lengths: np.ndarray, lines: np.ndarray, header: _Header, path: Path
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The neighbours on some lines, counted from 1, the number among these lines on which each stands, its weight."""
+    """Parse the neighbours on some lines, counted from 1, the number of the line of each, and its weight."""
     vertex = np.repeat(np.arange(len(lengths)), lengths)
     if not header.before and not header.edge_weights:
         return values, vertex, None

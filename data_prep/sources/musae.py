@@ -37,10 +37,10 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path`, or of its files that begin as the file `path`, NAME_edges.csv, does.
+    """Read the graph in the folder `path`, or of its files that begin as the file `path`, NAME_edges.csv, does.
 
     Features are binary. Labels are the classes in `options.label_column` of target.csv, or the groups in the lists of
-    the file that `options.labels` names, by default genres.json where there is no target.csv.
+    the file `options.labels`. Without target.csv the default is genres.json.
     """
     # The files.
     edge_file, feature_file, target, groups = _files(path, options)
@@ -95,7 +95,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _files(path: Path, options: ReadOptions) -> tuple[Path, Path | None, Path | None, Path | None]:
-    """The files of edges, of features, the table of classes, and the lists of groups that are labels.
+    """Find the files of edges, of features, the table of classes, and the lists of groups that are labels.
 
     Raises DataError where they are missing, ConfigError where a flag names none.
     """
@@ -124,7 +124,7 @@ def _files(path: Path, options: ReadOptions) -> tuple[Path, Path | None, Path | 
 
 
 def _named(folder: Path, name: str, prefix: str | None = None) -> Path | None:
-    """The file `name` in `folder`, after `prefix` if given, or the only one whose name ends with it."""
+    """Find the file `name` in `folder`, after `prefix` if given, or the only one whose name ends with it."""
     if prefix is not None:
         return file if (file := folder / f"{prefix}{name}").is_file() else None
     if (folder / name).is_file():
@@ -139,7 +139,7 @@ def _rows(target: Path) -> TableColumns:
 
 
 def _vertex_ids(table: TableColumns, duplicates: str | None, notes: list[str]) -> tuple[np.ndarray, np.ndarray | slice]:
-    """The vertices int64[k] of a table, each once, and the rows that count. Adds to `notes`.
+    """Return the vertices int64[k] of a table, each once, and the rows that count. Adds to `notes`.
 
     Raises DataError for an id that is no number, or that is listed with two contents unless `duplicates` says which.
     """
@@ -167,7 +167,10 @@ def _vertex_ids(table: TableColumns, duplicates: str | None, notes: list[str]) -
 
 
 def _width(feature: np.ndarray, file: Path | None, stated: int | None) -> int:
-    """The number of columns: `stated`, or by the largest feature. Raises DataError where a feature does not fit."""
+    """Return the number of columns: `stated`, or by the largest feature.
+
+    Raises DataError for a feature out of range.
+    """
     largest = int(feature.max(initial=-1))
     if stated is not None:
         if largest >= stated:
@@ -179,7 +182,7 @@ def _width(feature: np.ndarray, file: Path | None, stated: int | None) -> int:
 
 
 def _memberships(vertex: np.ndarray, group: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Multi-label classes float32[n, C]; vertices in no group are NaN, unlabelled."""
+    """Build multi-label classes float32[n, C]; vertices in no group are NaN, unlabelled."""
     labels = np.zeros(shape, np.float32)
     labels[vertex, group] = 1
     labels[labels.sum(axis=1) == 0] = np.nan
@@ -194,14 +197,14 @@ def _labels(
     options: ReadOptions,
     notes: list[str],
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels [vertices] from the rows `kept` of the vertices `ids`, and the names of the classes.
+    """Return labels [vertices] from the rows `kept` of the vertices `ids`, and the names of the classes.
 
     Classes are int64, -1 where there is no row; targets float64, NaN where there is none.
     """
     others = [name for name in table.columns if name.lower() not in _IDS]
     name = options.label_column or first_of(table.columns, _LABELS) or (others[0] if len(others) == 1 else None)
     if name not in table.columns:
-        fault = "which column holds the classes is not known"
+        fault = "the column of the classes is unknown"
         if options.label_column:
             fault = f"--label-column {options.label_column}: no such column"
         raise ConfigError(f"{fault} in {table.path}; choose by --label-column from {', '.join(table.columns)}")

@@ -1,4 +1,4 @@
-"""A folder of .npy files: a graph in arrays under the generic names that data_prep/README.md lists, one per file."""
+"""A folder of .npy files: a graph in arrays under the generic names in data_prep/IMPORT.md, one per file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the files of the folder `path`; `options` may add features and labels from other files."""
+    """Read the graph in the files of the folder `path`; `options` may add features and labels from other files."""
     if not can_read(path):
         raise DataError(f"{path} must be a folder with edge_index.npy, edges.npy, or indptr.npy and indices.npy")
     file = NpyFolder(path, options.workspace)

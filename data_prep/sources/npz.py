@@ -1,4 +1,4 @@
-"""Generic .npz: a graph in arrays under the plain names that data_prep/README.md lists."""
+"""Generic .npz: a graph in arrays under the plain names in data_prep/IMPORT.md."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`; `options` may add features and labels from other files."""
+    """Read the graph in the archive at `path`; `options` may add features and labels from other files."""
     return graph_of(NpzFile(path, options.workspace), options)
 
 
 def holds_edges(names: frozenset[str]) -> bool:
-    """Whether arrays of these `names` have edges among them."""
+    """Return whether arrays of these `names` have edges among them."""
     return {"indptr", "indices"} <= names or bool(names & {"edge_index", "edges"})
 
 
 def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
-    """The graph in the arrays of `file` under the generic names."""
+    """Build the graph in the arrays of `file` under the generic names."""
     edges, name, rows, notes = _edges(file, options)
     options, named_features, named_labels = options.of_source(file.names, file.path)
     features, labels = read_companions(options)
@@ -120,7 +120,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
 
 
 def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges | None:
-    """The validation and test edges that arrays of `file` list, or masks mark among its `edges`; None without."""
+    """Read the validation and test edges that arrays of `file` list, or masks mark among its `edges`; None without."""
     found: dict[str, np.ndarray] = {}
     for split, known in _EDGE_SPLITS.items():
         if name := file.first(*known):
@@ -143,7 +143,7 @@ def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges 
 
 
 def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | None, list[str]]:
-    """Edges [2, E], what messages call them, the number of rows of a compressed adjacency, and notes."""
+    """Read edges [2, E]; also return their name in messages, the rows of a compressed adjacency, and notes."""
     if "format" in file.names:
         # An adjacency matrix as scipy.sparse.save_npz writes it: entry (i, j) is the edge from i to j.
         matrix = read_sparse(file.path, options.workspace)

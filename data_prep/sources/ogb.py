@@ -34,7 +34,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several."""
+    """Read the graph in the folder `path` with its split, the `options.split_index`-th by name of several."""
     raw = _raw_folder(path)
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
@@ -62,12 +62,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _csv(folder: Path, name: str) -> Path | None:
-    """The file `name` in `folder`, compressed or not, or None."""
+    """Return the file `name` in `folder`, compressed or not, or None."""
     return next((file for suffix in (".csv.gz", ".csv") if (file := folder / f"{name}{suffix}").exists()), None)
 
 
 def _raw_folder(path: Path) -> Path | None:
-    """The folder with the raw files: path/raw or `path` itself; None where neither has them."""
+    """Find the folder with the raw files: path/raw or `path` itself; None where neither has them."""
     for folder in (path / "raw", path):
         if _csv(folder, "edge") and _csv(folder, "num-node-list"):
             return folder
@@ -114,7 +114,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
 
 
 def _column(raw: Path, name: str) -> np.ndarray | None:
-    """One number for each edge in the file `name`, None without such a file."""
+    """Read one number for each edge from the file `name`, None without such a file."""
     file = _csv(raw, name)
     if file is None:
         return None
@@ -166,7 +166,7 @@ def _add_splits(graph: RawGraph, folder: Path, options: ReadOptions) -> None:
 
 
 def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenEdges:
-    """The validation and test edges in `folder`, with the negatives that are common to all edges of a split."""
+    """Read the validation and test edges in `folder`, with the negatives that are common to all edges of a split."""
     edges = {name: np.empty((2, 0), np.int64) for name in ("val", "test")}
     negatives: dict[str, np.ndarray] = {}
     for name in edges:
@@ -195,7 +195,7 @@ def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenE
 
 
 def _tensor(found: object, name: str) -> np.ndarray:
-    """`found`, of signed integers. Raises DataError where it is no tensor of them."""
+    """Check `found`, a tensor of signed integers. Raises DataError where it is none."""
     if not isinstance(found, np.ndarray):
         raise DataError(f"{name} must be a tensor, but it is a {type(found).__name__}")
     return whole_numbers(found, name)

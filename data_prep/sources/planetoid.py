@@ -1,7 +1,7 @@
 """Planetoid's raw files (Yang, Cohen, Salakhutdinov, ICML 2016): ind.NAME.{x,y,tx,ty,allx,ally,graph,test.index}.
 
-The first vertices are the rows of allx, of which as many as y has are for training; row k of tx belongs to the vertex
-on line k of test.index. Ids that occur in neither are vertices without features and label.
+The first vertices are the rows of allx; as many of them as y has rows are for training; row k of tx belongs to the
+vertex on line k of test.index. Ids that occur in neither are vertices without features and label.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose files lie in the folder `path` or beside the file ind.NAME.graph, with the public split."""
+    """Read the graph whose files are in the folder `path` or beside the file ind.NAME.graph, with the public split."""
     # The files of one graph.
     graphs = sorted(path.glob("ind.*.graph")) if path.is_dir() else [path]
     if len(graphs) != 1:
@@ -105,7 +105,7 @@ def _one_hot(stem: Path, part: str) -> np.ndarray:
 
 
 def _edges(path: Path) -> np.ndarray:
-    """int64[2, E] from the pickled lists of neighbours; the key is the source, as in an adjacency matrix."""
+    """Return int64[2, E] from the pickled lists of neighbours; the key is the source, as in an adjacency matrix."""
     lists = _unpickled(path)
     if not isinstance(lists, dict):
         raise DataError(f"{path} must hold a dict of neighbour lists")
@@ -130,7 +130,7 @@ def _test_ids(stem: Path, rows: int, first_shape: tuple[int, int]) -> np.ndarray
 
 
 def _vertices(rows: int, edges: np.ndarray, test_ids: np.ndarray, stem: Path) -> int:
-    """The number of vertices: the largest id plus one. Raises DataError for a stray number."""
+    """Count the vertices: the largest id plus one. Raises DataError for a stray number."""
     largest = {"graph": int(edges.max(initial=-1)), "test.index": int(test_ids.max(initial=-1)), "allx": rows - 1}
     part = max(largest, key=lambda name: largest[name])
     named = rows + len(test_ids) + edges.shape[1]
@@ -145,7 +145,7 @@ def _vertices(rows: int, edges: np.ndarray, test_ids: np.ndarray, stem: Path) ->
 def _features(
     first: SparseRows, test: SparseRows, test_ids: np.ndarray, one_hot: np.ndarray, vertices: int
 ) -> SparseRows:
-    """The rows of both matrices, and a further column for each of the vertices `one_hot`, in their order, with a 1.
+    """Stack the rows of both matrices, and add a column with a 1 for each of the vertices `one_hot`, in their order.
 
     So Kipf and Welling (ICLR 2017, section 5.1) extend the features of NELL, to 61,278 columns.
     """
@@ -160,7 +160,7 @@ def _features(
 
 
 def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple[np.ndarray, int, int, list[str]]:
-    """Labels int64[n], the number of classes and of training vertices, and notes. Rows without a one are unlabelled."""
+    """Return labels int64[n], counts of classes and training vertices, and notes. Rows without a one are unlabelled."""
     train = _one_hot(stem, "y")
     test = _one_hot(stem, "ty")
     first, notes = train, []

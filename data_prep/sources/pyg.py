@@ -45,7 +45,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`; of masks with several columns, the split number `options.split_index` (0 unless given)."""
+    """Read the graph in `path`; masks with several columns give split `options.split_index` (0 unless given)."""
     data = _single(load_torch(path, options.workspace), path)
 
     # Edges are the only tensor that must be there.
@@ -95,7 +95,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _single(found: object, path: Path) -> dict:
-    """The tensors by name. A data set of PyG is saved as (data, slices, ...): it must hold one graph."""
+    """Return the tensors by name. A data set of PyG is saved as (data, slices, ...): it must hold one graph."""
     slices = None
     if isinstance(found, tuple) and found:
         found, slices, *_ = *found, None
@@ -110,7 +110,7 @@ def _single(found: object, path: Path) -> dict:
 
 
 def _array(found: object) -> np.ndarray | None:
-    """`found` where it is a tensor, else None: numpy would take long to make one of nested tuples."""
+    """Return `found` where it is a tensor, else None: numpy would take long to make one of nested tuples."""
     return found if isinstance(found, np.ndarray) else None
 
 
@@ -124,7 +124,7 @@ def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
 
 
 def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> tuple[GivenEdges | None, set[str]]:
-    """The validation and test edges that tensors list, or masks as long as the edges mark; and the tensors' names."""
+    """Read the edges for validation and test that tensors list or masks mark; also return the names used."""
     found: dict[str, np.ndarray] = {}
     taken: set[str] = set()
     for split, known in _EDGE_SPLITS.items():
@@ -155,7 +155,7 @@ def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> t
 
 
 def _edge_tensors(data: dict, edges: int, path: Path, labels: str | None) -> dict[str, tuple[str, np.ndarray]]:
-    """By field, the name and the tensor of what edges carry. One called time may also be that of vertices.
+    """Return by field the name and the tensor of edge data. One called time may also be that of vertices.
 
     labels: the name of the labels of edges, where it is given. Raises DataError where there is no such tensor.
     """

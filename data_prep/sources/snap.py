@@ -36,7 +36,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the edges in `path`. Vertices are numbered by ascending id, and their ids kept as names.
+    """Read the graph of the edges in `path`. Vertices are numbered by ascending id, and their ids kept as names.
 
     Features and labels that `options` name have a row per vertex in that order.
     """
@@ -65,7 +65,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         stated = re.search(rb"Nodes:\s*(\d{1,15})\b", _head(path))
         if stated and int(stated[1]) != found:
             named = f"{path.name} states {int(stated[1]):,} vertices, but its edges name {found:,}"
-            graph.notes.append(f"{named}: only these exist here")
+            graph.notes.append(f"{named}: only these are imported")
         return found
 
     graph.vertices = vertices
@@ -73,7 +73,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _head(path: Path) -> bytes:
-    """The comments at the beginning of `path`, as far as they reach into its first bytes."""
+    """Read the comments at the beginning of `path`, as far as they reach into its first bytes."""
     with open_bytes(path) as file:
         lines = file.read(_HEAD_BYTES).splitlines(keepends=True)
     return b"".join(takewhile(lambda line: line.startswith(b"#"), lines))

@@ -1,7 +1,7 @@
 """Tables of edges and vertices in CSV or Parquet: a folder with edges.csv and vertices.csv, or a table of edges alone.
 
 Ids may be texts. Vertices are numbered in the order of their table, or of their ids where there is none; their ids are
-kept as names. The names of columns say what they hold, see data_prep/README.md.
+kept as names. The names of columns give their meaning, see data_prep/IMPORT.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the tables in the folder `path`, or of the table of edges `path`."""
+    """Read the graph of the tables in the folder `path`, or of the table of edges `path`."""
     # The files: of a folder two, else one of edges.
     edge_file = _table(path, _EDGES) if path.is_dir() else path
     vertex_file = _table(path, _VERTICES) if path.is_dir() else None
@@ -73,13 +73,13 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _table(folder: Path, stems: Sequence[str]) -> Path | None:
-    """The first table in `folder` with one of the names `stems`, or None."""
+    """Find the first table in `folder` with one of the names `stems`, or None."""
     files = (folder / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES)
     return next((file for file in files if file.is_file()), None)
 
 
 def _ends(edges: Table) -> list[str]:
-    """The columns of sources and of destinations: by name, else the first two."""
+    """Find the columns of sources and of destinations: by name, else the first two."""
     names = [first_of(edges.names, _SOURCES), first_of(edges.names, _DESTINATIONS)]
     if None in names:
         names = edges.names[:2]
@@ -89,7 +89,7 @@ def _ends(edges: Table) -> list[str]:
 
 
 def _carried(edges: Table, ends: list[str], options: ReadOptions) -> EdgeColumns:
-    """The columns of `edges` that edges carry, by their names or by --edge-columns and --edge-labels."""
+    """Find the columns of edge data, by their names or by --edge-columns and --edge-labels."""
     others = [name for name in edges.names if name not in ends]
     columns = edge_columns(others, options.edge_columns, str(edges.path), named=True, label=options.edge_labels)
     if columns.time is None or columns.time in edges.integers:
@@ -102,7 +102,7 @@ def _carried(edges: Table, ends: list[str], options: ReadOptions) -> EdgeColumns
 def edge_chunks(
     edges: Table, ends: list[str], carried: EdgeColumns, numbered: Callable[[Ids, Place], np.ndarray]
 ) -> Iterator[Chunk]:
-    """The edges int64[2, k] in the columns `ends`, their ids `numbered`, with what they carry."""
+    """Yield the edges int64[2, k] in the columns `ends`, their ids `numbered`, with their data."""
     rows = 0
     for batch in edges.batches([*ends, *map(str, carried.all)]):
         chunk = np.stack([numbered(batch.columns[name], batch.place) for name in ends])
@@ -113,7 +113,7 @@ def edge_chunks(
 
 
 def _edges_alone(edges: Table, ends: list[str], carried: EdgeColumns, workspace: Workspace | None) -> RawGraph:
-    """The graph of a table of edges; its vertices are counted and numbered as it streams by."""
+    """Build the graph of a table of edges; its vertices are counted and numbered as it streams by."""
     if edges.integers.issuperset(ends):
         stream = EdgeStream(lambda: edge_chunks(edges, ends, carried, plain), carries=carried.dtype)
         return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
@@ -134,7 +134,7 @@ def _edges_alone(edges: Table, ends: list[str], carried: EdgeColumns, workspace:
 
 
 def vertices_of(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
-    """Labels, splits and features of the rows of `table`, edges left empty, and the numbers of their ids."""
+    """Read labels, splits and features of the rows of `table`, edges left empty, and the numbers of their ids."""
     if not table.names:
         raise DataError(f"{table.path} has no column of ids")
 
@@ -185,7 +185,7 @@ def vertices_of(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering
 
 
 def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
-    """The column `name` as numbers, None without. Raises DataError for a field that is no number."""
+    """Return the column `name` as numbers, None without. Raises DataError for a field that is no number."""
     if name is None:
         return None
     column = held.columns[name]
@@ -203,7 +203,7 @@ def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
 
 
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
-    """The splits in a column `split`, or in masks."""
+    """Return the splits in a column `split`, or in masks."""
     if column := first_of(table.columns, ("split",)):
         codes = np.array(_meanings(table, column, _SPLITS, "split {} is none of train, val, test and empty"))
         return {name: codes == name for name in SPLIT_NAMES if (codes == name).any()} or None
@@ -217,7 +217,7 @@ def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
 
 
 def _meanings(table: TableColumns, column: str, known: dict[str, object], fault: str) -> list:
-    """What `known` says about the words in `column`. Raises DataError, with `fault` about the word, for another."""
+    """Translate the words in `column` by `known`. Raises DataError, with `fault` about the word, for another."""
     words = [str(word).strip().lower() for word in table.columns[column]]
     bad = next((row for row, word in enumerate(words) if word not in known), None)
     if bad is not None:

@@ -35,7 +35,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor."""
+    """Read the graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor."""
     path = path.with_suffix(".graph")
     properties = path.with_suffix(".properties")
     for file in (path, properties):
@@ -52,7 +52,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    """The keys and values of a Java properties file."""
+    """Read the keys and values of a Java properties file."""
     if path.stat().st_size > _LONGEST_PROPERTIES:
         raise DataError(f"{path} is too long to be the properties of a graph")
     lines = (line.strip() for line in path.read_text("latin-1").splitlines())
@@ -61,7 +61,7 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _whole(properties: dict[str, str], key: str, name: str, default: int | None = None) -> int:
-    """The property `key` as a whole number. Raises DataError where it is none, or missing without `default`."""
+    """Return the property `key` as a whole number. Raises DataError where it is none, or missing without `default`."""
     text = properties.get(key, "" if default is None else str(default))
     if not text:
         raise DataError(f"{name} does not state {key!r}; are these the properties of a BVGraph?")
@@ -71,7 +71,7 @@ def _whole(properties: dict[str, str], key: str, name: str, default: int | None 
 
 
 def _format(properties: dict[str, str], name: str) -> BVFormat:
-    """The format that the properties state. Raises DataError for one that is not read."""
+    """Return the format that the properties state. Raises DataError for an unsupported one."""
     # The class and version of the graph.
     kind = properties.get("graphclass", "").rpartition(".")[2]
     if kind != "BVGraph":

@@ -7,6 +7,8 @@ vertices does not matter, and the sums of parts can be added. This detects damag
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from leapmpi.dataset.edge_data import EdgeData
@@ -15,8 +17,14 @@ from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
 
-_EDGE_ARRAYS = {names.EDGE_WEIGHT: 1, names.EDGE_FEATURES: 2, names.EDGE_TIME: 3, names.EDGE_LABELS: 4}
-_VERTEX_TIME, _FEATURE_SCALE = 7, 8
+_EDGE_ARRAYS = {
+    names.EDGE_WEIGHT: 1,
+    names.EDGE_FEATURES: 2,
+    names.EDGE_TIME: 3,
+    names.EDGE_LABELS: 4,
+    names.RELATION: 5,
+}
+_VERTEX_TIME, _FEATURE_SCALE, _BYTES, _TYPE_SCALE = 7, 8, 9, 10
 
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """Odd factor of each lane."""
@@ -192,12 +200,24 @@ def time_lanes(time: np.ndarray | None, original_id: np.ndarray) -> np.ndarray:
     return row_lanes(_VERTEX_TIME, np.stack([np.asarray(original_id), np.asarray(time)], axis=1))
 
 
-def scale_lanes(scale: np.ndarray | None) -> np.ndarray:
-    """Return the contribution of column steps and middles, float32[2, F] or None, to a whole graph's lanes."""
+def scale_lanes(scale: np.ndarray | None, number: int | None = None) -> np.ndarray:
+    """Return the contribution of column steps and middles, float32[2, F] or None, to a whole graph's lanes.
+
+    number: that of the type of vertices with these columns, in a typed graph.
+    """
     if scale is None:
         return np.zeros(2, np.uint64)
     bits = np.ascontiguousarray(scale, "<f4").view(np.uint32).T
-    return row_lanes(_FEATURE_SCALE, np.column_stack([np.arange(len(bits)), bits]))
+    columns = np.column_stack([np.arange(len(bits)), bits])
+    if number is None:
+        return row_lanes(_FEATURE_SCALE, columns)
+    return row_lanes(_TYPE_SCALE, np.column_stack([np.full(len(bits), number), columns]))
+
+
+def bytes_lanes(content: np.ndarray) -> np.ndarray:
+    """Return the contribution of the bytes uint8[k] of a schema to a whole graph's lanes: one row of their digest."""
+    digest = hashlib.blake2b(content, digest_size=names.DIGEST_BYTES).digest()
+    return row_lanes(_BYTES, np.frombuffer(digest, "<i8").reshape(1, 2))
 
 
 def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:

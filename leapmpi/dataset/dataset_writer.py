@@ -14,7 +14,7 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
-from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
+from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber, type_offsets
 from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
@@ -79,11 +79,16 @@ def write_dataset(
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
     check_folder(folder, overwrite)
+    if communities is not None and graph.typed is not None:
+        # Vertices of a part are sorted by type, and by community within a type.
+        communities = communities[np.argsort(graph.typed.types_of(communities), kind="stable")]
     order = renumber(graph, assignment, parts, communities)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
     if columns and graph.features is None:
         raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
+    if columns and graph.typed is not None:
+        raise DataError("the features of a typed graph are not written by columns; leave out --layout columns")
     if columns and graph.sparse:
         raise DataError("sparse features are not written by columns: p3 reads its own from rows; leave out --layout")
 
@@ -178,6 +183,14 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
     with new_file(aside / names.DATASET_FILE) as file:
         write_array(file, names.OFFSETS, order.offsets.shape, "<i8", [order.offsets])
         write_array(file, names.EDGE_OFFSETS, edge_offsets.shape, "<i8", [edge_offsets])
+        if graph.typed is not None:
+            of_types = {
+                names.SCHEMA: graph.typed.types.as_bytes(),
+                names.TYPE_OFFSETS: type_offsets(graph, order),
+                names.RELATION_EDGES: graph.relation_edges(),
+            }
+            for name, array in of_types.items():
+                write_array(file, name, array.shape, array.dtype, [array])
         for code, name in names.SPLIT_NAMES.items():
             size = root[name] = int(sizes[code])
             write_array(file, f"{names.SPLITS}/{name}", (size,), "<i8", _members(graph.split, code, order))
@@ -185,7 +198,7 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
             for name, edges in graph.edge_splits.pairs().items():
                 blocks = (order.new_of[np.asarray(block)].astype(np.int64) for block in row_blocks(edges))
                 write_array(file, name, edges.shape, "<i8", blocks)
-            for name, array in (graph.edge_splits.label_arrays() | graph.edge_splits.time_arrays()).items():
+            for name, array in graph.edge_splits.carried_arrays().items():
                 write_array(file, name, array.shape, array.dtype, row_blocks(array))
         write_attributes(file, names.DATASET_FORMAT, root)
 

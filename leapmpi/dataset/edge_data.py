@@ -1,4 +1,4 @@
-"""Edge data of a graph or a part, in the order of `indices`: weights, features, times, labels."""
+"""Edge data of a graph or a part, in the order of `indices`: weights, features, times, labels, relations."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ DTYPES = {
     names.EDGE_FEATURES: ("<f4", "<f2", "<i4", "<i8"),
     names.EDGE_TIME: ("<i8", "<f8"),
     names.EDGE_LABELS: ("<i4",),
+    names.RELATION: ("|u1", "<u2"),
 }
 """Types of each array."""
 
@@ -28,7 +29,8 @@ class EdgeData:
     """Data of edges, each None if absent. All values are finite.
 
     weight: float32[m]; features: [m, Fe], float32, float16, int32 or int64; time: int64[m] or float64[m]. labels:
-    int32[m], of `classes` classes (0 without labels), or -1: unlabelled.
+    int32[m], of `classes` classes (0 without labels), or -1: unlabelled. relation: uint8[m] or uint16[m], below
+    `relations` (0 in a plain graph), the number of the relation of each edge.
     """
 
     weight: np.ndarray | None = None
@@ -36,6 +38,8 @@ class EdgeData:
     time: np.ndarray | None = None
     labels: np.ndarray | None = None
     classes: int = 0
+    relation: np.ndarray | None = None
+    relations: int = 0
 
     def arrays(self, *, features: bool = True) -> dict[str, np.ndarray]:
         """Return the existing arrays by their names in files, with features only if `features`."""
@@ -44,6 +48,7 @@ class EdgeData:
             names.EDGE_FEATURES: self.features if features else None,
             names.EDGE_TIME: self.time,
             names.EDGE_LABELS: self.labels,
+            names.RELATION: self.relation,
         }
         return {name: array for name, array in found.items() if array is not None}
 
@@ -70,7 +75,7 @@ class EdgeData:
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> EdgeData:
         """Return edge data of the same kinds with other `arrays`, by their names in files."""
         fields = {name.removeprefix("edge_"): array for name, array in arrays.items()}
-        return EdgeData(**fields, classes=self.classes)
+        return EdgeData(**fields, classes=self.classes, relations=self.relations)
 
 
 def edge_feature_dim(found: Attributes, path: Path) -> int:
@@ -86,15 +91,17 @@ def edge_classes(found: Attributes, path: Path) -> int:
 def map_edge_data(file: OpenedFile, path: Path, found: Attributes, edges: int) -> EdgeData:
     """Map the arrays of `edges` edges listed by the attributes `found`. Raises DataError if they do not fit."""
     width, classes, arrays = edge_feature_dim(found, path), edge_classes(found, path), {}
+    relations = required({names.RELATIONS: 0, **found}, names.RELATIONS, int, path)
     for name, there, shape in (
         (names.EDGE_WEIGHT, bool(found.get(names.HAS_EDGE_WEIGHT, False)), (edges,)),
         (names.EDGE_FEATURES, width > 0, (edges, width)),
         (names.EDGE_TIME, bool(found.get(names.HAS_EDGE_TIME, False)), (edges,)),
         (names.EDGE_LABELS, classes > 0, (edges,)),
+        (names.RELATION, relations > 0, (edges,)),
     ):
         if there:
             arrays[name.removeprefix("edge_")] = map_array(file, name, DTYPES[name], shape)
-    return EdgeData(**arrays, classes=classes)
+    return EdgeData(**arrays, classes=classes, relations=relations)
 
 
 def check_edge_outline(data: EdgeData, edges: int, where: str) -> None:
@@ -106,6 +113,8 @@ def check_edge_outline(data: EdgeData, edges: int, where: str) -> None:
             raise DataError(f"{where}: {name} has dtype {array.dtype}, expected {' or '.join(DTYPES[name])}")
     if (data.labels is None) != (data.classes == 0):
         raise DataError(f"{where}: {names.EDGE_CLASSES} is {data.classes}; it is 0 without labels of edges alone")
+    if (data.relation is None) != (data.relations == 0):
+        raise DataError(f"{where}: {names.RELATIONS} is {data.relations}; it is 0 in a plain graph alone")
 
 
 def check_edge_values(name: str, block: np.ndarray, first: int, where: str, classes: int = 0) -> None:
@@ -117,7 +126,7 @@ def check_edge_values(name: str, block: np.ndarray, first: int, where: str, clas
         check_edge_labels(name, block, first, where, classes)
     if block.dtype.kind == "f" and not (finite := np.isfinite(block)).all():
         row = int(np.argmin(finite.reshape(len(block), -1).all(axis=1)))
-        raise DataError(f"{where}: {name}, row {first + row} is {block[row]}; what edges carry must be finite")
+        raise DataError(f"{where}: {name}, row {first + row} is {block[row]}; edge data must be finite")
 
 
 def check_edge_labels(name: str, labels: np.ndarray, first: int, where: str, classes: int) -> None:

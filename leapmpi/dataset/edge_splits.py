@@ -24,8 +24,8 @@ from leapmpi.system.jit import compiled
 COUNTS = {name: f"{name}_edges" for name in (names.SPLIT_NAMES[names.VAL], names.SPLIT_NAMES[names.TEST])}
 """Root attributes with the number of edges of each split; absent from files without edge splits."""
 
-_LABELS, _NEGATIVES, _TIMES = 16, 32, 48
-"""Tags of labels, negatives and times in the content's hash, added to the code of a split."""
+_LABELS, _NEGATIVES, _TIMES, _RELATIONS = 16, 32, 48, 64
+"""Tags of labels, negatives, times and relations in the content's hash, added to the code of a split."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class EdgeSplits:
     val_time, test_time: int64[k] or float64[k], times of the edges, or None.
     val_negatives, test_negatives: int64[j, 2], pairs without an edge that the source gives to score against, or None.
     held: what the topology lacks of these edges: the edges themselves, or their labels alone.
+    val_relation, test_relation: uint8[k] or uint16[k], relations of the edges of a typed graph, or None; edges then
+    ascend by destination, relation and source, and their reverses are those of the reverse relation alone.
     """
 
     val: np.ndarray
@@ -48,6 +50,8 @@ class EdgeSplits:
     held: str = names.HELD_EDGES
     val_time: np.ndarray | None = None
     test_time: np.ndarray | None = None
+    val_relation: np.ndarray | None = None
+    test_relation: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the edges by the names of their arrays in files."""
@@ -61,9 +65,17 @@ class EdgeSplits:
         """Return the times by the names of their arrays in files."""
         return self._given("time")
 
+    def relation_arrays(self) -> dict[str, np.ndarray]:
+        """Return the relations by the names of their arrays in files."""
+        return self._given("relation")
+
     def negative_arrays(self) -> dict[str, np.ndarray]:
         """Return the given negatives by the names of their arrays in files."""
         return self._given("negatives")
+
+    def carried_arrays(self) -> dict[str, np.ndarray]:
+        """Return all arrays with a row per held-back edge that name no vertices."""
+        return {**self.label_arrays(), **self.time_arrays(), **self.relation_arrays()}
 
     def pairs(self) -> dict[str, np.ndarray]:
         """Return all arrays that name vertices."""
@@ -71,7 +83,7 @@ class EdgeSplits:
 
     def file_arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by their names in files."""
-        return {**self.pairs(), **self.label_arrays(), **self.time_arrays()}
+        return {**self.pairs(), **self.carried_arrays()}
 
     def _given(self, what: str) -> dict[str, np.ndarray]:
         found = {f"{names.EDGE_SPLITS}/{name}_{what}": getattr(self, f"{name}_{what}") for name in COUNTS}
@@ -109,6 +121,11 @@ def map_edge_splits(file: OpenedFile, path: Path, found: Attributes) -> EdgeSpli
     if found.get(names.HAS_SPLIT_TIME, False):
         kinds = DTYPES[names.EDGE_TIME]
         fields |= {f"{name}_time": map_array(file, f"{place}{name}_time", kinds, (k,)) for name, k in sizes.items()}
+    if names.RELATIONS in found:
+        kinds = DTYPES[names.RELATION]
+        fields |= {
+            f"{name}_relation": map_array(file, f"{place}{name}_relation", kinds, (k,)) for name, k in sizes.items()
+        }
     for name in names.NEGATIVE_COUNTS:
         if name in found:
             fields[name] = map_array(file, place + name, ("<i8",), (required(found, name, int, path), 2))
@@ -130,6 +147,8 @@ def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np
             lanes = lanes + row_lanes(_LABELS + code, np.column_stack([edges, np.asarray(labels)]))
         if (time := getattr(splits, f"{name}_time")) is not None:
             lanes = lanes + row_lanes(_TIMES + code, np.column_stack([edges, np.asarray(time).view(np.int64)]))
+        if (relation := getattr(splits, f"{name}_relation")) is not None:
+            lanes = lanes + row_lanes(_RELATIONS + code, np.column_stack([edges, np.asarray(relation)]))
         if (negatives := getattr(splits, f"{name}_negatives")) is not None:
             lanes = lanes + row_lanes(_NEGATIVES + code, _named(negatives, original_of))
     return lanes

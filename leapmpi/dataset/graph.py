@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,10 +10,12 @@ import numpy as np
 from leapmpi.dataset.content_hash import content_lanes, edge_lanes, scale_lanes, time_lanes, uuid_of
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, split_lanes
+from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
+from leapmpi.dataset.typed_rows import TypedRows
 
 
 @dataclass
@@ -26,7 +29,8 @@ class VertexRows:
     int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, or targets of a regression, NaN unlabelled; or None.
     split: int8[n] of names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each
     vertex in the source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`. time:
-    int64[n], or None.
+    int64[n], or None. typed: the types of a typed graph, with the features of each, in place of `features`; vertices
+    are then sorted by type, and in-neighbours by (relation, original id).
     """
 
     indptr: np.ndarray
@@ -38,6 +42,7 @@ class VertexRows:
     edge_data: EdgeData = field(default_factory=EdgeData, kw_only=True)
     time: np.ndarray | None = field(default=None, kw_only=True)
     feature_scale: np.ndarray | None = field(default=None, kw_only=True)
+    typed: TypedRows | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.original_id is None:
@@ -47,6 +52,25 @@ class VertexRows:
     def vertices(self) -> int:
         """Number of vertices n."""
         return len(self.indptr) - 1
+
+    @property
+    def types(self) -> GraphTypes | None:
+        """Schema of a typed graph; None for a plain one."""
+        return None if self.typed is None else self.typed.types
+
+    def sections(self) -> Iterator[tuple[int, int, Features | None]]:
+        """Yield first row, end and features of each run of rows with features in one array: of each type, or all."""
+        if self.typed is None:
+            yield 0, self.vertices, self.features
+        else:
+            yield from self.typed.sections()
+
+    def relation_edges(self) -> np.ndarray:
+        """Count the in-edges of each relation: int64[R]. Reads blocks."""
+        edges = np.zeros(self.edge_data.relations, np.int64)
+        for block in () if self.edge_data.relation is None else row_blocks(self.edge_data.relation):
+            edges += np.bincount(block, minlength=len(edges))
+        return edges
 
     def arrays(self, *, features: bool = True) -> dict[str, np.ndarray | None]:
         """Return the arrays by their names in files, None if absent, with features only if `features`."""
@@ -59,6 +83,7 @@ class VertexRows:
             names.VERTEX_TIME: self.time,
             names.FEATURE_SCALE: self.feature_scale if features else None,
             **arrays_of(self.features if features else None),
+            **(self.typed.arrays() if self.typed and features else {}),
             **self.edge_data.arrays(features=features),
         }
 
@@ -80,7 +105,10 @@ class Graph(VertexRows):
 
     def file_arrays(self) -> dict[str, np.ndarray | None]:
         """Return all arrays by their names in a graph file: those of vertices, topology and edge splits."""
-        return {**self.arrays(), **(self.edge_splits.file_arrays() if self.edge_splits else {})}
+        schema = {}
+        if self.typed is not None:
+            schema = {names.SCHEMA: self.typed.types.as_bytes(), names.TYPE_OFFSETS: self.typed.offsets}
+        return {**self.arrays(), **schema, **(self.edge_splits.file_arrays() if self.edge_splits else {})}
 
     @property
     def edges(self) -> int:
@@ -115,7 +143,8 @@ class Graph(VertexRows):
         if self.features is not None:
             storage[names.FEATURE_DTYPE] = feature_dtype(self.features.dtype)
         labels = {names.LABEL_KIND: self.label_kind} if self.classes else {}
-        return {**self.attributes, **identity, **storage, **labels, **counts(self), "splits": sizes}
+        types = {} if self.typed is None else self.typed.describe(self.relation_edges())
+        return {**self.attributes, **identity, **storage, **labels, **counts(self), **types, "splits": sizes}
 
 
 _MARKED = ("bfloat16", "int8")
@@ -146,6 +175,8 @@ def counts(graph: Graph) -> Attributes:
         entries[names.LABEL_KIND] = names.REGRESSION
     if graph.time is not None:
         entries[names.HAS_VERTEX_TIME] = True
+    if graph.types is not None:
+        entries |= graph.types.attributes()
     return {
         **entries,
         **graph.edge_data.attributes(),
@@ -161,12 +192,31 @@ def counts(graph: Graph) -> Attributes:
 
 def content_uuid(graph: Graph) -> str:
     """Return the identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
-    lanes = content_lanes(
-        graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
-    )
+    lanes = edge_lanes(graph.edge_data, graph.original_id, graph.indptr, graph.indices, graph.original_id)
     with np.errstate(over="ignore"):
-        lanes += edge_lanes(graph.edge_data, graph.original_id, graph.indptr, graph.indices, graph.original_id)
-        lanes += split_lanes(graph.edge_splits, graph.original_id)
+        for start, stop, features in graph.sections():
+            rows, bounds = slice(start, stop), graph.indptr[start : stop + 1]
+            split, labels = (None if each is None else each[rows] for each in (graph.split, graph.labels))
+            indices = graph.indices[bounds[0] : bounds[-1]]
+            lanes += content_lanes(
+                graph.original_id[rows], split, labels, features, bounds - bounds[0], indices, graph.original_id
+            )
         lanes += time_lanes(graph.time, graph.original_id)
-        lanes += scale_lanes(graph.feature_scale)
+        lanes += whole_lanes(graph, graph.original_id, graph.edge_splits)
     return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
+
+
+def whole_lanes(rows: VertexRows, original_of: np.ndarray, edge_splits: EdgeSplits | None) -> np.ndarray:
+    """Return the contribution of what a graph has once to the lanes of its content: uint64[2].
+
+    That is edges held back, scales and schema; any part of a dataset will do for `rows`. original_of: int64[n], the
+    original ids of all vertices.
+    """
+    lanes = split_lanes(edge_splits, original_of)
+    with np.errstate(over="ignore"):
+        lanes += scale_lanes(rows.feature_scale)
+        if rows.typed is not None:
+            lanes += rows.typed.types.lanes()
+            for t, scale in enumerate(rows.typed.scales):
+                lanes += scale_lanes(scale, t)
+    return lanes

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import scale_lanes, uuid_of
+from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.edge_data import map_edge_data
-from leapmpi.dataset.edge_splits import COUNTS, map_edge_splits, split_lanes
-from leapmpi.dataset.graph import Graph, counts
+from leapmpi.dataset.edge_splits import COUNTS, map_edge_splits
+from leapmpi.dataset.graph import Graph, counts, whole_lanes
+from leapmpi.dataset.graph_types import map_types
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, opened, required
 from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.hdf5.writer import new_file, write_attributes
-from leapmpi.dataset.scan import SCANNED, is_natural, scan
+from leapmpi.dataset.scan import is_natural, is_scanned, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
+from leapmpi.dataset.typed_rows import map_typed_rows
 from leapmpi.dataset.validation import check_bounds, check_outline
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import written_aside
@@ -29,6 +31,7 @@ _STRUCTURAL = (
     *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES, names.FEATURE_DTYPE, names.LABEL_KIND),
     *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
     *(names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK, names.HAS_SPLIT_TIME),
+    *(names.VERTEX_TYPES, names.RELATIONS),
     *COUNTS.values(),
     *names.NEGATIVE_COUNTS,
 )
@@ -59,7 +62,7 @@ def write_graph(
         writers = {name: file.array(name, array.shape, array.dtype) for name, array in arrays.items()}
 
         # One scan checks, hashes and writes the large arrays; the small ones follow.
-        sinks = {name: writers[name].append for name in SCANNED if name in writers}
+        sinks = {name: writer.append for name, writer in writers.items() if is_scanned(name)}
         lanes = scan(graph, original_of, graph.vertices, 0, where, sinks=sinks, progress=progress)
         for name, writer in writers.items():
             for block in row_blocks(arrays[name]) if name not in sinks else ():
@@ -67,7 +70,7 @@ def write_graph(
             writer.finish()
 
         with np.errstate(over="ignore"):
-            lanes += split_lanes(graph.edge_splits, graph.original_id) + scale_lanes(graph.feature_scale)
+            lanes += whole_lanes(graph, graph.original_id, graph.edge_splits)
         uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         write_attributes(file, names.GRAPH_FORMAT, {**origin, **counts(graph), names.GRAPH_UUID: uuid})
 
@@ -84,6 +87,11 @@ def open_graph(path: Path | str) -> Graph:
         arrays = map_rows(file, path, found, rows, edges)
         if isinstance(arrays[2], SparseFeatures):
             check_entries(found.get(names.FEATURE_ENTRIES), len(arrays[2].indices), path)
+        types, typed = map_types(file, path, found), None
+        if types is not None:
+            offsets = np.array(map_array(file, names.TYPE_OFFSETS, ("<i8",), (len(types.vertices) + 1,)))
+            check_bounds(offsets, rows, str(path), names.TYPE_OFFSETS, "vertices")
+            typed = map_typed_rows(file, types, offsets)
         return Graph(
             *arrays,
             classes=required(found, "classes", int, path),
@@ -94,6 +102,7 @@ def open_graph(path: Path | str) -> Graph:
             regression=label_kind(found, path) == names.REGRESSION,
             time=map_times(file, found, rows),
             feature_scale=map_scale(file, path, found),
+            typed=typed,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -117,6 +118,15 @@ def renumber(graph: Graph, assignment: np.ndarray, parts: int, vertices: np.ndar
     return found
 
 
+def type_offsets(graph: Graph, order: Renumbering) -> np.ndarray:
+    """Return int64[P, T + 1]: part p has the new numbers [p, t] to [p, t + 1] of type t; [P, 1] for a plain graph."""
+    sections = [] if graph.typed is None else list(pairwise(graph.typed.offsets.tolist()))
+    parts = len(order.edges)
+    counts = [np.bincount(order.part[start:stop], minlength=parts) for start, stop in sections]
+    ends = np.cumsum(np.array(counts, np.int64).reshape(len(sections), parts), axis=0)
+    return order.offsets[:-1, None] + np.concatenate([np.zeros((1, parts), np.int64), ends]).T
+
+
 class PartWriter:
     """Writes the arrays of consecutive parts; file i of `files` holds part first + i.
 
@@ -133,6 +143,7 @@ class PartWriter:
         for name in (names.INDPTR, names.INDICES, names.FEATURE_SCALE, *self._edge_data):
             vertex_data.pop(name, None)
         self._vertex_data = {name: array for name, array in vertex_data.items() if array is not None}
+        self._type_offsets = type_offsets(graph, order)
         self._entries = np.zeros_like(order.edges)
         """int64[P]: entries of the sparse features of each part."""
         if isinstance(graph.features, SparseFeatures):
@@ -152,6 +163,8 @@ class PartWriter:
             names.FEATURE_DATA: entries,
             **dict.fromkeys(self._edge_data, int(self._order.edges[part])),
         }
+        for t, count in enumerate(np.diff(self._type_offsets[part]).tolist()):
+            lengths |= {names.type_features(t): count, names.type_scale(t): 2}
         writers = {
             name: file.array(name, (lengths.get(name, rows), *array.shape[1:]), array.dtype)
             for name, array in self._graph.arrays().items()
@@ -161,6 +174,9 @@ class PartWriter:
             writers[name].append(np.zeros(1, np.int64))
         if self._graph.feature_scale is not None:
             writers[names.FEATURE_SCALE].append(self._graph.feature_scale)
+        for t, scale in enumerate(self._graph.typed.scales if self._graph.typed else ()):
+            if scale is not None:
+                writers[names.type_scale(t)].append(scale)
         return writers
 
     def write(self, progress: Callable[[int], object] | None = None) -> None:
@@ -230,6 +246,7 @@ class PartWriter:
 
     def _write_vertex_data(self) -> None:
         size = sum(row_bytes(array) for array in self._vertex_data.values())
+        size += max((row_bytes(features) for features in self._features_by_type()), default=0)
 
         # The entries of sparse features each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
@@ -248,6 +265,24 @@ class PartWriter:
                         ends[i] += len(part.indices)
                     else:
                         writers[name].append(part)
+            for i, (low, high) in self._slices(starts):
+                self._append_by_type(rows[low:high], self._writers[i])
+
+    def _features_by_type(self) -> list[np.ndarray]:
+        """List the features of the types that have some."""
+        typed = self._graph.typed
+        return [] if typed is None else [features for features in typed.features if features is not None]
+
+    def _append_by_type(self, rows: np.ndarray, writers: dict[str, ArrayWriter]) -> None:
+        """Append the features of `rows`, sorted by type, to the arrays of their types."""
+        typed = self._graph.typed
+        if typed is None:
+            return
+        bounds = np.searchsorted(typed.types_of(rows), np.arange(len(typed.features) + 1))
+        for t, features in enumerate(typed.features):
+            if features is not None and bounds[t] < bounds[t + 1]:
+                block = features[rows[bounds[t] : bounds[t + 1]] - typed.offsets[t]]
+                writers[names.type_features(t)].append(block)
 
     @staticmethod
     def _slices(starts: np.ndarray) -> Iterator[tuple[int, tuple[int, int]]]:

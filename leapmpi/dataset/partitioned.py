@@ -15,11 +15,13 @@ from leapmpi.dataset.edge_data import edge_classes, edge_feature_dim, map_edge_d
 from leapmpi.dataset.edge_splits import EdgeSplits, check_held_back, map_edge_splits
 from leapmpi.dataset.graph import VertexRows, feature_dtype
 from leapmpi.dataset.graph_file import feature_dtypes, label_kind, map_rows, map_scale, map_times
+from leapmpi.dataset.graph_types import GraphTypes, map_types
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
 from leapmpi.dataset.sparse_features import SparseFeatures
+from leapmpi.dataset.typed_rows import check_type_offsets, map_typed_rows
 from leapmpi.errors import DataError
 
 
@@ -94,6 +96,12 @@ class Dataset:
     has_columns: bool
     edge_splits: EdgeSplits | None = None
     """Edges held back for link prediction, in renumbered ids."""
+    types: GraphTypes | None = None
+    """Schema of a typed graph; None for a plain one."""
+    type_offsets: np.ndarray | None = None
+    """int64[P, T + 1] of a typed graph: part p has the vertices [p, t] to [p, t + 1] of type t."""
+    relation_edges: np.ndarray | None = None
+    """int64[R] of a typed graph: the edges of each relation."""
 
     @property
     def multilabel(self) -> bool:
@@ -164,6 +172,9 @@ class Dataset:
             edge_data = map_edge_data(file, path, self.attributes, edges)
             times = map_times(file, self.attributes, rows)
             scale = map_scale(file, path, self.attributes)
+            typed = None
+            if self.types is not None and self.type_offsets is not None:
+                typed = map_typed_rows(file, self.types, self.type_offsets[part] - self.offsets[part])
             return Part(
                 *arrays,
                 number=part,
@@ -172,6 +183,7 @@ class Dataset:
                 edge_data=edge_data,
                 time=times,
                 feature_scale=scale,
+                typed=typed,
             )
 
     def describe(self) -> dict:
@@ -196,14 +208,17 @@ class Dataset:
         storage |= {names.FEATURE_DTYPE: found} if (found := self.feature_dtype) else {}
         storage |= {names.LABEL_KIND: self.label_kind} if self.classes else {}
         storage[names.VERTEX_ORDER] = self.vertex_order
-        return {**storage, **self.attributes, "splits": sizes, "part_list": parts}
+        types = {}
+        if self.types is not None and self.type_offsets is not None and self.relation_edges is not None:
+            types = self.types.describe(self.type_offsets, self.relation_edges)
+        return {**storage, **self.attributes, **types, "splits": sizes, "part_list": parts}
 
 
-def open_dataset(folder: Path | str) -> Dataset:
+def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
     """Open the dataset in `folder`; everything in dataset.h5 is checked, part files must exist.
 
-    Raises DataError if the folder, dataset.h5 or a part is missing, or dataset.h5 is foreign, truncated, damaged or of
-    an unknown version.
+    typed: whether the caller can handle typed graphs; if not, one is a DataError. Raises DataError, too, if the folder,
+    dataset.h5 or a part is missing, or dataset.h5 is foreign, truncated, damaged or of an unknown version.
     """
     folder = Path(folder)
     path = folder / names.DATASET_FILE
@@ -217,8 +232,23 @@ def open_dataset(folder: Path | str) -> Dataset:
         sizes |= {f"{names.SPLITS}/{name}": required(found, name, int, path) for name in names.SPLIT_NAMES.values()}
         arrays = {name: map_array(file, name, ("<i8",), (size,)) for name, size in sizes.items()}
         held_back = map_edge_splits(file, path, found)
+        types = map_types(file, path, found)
+        if types is not None and not typed:
+            raise DataError(
+                f"{folder} is a typed graph ({len(types.vertices)} types of vertices, {len(types.relations)} "
+                "relations), which training, plan and predict do not read yet; give them a plain graph"
+            )
+        if types is not None:
+            shapes = {
+                names.TYPE_OFFSETS: (parts, len(types.vertices) + 1),
+                names.RELATION_EDGES: (len(types.relations),),
+            }
+            of_types = {name: np.array(map_array(file, name, ("<i8",), shape)) for name, shape in shapes.items()}
+            of_types[names.SCHEMA] = types.as_bytes()
+        else:
+            of_types = {}
     of_edges = held_back.file_arrays() if held_back else {}
-    check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges})
+    check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges, **of_types})
     # Splits may be nearly as long as the graph: they stay mapped.
     offsets, edge_offsets = (np.array(arrays.pop(name)) for name in (names.OFFSETS, names.EDGE_OFFSETS))
     splits = arrays.values()
@@ -236,11 +266,16 @@ def open_dataset(folder: Path | str) -> Dataset:
         sparse=found.get(names.FEATURE_STORAGE) == names.SPARSE,
         has_columns=bool(found.get(names.HAS_COLUMNS, False)),
         edge_splits=held_back,
+        types=types,
+        type_offsets=of_types.get(names.TYPE_OFFSETS),
+        relation_edges=of_types.get(names.RELATION_EDGES),
     )
 
     # Digests can be forged, so check ranges too.
     _check_offsets(offsets, vertices, 1, path, names.OFFSETS)
     _check_offsets(edge_offsets, edges, 0, path, names.EDGE_OFFSETS)
+    if dataset.type_offsets is not None:
+        check_type_offsets(dataset.type_offsets, offsets, path)
     for ids in splits:
         if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
             raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")

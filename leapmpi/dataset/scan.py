@@ -5,7 +5,8 @@ Arrays may be larger than memory. Other threads check and hash a block while thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,20 +15,44 @@ from leapmpi.dataset.edge_data import check_edge_values
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_groups
-from leapmpi.dataset.sparse_features import arrays_of, row_bytes
+from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.system.worker_threads import in_order
 
 Sink = Callable[[np.ndarray], None]
 
-EDGE_ARRAYS = (names.EDGE_WEIGHT, names.EDGE_FEATURES, names.EDGE_TIME, names.EDGE_LABELS)
-SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA, *EDGE_ARRAYS)
-"""Arrays that a scan can pass to sinks block by block: those that may be larger than memory."""
+EDGE_ARRAYS = (names.EDGE_WEIGHT, names.EDGE_FEATURES, names.EDGE_TIME, names.EDGE_LABELS, names.RELATION)
+_SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA, *EDGE_ARRAYS)
+
+
+def is_scanned(name: str) -> bool:
+    """Return whether a scan can pass array `name` to sinks block by block: those that may be larger than memory."""
+    return name in _SCANNED or (name.startswith("types/") and name.endswith(f"/{names.FEATURES}"))
 
 
 def is_natural(original_id: np.ndarray) -> bool:
     """Return whether strictly ascending, non-negative ids are 0, 1, 2, ..."""
     return len(original_id) > 0 and int(original_id[-1]) == len(original_id) - 1
+
+
+class _Section(NamedTuple):
+    """Rows start ... stop - 1, whose features are rows of `features`, the array `name`; its row 0 is row `first`."""
+
+    start: int
+    stop: int
+    first: int
+    features: Features | None
+    name: str
+
+
+def _blocks(rows: VertexRows) -> Iterator[_Section]:
+    """Cut `rows` into blocks of bounded size, each of vertices of one type."""
+    entry = rows.indices.itemsize + rows.edge_data.row_bytes
+    for first, end, features in rows.sections():
+        name = names.FEATURES if rows.typed is None else names.type_features(int(rows.typed.types_of(np.array(first))))
+        width = 0 if features is None else row_bytes(features)
+        for start, stop in row_groups(rows.indptr[first : end + 1], width + 16, entry, BLOCK_BYTES):
+            yield _Section(first + start, first + stop, first, features, name)
 
 
 def scan(
@@ -53,24 +78,26 @@ def scan(
     Raises DataError naming array, row and value of the first fault; `where` opens the message.
     """
     sinks = sinks or {}
-    scanned_features = rows.features if features else None
     edge_arrays = rows.edge_data.arrays(features=features)
 
-    def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, dict[str, np.ndarray]]:
+    def examined(section: _Section) -> tuple[int, np.ndarray, dict[str, np.ndarray]]:
         """Check and hash the rows start ... stop - 1, in any thread; return (stop, lanes, arrays by name)."""
-        start, stop = bounds
+        start, stop = section.start, section.stop
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
 
         # Checks.
-        check_lists(indptr, indices, original_of, vertices, first + start, where)
-        block = None if scanned_features is None else scanned_features[start:stop]
-        if block is not None:
-            check_features(block, where, start)
         of_edges = {name: np.asarray(array[indptr[0] : indptr[-1]]) for name, array in edge_arrays.items()}
+        types = None if rows.types is None else (rows.types, of_edges[names.RELATION], rows.original_id[start:stop])
+        check_lists(indptr, indices, original_of, vertices, first + start, where, types)
+        block = None
+        if features and section.features is not None:
+            block = section.features[start - section.first : stop - section.first]
+            check_features(block, where, start - section.first, section.name)
         for name, values in of_edges.items():
             check_edge_values(name, values, int(indptr[0]), where, rows.edge_data.classes)
-        arrays = {names.INDICES: indices, **arrays_of(block), **of_edges}
+        named = arrays_of(block) if section.name == names.FEATURES else {section.name: np.asarray(block)}
+        arrays = {names.INDICES: indices, **(named if block is not None else {}), **of_edges}
 
         # Content hash.
         if not hashed:
@@ -91,10 +118,7 @@ def scan(
 
     # Results are in order; lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
-    width = 0 if rows.features is None else row_bytes(rows.features)
-    entry = rows.indices.itemsize + rows.edge_data.row_bytes
-    groups = row_groups(rows.indptr, width + 16, entry, BLOCK_BYTES)
-    for done, lanes, arrays in in_order(examined, groups):
+    for done, lanes, arrays in in_order(examined, _blocks(rows)):
         with np.errstate(over="ignore"):
             total += lanes
         for name, array in arrays.items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.dataset.edge_data import check_edge_outline
-from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph import Graph, VertexRows
+from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
@@ -16,6 +17,7 @@ from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 
 _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
+_RELATION, _ENDS = 7, 8
 
 
 def check_outline(graph: Graph, where: str) -> None:
@@ -28,6 +30,49 @@ def check_outline(graph: Graph, where: str) -> None:
         entries = len(graph.features.indices)
         check_bounds(graph.features.indptr, entries, where, names.FEATURE_INDPTR, "entries")
     check_vertex_data(graph.labels, graph.split, graph.classes, where, graph.regression)
+    if graph.typed is not None:
+        check_bounds(graph.typed.offsets, graph.vertices, where, names.TYPE_OFFSETS, "vertices")
+        check_typed(graph, where)
+
+
+def check_typed(rows: VertexRows, where: str) -> None:
+    """Check original ids by type, features by type, and that labels and splits are those of the target type alone.
+
+    The offsets of the types must have been checked.
+    """
+    if rows.typed is None:
+        return
+    types, offsets = rows.typed.types, rows.typed.offsets
+    if rows.features is not None or rows.edge_data.relations != len(types.relations):
+        raise DataError(f"{where}: a typed graph has features by type, and a relation for each edge")
+    for t, each in enumerate(types.vertices):
+        first, end = int(offsets[t]), int(offsets[t + 1])
+        ids = rows.original_id[first:end]
+        if len(bad := np.flatnonzero((ids < types.bases[t]) | (ids >= types.bases[t + 1]))):
+            raise DataError(
+                f"{where}: {names.ORIGINAL_ID}, row {first + bad[0]} is {ids[bad[0]]}, but those of type {each.name} "
+                f"are {types.bases[t]}..{types.bases[t + 1] - 1}"
+            )
+        features, scale = rows.typed.features[t], rows.typed.scales[t]
+        if (features is None) != (each.feature_dtype is None):
+            raise DataError(f"{where}: type {each.name} has {each.feature_dim} columns of features by its schema")
+        if features is not None and each.feature_dtype is not None:
+            dtype, shape = names.FEATURE_DTYPES[each.feature_dtype], (end - first, each.feature_dim)
+            _expect(features, (dtype,), shape, where, names.type_features(t))
+            check_scale(scale, features, where)
+        if each.name != types.target:
+            _check_unlabelled(rows, first, end, where, each.name)
+
+
+def _check_unlabelled(rows: VertexRows, first: int, end: int, where: str, name: str) -> None:
+    """Check that the rows first ... end - 1, of type `name`, have neither labels nor splits."""
+    if rows.split is not None and (bad := np.flatnonzero(rows.split[first:end] != names.NO_SPLIT)).size:
+        raise DataError(f"{where}: {names.SPLIT}, row {first + bad[0]}: type {name} is not the target type")
+    if rows.labels is not None:
+        labels = rows.labels[first:end]
+        known = labels != names.UNLABELLED if labels.ndim == 1 else ~np.isnan(labels).all(axis=1)
+        if (bad := np.flatnonzero(known)).size:
+            raise DataError(f"{where}: {names.LABELS}, row {first + bad[0]}: type {name} is not the target type")
 
 
 def _check_shapes(graph: Graph, where: str) -> None:
@@ -148,36 +193,81 @@ def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
         )
 
 
+@compiled
+def _first_typed_fault(indptr, indices, relation, original_of, own, bounds, vertices, first):
+    """Return (kind, row, position) of the first fault in lists ordered by (relation, original id), kind 0 for none.
+
+    own: original ids of the rows; bounds int64[R, 4]: first and end of the original ids of sources, then destinations.
+    """
+    natural = len(original_of) == 0
+    for v in range(len(indptr) - 1):
+        before, group = np.int64(-1), np.int64(-1)
+        for e in range(indptr[v] - indptr[0], indptr[v + 1] - indptr[0]):
+            u, r = np.int64(indices[e]), np.int64(relation[e])
+            if u < 0 or u >= vertices:
+                return _RANGE, v, e
+            if u == v + first:
+                return _LOOP, v, e
+            if r >= len(bounds):
+                return _RELATION, v, e
+            original = u if natural else np.int64(original_of[u])
+            source = bounds[r, 0] <= original < bounds[r, 1]
+            if not source or not bounds[r, 2] <= own[v] < bounds[r, 3]:
+                return _ENDS, v, e
+            if r == group and original == before:
+                return _DUPLICATE, v, e
+            if r < group or (r == group and original < before):
+                return _ORDER, v, e
+            before, group = original, r
+    return 0, 0, 0
+
+
 def check_lists(
-    indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray | None, vertices: int, first: int, where: str
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    original_of: np.ndarray | None,
+    vertices: int,
+    first: int,
+    where: str,
+    typed: tuple[GraphTypes, np.ndarray, np.ndarray] | None = None,
 ) -> None:
     """Check the in-neighbours of the vertices first, first + 1, ...: range, self-loops, duplicates, order.
 
     indptr: int64[k + 1], bounds in an array; `indices` are its elements indptr[0] to indptr[-1]. original_of:
-    int64[vertices], original ids; None if ids are original ids.
+    int64[vertices], original ids; None if ids are original ids. typed: of a typed graph the schema, the relations of
+    the edges and the original ids int64[k] of the rows; ends of edges must be of the types of their relations.
     """
     # The kernel finds the first fault; this makes the message.
     known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
-    kind, v, e = _first_fault(np.asarray(indptr), np.asarray(indices), known, vertices, first)
+    lists = np.asarray(indptr), np.asarray(indices)
+    if typed is None:
+        kind, v, e = _first_fault(*lists, known, vertices, first)
+    else:
+        types, relation, own = typed
+        bounds = np.concatenate([types.bases[types.ends + i] for i in (0, 1)], axis=1)[:, [0, 2, 1, 3]]
+        kind, v, e = _first_typed_fault(*lists, relation, known, np.asarray(own), bounds, vertices, first)
     if kind:
+        row = e + int(indptr[0])
+        of_edge = int(typed[1][e]) if typed else 0
         problem = {
             _RANGE: f"is outside 0..{vertices - 1}",
             _LOOP: "is the vertex itself: a self-loop",
             _DUPLICATE: "is there twice",
-            _ORDER: "is out of order: in-neighbours must ascend by original id",
+            _ORDER: f"is out of order: in-neighbours must ascend by {'relation, then ' * bool(typed)}original id",
+            _RELATION: f"has relation {of_edge}, which is not in the schema",
+            _ENDS: f"or the vertex is not of the type that relation {of_edge} joins",
         }[kind]
-        row = e + int(indptr[0])
         raise DataError(
             f"{where}: {names.INDICES}, row {row}: in-neighbour {indices[e]} of vertex {v + first} {problem}"
         )
 
 
-def check_features(features: Features, where: str, first: int = 0) -> None:
-    """Check features; row 0 is row `first` of all. The bounds of sparse rows must have been checked."""
+def check_features(features: Features, where: str, first: int = 0, name: str = names.FEATURES) -> None:
+    """Check features; row 0 is row `first` of array `name`. The bounds of sparse rows must have been checked."""
     if isinstance(features, SparseFeatures):
         _check_entries(features, where, first)
     elif features.dtype.kind != "i":
-        check_finite(features, where, first)
+        check_finite(features, where, first, name)
 
 
 @compiled
@@ -218,8 +308,8 @@ def _check_entries(features: SparseFeatures, where: str, first: int) -> None:
         raise DataError(f"{where}: {names.FEATURES}, row {first + v}, {problem}")
 
 
-def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
-    """Check that no feature is NaN or infinite; row 0 is row `first` of the whole array."""
+def check_finite(features: np.ndarray, where: str, first: int = 0, name: str = names.FEATURES) -> None:
+    """Check that no feature is NaN or infinite; row 0 is row `first` of the whole array `name`."""
     for start, stop in row_ranges(len(features), features.nbytes // max(1, len(features))):
         block = features[start:stop]
         # bfloat16 is stored as bits: all exponent bits set means infinite or NaN.
@@ -230,7 +320,7 @@ def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
             if features.dtype == np.uint16:
                 value = (np.array(value, np.uint32) << 16).view(np.float32)
             place = f"row {first + start + row}, column {column}"
-            raise DataError(f"{where}: {names.FEATURES}, {place} is {value}; features must be finite")
+            raise DataError(f"{where}: {name}, {place} is {value}; features must be finite")
 
 
 def check_vertex_data(

@@ -11,23 +11,25 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import scale_lanes, uuid_of
+from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
-from leapmpi.dataset.edge_splits import check_apart, check_edge_splits, split_lanes
-from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.edge_splits import check_apart, check_edge_splits
+from leapmpi.dataset.graph import Graph, whole_lanes
 from leapmpi.dataset.graph_file import check_entries, label_kind, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.hdf5.row_blocks import row_blocks, row_ranges
+from leapmpi.dataset.held_back_triples import check_triples, check_triples_apart
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
-from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
+from leapmpi.dataset.scan import Sink, is_natural, is_scanned, scan
 from leapmpi.dataset.validation import (
     check_ascending,
     check_bounds,
     check_distinct,
     check_outline,
     check_scale,
+    check_typed,
     check_vertex_data,
 )
 from leapmpi.errors import DataError
@@ -48,9 +50,13 @@ def verify_graph(
         original_of = None if is_natural(graph.original_id) else graph.original_id
         scan_graph = partial(scan, graph, original_of, graph.vertices, 0, str(path), progress=progress)
         lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.file_arrays(), lambda sinks: scan_graph(sinks=sinks))
-        check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
+        if graph.types is None:
+            check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
+        else:
+            check_triples(graph.edge_splits, graph, graph.types, graph.original_id, str(path))
+            check_triples_apart(graph.edge_splits, graph, graph.types, 0, graph.original_id, str(path))
         with np.errstate(over="ignore"):
-            lanes += split_lanes(graph.edge_splits, graph.original_id) + scale_lanes(graph.feature_scale)
+            lanes += whole_lanes(graph, graph.original_id, graph.edge_splits)
         found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
     return graph
@@ -62,11 +68,11 @@ def _verify_arrays(
     """Compare `arrays` of the file `path` with their digests, which `scan_into` feeds; return its lanes."""
     # Large arrays are digested while they are scanned.
     digests = Digests()
-    lanes = scan_into({name: digests.sink(name) for name in arrays if name in SCANNED})
+    lanes = scan_into({name: digests.sink(name) for name in arrays if is_scanned(name)})
 
     # The others are small enough to be read once more.
     for name, array in arrays.items():
-        if name not in SCANNED:
+        if not is_scanned(name):
             digests.take(name, array)
     digests.compare(path, kind)
     return lanes
@@ -94,7 +100,11 @@ def verify(
         with reading(part.path):
             found = _verify_part(part, dataset, original_of, features, parts is None and features, progress)
             cut += _edges_out(part, int(dataset.offsets[number]))
-            check_apart(dataset.edge_splits, part, int(dataset.offsets[number]), original_of, str(part.path))
+            first = int(dataset.offsets[number])
+            if dataset.types is None:
+                check_apart(dataset.edge_splits, part, first, original_of, str(part.path))
+            else:
+                check_triples_apart(dataset.edge_splits, part, dataset.types, first, original_of, str(part.path))
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
                 _verify_columns(part, part.columns, dataset)
@@ -107,7 +117,7 @@ def verify(
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
         with np.errstate(over="ignore"):
-            lanes += split_lanes(dataset.edge_splits, original_of) + scale_lanes(dataset.part(0).feature_scale)
+            lanes += whole_lanes(dataset.part(0), original_of, dataset.edge_splits)
         _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
 
 
@@ -153,9 +163,21 @@ def _verify_outline(part: Part, dataset: Dataset) -> None:
             first = dataset.part(0).feature_scale
             if first is None or not np.array_equal(part.feature_scale, first):
                 raise DataError(f"{part.path}: {names.FEATURE_SCALE} is not that of part 0; partition again")
+    _verify_scales(part, dataset)
+    check_typed(part, str(part.path))
     # What the file says of its labels, whatever classes the dataset is opened for.
     regression = label_kind(dataset.attributes, part.path) == names.REGRESSION
     check_vertex_data(part.labels, part.split, int(dataset.attributes["classes"]), str(part.path), regression)
+
+
+def _verify_scales(part: Part, dataset: Dataset) -> None:
+    """Check steps and middles of int8 features by type, which are the same in all parts."""
+    first = dataset.part(0).typed
+    if part.typed is None or first is None:
+        return
+    for t, (scale, other) in enumerate(zip(part.typed.scales, first.scales, strict=True)):
+        if scale is not None and other is not None and not np.array_equal(scale, other):
+            raise DataError(f"{part.path}: {names.type_scale(t)} is not that of part 0; partition again")
 
 
 def _original_ids(dataset: Dataset) -> np.ndarray:
@@ -248,6 +270,14 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     for name in names.SPLIT_NAMES.values():
         members = original_of[getattr(dataset.splits, name)]
         check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")
+
+    if dataset.types is not None and dataset.relation_edges is not None:
+        check_triples(dataset.edge_splits, dataset.part(0), dataset.types, original_of, str(path))
+        counted = [dataset.part(number).relation_edges() for number in range(dataset.parts)]
+        if not np.array_equal(np.sum(counted, axis=0), dataset.relation_edges):
+            raise DataError(
+                f"{path}: {names.RELATION_EDGES} does not count the edges of each relation; partition again"
+            )
 
     # What dataset.h5 says about the parts.
     stored = dataset.attributes.get("edge_cut", cut)

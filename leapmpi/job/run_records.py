@@ -15,14 +15,18 @@ from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.config.schema import model_names
 from leapmpi.engine.ahead.prefetch_depth import about_depth
 from leapmpi.engine.own_model import code_of
+from leapmpi.errors import LeapmpiError
 from leapmpi.exchange.selection import refused_modes
 from leapmpi.job import banner, resume
 from leapmpi.job.resume import SavedRun
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.report.learning_light import few_updates
+from leapmpi.report.run_data import RunData
+from leapmpi.report.sections.verdict import verdict
 from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
-from leapmpi.runs.text import score_text, scores_text, size_text
+from leapmpi.runs.text import scores_text, size_text
 from leapmpi.system.memory import peak_bytes
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
@@ -147,12 +151,16 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         )
     if not trainer.evaluator.size("val"):
         log.info(banner.about_no_validation(trainer))
+    train = trainer.config.train
+    if few := few_updates(train.epochs, trainer.per_epoch, train.batch_size == trainer.root_count):
+        log.info("%s", few)
 
     # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
     folder.record(
         "banner",
         uuid=loaded.dataset.uuid,
+        metric=trainer.evaluator.metric.name,
         ranks=facts,
         remote=remote,
         economy=trainer.feature_cache.about,
@@ -165,18 +173,18 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
 
 
 def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
-    """Log the best scores and how long the run took; `path` is the run folder. Called on rank 0."""
+    """Log the best scores, the verdict and how long the run took; `path` is the run folder. Called on rank 0."""
     best = summary["best"]
     scores = scores_text({split: best[split] for split in ("val", "test")})
-    trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
-    val = trivial.get("val")
-    if None not in (best["val"], val) and not trainer.evaluator.metric.better(best["val"], val):
-        scores += f" (no better than one answer for all, {trivial['answer']}: val {score_text(trivial['val'])})"
     if stopped := summary.get("stopped_early"):
         log.info("stopped early at epoch %d: %s", stopped, banner.about_early_stop(trainer))
     log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric.name, scores or "not scored")
     for split, figures in summary.get("scores_of_models", {}).items():
         log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
+    # Records that cannot be read again, such as those on a full disk, must not spoil the end of a run.
+    with suppress(LeapmpiError, ArithmeticError, LookupError, TypeError, ValueError):
+        for line in verdict(RunData.read(path)).lines():
+            log.info("%s", line)
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 

@@ -11,7 +11,7 @@ from leapmpi.runs.text import size_text
 
 @dataclass(frozen=True)
 class EpochCost:
-    """What an epoch is predicted to take with one strategy, and how its first layer would be fed."""
+    """Predicted time of an epoch with one strategy, and the form of its first layer's input."""
 
     seconds: float
     bytes: float
@@ -28,22 +28,22 @@ class Choice:
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Why a strategy was no candidate, by name."""
     iterations: int = 0
-    """How many were counted."""
+    """Number counted."""
     rates: str = ""
-    """Whose rates they are."""
+    """Origin of the rates."""
 
     def to_values(self) -> dict[str, Any]:
-        """Plain values for records and checkpoints."""
+        """Return plain values for records and checkpoints."""
         return asdict(self)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Choice:
-        """The choice in a record."""
+        """Read the choice in a record."""
         known = {each.name: values[each.name] for each in fields(cls)}
         return cls(**known | {"forecasts": {name: EpochCost(**each) for name, each in values["forecasts"].items()}})
 
     def sentence(self) -> str:
-        """One line: what was chosen, and what the others were predicted to take."""
+        """Describe in one line the choice, and the predictions of the others."""
         if not self.forecasts:
             return f"strategy auto: {self.strategy}, nothing counted: {self.why}"
         mine = self.forecasts[self.strategy]

@@ -123,7 +123,8 @@ a { color: var(--c0); }
 .verdict p { margin: .25rem 0; }
 .good { border-color: var(--good); } .fair { border-color: var(--fair); } .bad { border-color: var(--bad); }
 .light { font-weight: 600; }
-.good .light { color: var(--good); } .fair .light { color: var(--fair); } .bad .light { color: var(--bad); }
+.good > p > .light { color: var(--good); } .fair > p > .light { color: var(--fair); }
+.bad > p > .light { color: var(--bad); } .verdict ul { margin: 0; }
 code { white-space: nowrap; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: .5rem 0; }

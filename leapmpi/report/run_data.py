@@ -26,6 +26,9 @@ RUNNING = "running or killed"
 
 SCORED = ("val", "test")
 
+_WORK = ("plan", "sample", "compute", "gather")
+"""Phases of a rank's own work, as opposed to waiting for others."""
+
 
 @dataclass(frozen=True)
 class RunData:
@@ -108,7 +111,8 @@ class RunData:
     def metric(self) -> str:
         """Name of the metric; 'score' if it is not recorded."""
         named = self.config.evaluate.metric if self.config else "auto"
-        return self.ended.get("metric") or ("score" if named == "auto" else named)
+        recorded = self.ended.get("metric") or self.last("banner").get("metric")
+        return recorded or ("score" if named == "auto" else named)
 
     @property
     def lower_is_better(self) -> bool:
@@ -133,13 +137,22 @@ class RunData:
 
     @property
     def trivial(self) -> dict[str, Any]:
-        """Scores of the trivial predictor (one answer for all vertices), from the first scored epoch."""
+        """Scores of the constant baseline by split and its name, from the first scored epoch."""
         return next((each["trivial"] for each in self.epochs if "trivial" in each), {})
 
     @property
     def by_rank(self) -> dict[str, Any]:
         """Figures by rank of the last warm epoch that has them; empty if none are recorded."""
         return next((each["by_rank"] for each in reversed(self.warm) if "by_rank" in each), {})
+
+    @property
+    def imbalance(self) -> float | None:
+        """Seconds of work of the busiest rank over the mean, waiting excluded; None if not recorded."""
+        phases = self.by_rank.get("phases")
+        if not phases:
+            return None
+        busy = [sum(each) for each in zip(*(phases[name] for name in phases if name in _WORK), strict=True)]
+        return max(busy) / (sum(busy) / len(busy)) if sum(busy) else None
 
     @property
     def details(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ _KEPT = 2
 
 
 class CheckpointFolder:
-    """The checkpoints of the run in folder `run`, of which the newest two are kept."""
+    """The checkpoints of the run in folder `run`; the newest two are kept."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / CHECKPOINTS

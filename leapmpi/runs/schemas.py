@@ -104,7 +104,7 @@ EVENTS = {
     "start": record({}, {"version": text, "command": text, "versions": entries(text)}),
     "banner": record(
         {"ranks": items(anything, least=1)},
-        {"uuid": text, "rates": entries(anything), "strategy_choice": anything},
+        {"uuid": text, "metric": text, "rates": entries(anything), "strategy_choice": anything},
     ),
     "decision": record(
         {"about": text, "epoch": count, "iteration": count, "value": anything, "evidence": entries(anything)}

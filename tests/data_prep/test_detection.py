@@ -27,12 +27,12 @@ def folder(tmp_path):
 
 def test_texts_are_no_edge_lists(refused, folder):
     said = refused(folder)
-    assert "holds no graph in a format that is known" in said
+    assert "holds no graph in a known format" in said
     assert "it holds LICENSE, LICENSE.txt, README.txt, empty.csv" in said
     assert "mostly whole numbers (line 1: 'BSD 3-Clause License'); --format edge-list" in refused(
         folder / "LICENSE.txt"
     )
-    assert "in no format that is known" in refused(folder / "LICENSE")
+    assert "in no known format" in refused(folder / "LICENSE")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_archive(imported, archive):
 def test_one_of_several_graphs_of_an_archive(imported, refused, archive):
     path = archive(**{"all/PT/g.csv": EDGES, "all/DE/g.csv": "0,1\n", "readme": LICENCE})
     said = refused(path)
-    assert f"{path} holds no graph in a format that is known; it holds all/, readme" in said
+    assert f"{path} holds no graph in a known format; it holds all/, readme" in said
     assert neighbours(imported(path / "all" / "PT")) == [[1], [0, 2], [1]]
     assert neighbours(imported(path / "all" / "DE" / "g.csv")) == [[1], [0]]
     assert "g.zip holds nothing at all/FR; it holds all/DE, all/PT" in refused(path / "all" / "FR")
@@ -156,7 +156,7 @@ def test_archive_refused(refused, archive, tmp_path, monkeypatch):
     monkeypatch.setattr("data_prep.formats.zip_archive._MOST_ENTRIES", 1)
     assert "holds 2 files; unpack it" in refused(archive(a=EDGES, b=EDGES))
     (tmp_path / "g.tar.gz").write_bytes(b"")
-    assert "g.tar.gz is an archive that is not read; unpack it" in refused(tmp_path / "g.tar.gz")
+    assert "g.tar.gz is an unsupported archive; unpack it" in refused(tmp_path / "g.tar.gz")
 
 
 def test_damaged_archives(prep, archive, tmp_path):

@@ -10,7 +10,7 @@ from tests.support.launch import PROJECT
 def test_networkx(imported, tmp_path, monkeypatch):
     pytest.importorskip("networkx")
     monkeypatch.chdir(tmp_path)
-    page = (PROJECT / "data_prep/README.md").read_text()
+    page = (PROJECT / "data_prep/IMPORT.md").read_text()
     (code,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
     exec(code, {})
     (flags,) = re.findall(r"leapmpi-prep import graph.npz graph.h5 (--features identity.+)", page)

@@ -63,7 +63,7 @@ def test_missing_and_foreign(tmp_path, folder, graph_file):
             opener(path)
 
 
-@pytest.mark.parametrize(("version", "message"), [(0, "older than 1"), (7, "reads up to 6; update leapmpi")])
+@pytest.mark.parametrize(("version", "message"), [(0, "older than 1"), (8, "reads up to 7; update leapmpi")])
 def test_other_versions(folder, graph_file, version, message):
     rewrite_attributes(graph_file, "leapmpi-graph", {"format_version": version})
     rewrite_attributes(folder / "dataset.h5", "leapmpi-dataset", {"format_version": version})

@@ -97,7 +97,7 @@ def test_graphs_whose_edges_carry_nothing_are_written_as_before(tmp_path):
     [
         ({"weight": np.float64(1)}, "edge_weight has dtype float64"),
         ({"weight": "short"}, "edge_weight has shape"),
-        ({"weight": np.nan}, "edge_weight, row 5 is nan; what edges carry must be finite"),
+        ({"weight": np.nan}, "edge_weight, row 5 is nan; edge data must be finite"),
         ({"features": np.inf}, r"edge_features, row 5 is .*inf.*finite"),
         ({"time": np.inf}, "edge_time, row 5 is inf"),
     ],

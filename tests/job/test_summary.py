@@ -90,7 +90,7 @@ def test_one_line_for_people_per_epoch_here_and_in_the_log(small_data, tmp_path,
     assert [re.sub(r"^[\d-]+ [\d:,]+ INFO ", "", line) for line in logged] == output.splitlines()
 
 
-@pytest.mark.parametrize(("level", "lines"), [("warning", 0), ("error", 0), ("info", 13)])
+@pytest.mark.parametrize(("level", "lines"), [("warning", 0), ("error", 0), ("info", 16)])
 def test_log_levels(small_data, tmp_path, capsys, level, lines):
     arguments = ["--run", str(tmp_path / "run"), "--epochs", "2", "--log-level", level, "--eval-every", "0"]
     assert main(["train", str(small_data), *arguments]) == 0
@@ -144,7 +144,11 @@ def test_a_model_that_learned_nothing_is_seen(small_data, tmp_path, capsys):
     assert main(["train", str(small_data), *arguments, "--model-seed", "3"]) == 0
     first = load_run(tmp_path / "run").summary["epochs"][0]
     worse = first["accuracy"]["val"] <= first["trivial"]["val"]
-    assert (" (no better than one answer for all, most frequent class: val " in capsys.readouterr().out) == worse
+    shown = capsys.readouterr().out
+    assert ("learning: bad. " in shown.lower()) == worse
+    assert ("No better than a constant prediction on " in shown) == worse
+    assert "Speed: " in shown
+    assert " in all: every epoch is one batch; try --epochs 100 or a smaller --batch-size\n" in shown
 
 
 IGNORED = [

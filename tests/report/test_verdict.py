@@ -4,14 +4,17 @@ import json
 
 import pytest
 
+from leapmpi.report.learning_light import few_updates
+from leapmpi.report.lights import BAD, FAIR, GOOD, UNKNOWN
 from leapmpi.report.run_data import RunData
-from leapmpi.report.sections.verdict import BAD, FAIR, verdict
+from leapmpi.report.sections.verdict import verdict
 from leapmpi.runs.run_folder import record_failure
 from tests.support.made_run import make_run
 
 
 def changed(path, change):
-    """The run in `path` with `change` applied to the record of each epoch and to the summary."""
+    """The run in `path`, which has no summary, with `change` applied to the record of each epoch."""
+    (path / "summary.json").unlink(missing_ok=True)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for each in lines:
         if each["event"] == "epoch":
@@ -30,11 +33,32 @@ def phases(**shares):
     return change
 
 
+def scored(values, metric="accuracy", trivial=0.2):
+    """A change: `values` of validation (or pairs of validation and test) by epoch, beside a baseline."""
+
+    def change(record):
+        value = values[record["epoch"] - 1]
+        val, test = value if isinstance(value, tuple) else (value, value)
+        record["accuracy"] = {"val": val, "test": test}
+        if "trivial" in record:
+            record["trivial"] = {"answer": "most frequent class", "val": trivial, "test": trivial}
+
+    return change
+
+
+def learning_of(tmp_path, values, trivial=0.2, **made):
+    """The light of learning of a run with `values`."""
+    settings = {"epochs": len(values), "iterations": 40, **made}
+    return verdict(changed(make_run(tmp_path / "run", **settings), scored(values, trivial=trivial))).learning
+
+
 def test_what_was_reached_is_said_first(tmp_path):
     found = verdict(RunData.read(make_run(tmp_path / "run")))
-    assert "Accuracy val 0.7853" in found.reached
-    assert "epoch 5" in found.reached
-    assert "4 ranks" in found.reached
+    assert found.ended.startswith("5 of 10 epochs on 4 ranks, ")
+    assert found.learning.sentence == (
+        "Accuracy 0.7853 on val and 0.7753 on test (most frequent class: 0.2 and 0.2), in epoch 5 of 5."
+    )
+    assert found.learning.level == GOOD
 
 
 @pytest.mark.parametrize(
@@ -50,15 +74,60 @@ def test_what_was_reached_is_said_first(tmp_path):
 def test_where_the_time_went_gives_advice(tmp_path, shares, words):
     path = make_run(tmp_path / "run", by_rank=False)
     found = verdict(changed(path, phases(**shares)))
-    assert any(words in each for each in found.advice)
-    assert found.light == FAIR
+    assert any(words in each for each in found.speed.advice)
+    assert found.speed.level == FAIR
+    assert found.learning.level == GOOD
 
 
-def test_no_better_than_one_answer_is_bad(tmp_path):
-    path = make_run(tmp_path / "run", finished=False)
-    found = verdict(changed(path, lambda each: each.update(accuracy={"val": 0.1, "test": 0.1})))
-    assert found.light == BAD
-    assert "learned nothing useful" in found.advice[0]
+@pytest.mark.parametrize(
+    ("values", "level", "words"),
+    [
+        ([0.1] * 8, BAD, "No better than a constant prediction on val: accuracy 0.1, and most frequent class 0.2."),
+        ([(0.5, 0.5), *[(0.6, 0.19)] * 7], BAD, "No better than a constant prediction on test"),
+        ([0.22] * 8, FAIR, "Little better than a constant prediction"),
+        ([0.3, 0.4, 0.5, 0.6, 0.7, 0.8], FAIR, "still rose at the end: more --epochs"),
+        ([0.5, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55], FAIR, "Over-fitting: the validation score was best in epoch 2 of 7"),
+        ([0.5, 0.8, 0.799, 0.8, 0.799, 0.8, 0.799, 0.799], GOOD, "--early-stop 3"),
+        ([0.5, 0.7, 0.76, 0.79, 0.799, 0.7995, 0.8, 0.8001], GOOD, "The last epoch was the best"),
+    ],
+)
+def test_learning_is_judged_by_baselines_and_the_curve(tmp_path, values, level, words):
+    found = learning_of(tmp_path, values)
+    assert found.level == level
+    assert any(words in each for each in found.advice), found.advice
+
+
+def test_a_higher_score_is_never_judged_worse_for_the_sake_of_speed(tmp_path):
+    path = make_run(tmp_path / "run", epochs=6, iterations=40, by_rank=False)
+    found = verdict(changed(path, lambda each: (scored([0.8] * 6)(each), phases(wait=0.9, compute=0.1)(each))))
+    assert (found.learning.level, found.speed.level, found.level) == (GOOD, FAIR, FAIR)
+
+
+def test_errors_are_better_when_lower(tmp_path):
+    made = {"evaluate.metric": "mse"}
+    assert learning_of(tmp_path / "a", [0.5, 0.3, 0.21, 0.2, 0.2], trivial=1.0, **made).level == GOOD
+    assert learning_of(tmp_path / "b", [1.5, 1.3, 1.2, 1.2, 1.2], trivial=1.0, **made).level == BAD
+
+
+def test_few_updates_are_noticed_unless_the_scores_have_settled(tmp_path):
+    few = learning_of(tmp_path / "few", [0.3, 0.7], iterations=1)
+    assert few.level == FAIR
+    assert "Only 2 updates in all: every epoch is one batch; try --epochs 100 or a smaller --batch-size." in few.advice
+    settled = learning_of(tmp_path / "settled", [0.3, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7], iterations=1)
+    assert settled.level == GOOD
+
+
+def test_a_sentence_warns_of_few_updates_before_they_start():
+    assert few_updates(10, 1).startswith("10 updates in all: every epoch is one batch; try --epochs 100 or a smaller ")
+    assert few_updates(3, 7) == "21 updates in all: an epoch has 7 batches; try --epochs 20 or a smaller --batch-size"
+    assert few_updates(10, 1, whole_batch=True).endswith("try --epochs 100")
+    assert few_updates(10, 10) == few_updates(0, 5) == ""
+
+
+def test_without_scores_it_is_unknown_whether_it_learned(tmp_path):
+    found = learning_of(tmp_path, [None] * 3)
+    assert found.level == UNKNOWN
+    assert "unknown whether the model learned" in found.sentence
 
 
 def test_an_uneven_rank_is_named(tmp_path):
@@ -66,12 +135,18 @@ def test_an_uneven_rank_is_named(tmp_path):
         record["by_rank"]["phases"] = {"compute": [4.0, 1.0, 1.0, 1.0]}
 
     found = verdict(changed(make_run(tmp_path / "run"), uneven))
-    assert any("partition --balance" in each for each in found.advice)
+    assert any("partition --balance" in each for each in found.speed.advice)
 
 
 def test_a_failed_run_says_why(tmp_path):
     path = make_run(tmp_path / "run", finished=False)
     record_failure(path, "rank 1 was killed")
     found = verdict(RunData.read(path))
-    assert found.light == BAD
-    assert "rank 1 was killed" in found.reached
+    assert found.level == BAD
+    assert "rank 1 was killed" in found.ended
+
+
+def test_the_end_of_training_has_a_line_for_each_light(tmp_path):
+    learned, fast = verdict(RunData.read(make_run(tmp_path / "run"))).lines()
+    assert learned.startswith("Learning: good. Accuracy 0.7853 on val")
+    assert fast.startswith("Speed: ")

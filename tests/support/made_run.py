@@ -37,7 +37,8 @@ def make_run(
     folder.open_log().close()
     about = {"command": "leapmpi train data", "versions": {"python": "3.12.0", "torch": "2.6"}} if by_rank else {}
     folder.record("start", version="0.1.0", config=config.to_values(), **about)
-    folder.record("banner", **_banner(ranks, strategy, seconds))
+    named = config.evaluate.metric
+    folder.record("banner", metric="accuracy" if named == "auto" else named, **_banner(ranks, strategy, seconds))
 
     records = []
     for epoch in range(epochs):

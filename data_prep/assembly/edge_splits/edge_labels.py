@@ -15,13 +15,13 @@ from leapmpi.errors import DataError
 
 CLASSES, DISTINCT = "classes", "distinct"
 LABEL_VALUES = CLASSES, DISTINCT
-"""What numbers that label edges are: classes from 0 on and -1 for unlabelled, or any, the distinct ones in order."""
+"""Meanings of numbers that label edges: classes from 0 on and -1 for unlabelled, or any distinct values in order."""
 
 _MOST_CLASSES = 1 << 20
 
 
 def with_classes(data: EdgeData, values: str, where: str, workspace: Workspace) -> tuple[EdgeData, list[int] | None]:
-    """`data`, whose labels are whole numbers int64[m] as read, with class numbers in a temporary file.
+    """Replace labels of `data`, whole numbers int64[m] as read, by class numbers in a temporary file.
 
     values: one of LABEL_VALUES. Returns the number that stands behind each class too, where they are the distinct ones.
     Raises DataError for numbers that are no classes, or for too many.
@@ -42,7 +42,7 @@ def with_classes(data: EdgeData, values: str, where: str, workspace: Workspace) 
 
 
 def _counted(labels: np.ndarray, where: str) -> int:
-    """The number of classes that `labels` name."""
+    """Count the classes that `labels` name."""
     largest, first = -1, 0
     for block in _filled(labels):
         if block.min() < names.UNLABELLED:
@@ -63,7 +63,7 @@ def _counted(labels: np.ndarray, where: str) -> int:
 
 
 def _distinct(labels: np.ndarray, where: str) -> np.ndarray:
-    """The numbers that occur, ascending: int64[classes]."""
+    """List the numbers that occur, ascending: int64[classes]."""
     known = np.empty(0, np.int64)
     for block in _filled(labels):
         known = np.union1d(known, block)

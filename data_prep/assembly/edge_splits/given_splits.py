@@ -25,7 +25,7 @@ _CODES = {"val": names.VAL, "test": names.TEST}
 def hold_back_given(
     graph: Graph, given: GivenEdges, vertices: int, progress: Callable[[int], object] | None = None
 ) -> tuple[Graph, list[str]]:
-    """`graph` with the edges of `given` as its `edge_splits`, and notes on those that were left out.
+    """Move the edges of `given` to the `edge_splits` of `graph`; also return notes on edges left out.
 
     vertices: those of the source, whose numbers `original_id` holds. Given negatives are kept in their order. Edges
     that are not in the topology are listed too, unlabelled. Raises DataError for ids out of range, for an edge in both
@@ -65,13 +65,13 @@ def hold_back_given(
 
 
 def _numbered(edges: np.ndarray, numbers: np.ndarray, where: str) -> np.ndarray:
-    """int64[k, 2]: `edges` [2, k] by the numbers of the graph, -1 for a vertex that it lacks."""
+    """Renumber `edges` [2, k] by the numbers of the graph, -1 for a vertex that it lacks: int64[k, 2]."""
     check_ids(edges, len(numbers), where)
     return numbers[np.asarray(edges, np.int64).T]
 
 
 def _listed(edges: np.ndarray, symmetric: bool) -> tuple[np.ndarray, int]:
-    """Each edge once, ascending by destination, then source; and how many were left out."""
+    """List each edge once, ascending by destination, then source; and count those left out."""
     whole = edges[(edges >= 0).all(axis=1) & (edges[:, 0] != edges[:, 1])]
     if symmetric:
         _, first = np.unique(_unordered(whole), axis=0, return_index=True)
@@ -85,12 +85,12 @@ def _unordered(edges: np.ndarray) -> np.ndarray:
 
 
 def _code(edges: np.ndarray, vertices: int) -> np.ndarray:
-    """One number for each pair, below 2**63 for up to 2**31 vertices."""
+    """Return one number per pair, below 2**63 for up to 2**31 vertices."""
     return edges[:, 0] * np.int64(vertices) + edges[:, 1]
 
 
 def _among(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """bool[k]: which of `codes` are among `known`, ascending."""
+    """Mark which of `codes` are among `known`, ascending: bool[k]."""
     if not len(known):
         return np.zeros(len(codes), bool)
     place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
@@ -98,7 +98,7 @@ def _among(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def _all_listed(found: EdgeSplits, listed: dict[str, np.ndarray], graph: Graph) -> EdgeSplits:
-    """`found`, those of `listed` that were in the topology, with the others, which are unlabelled."""
+    """Join `found`, those of `listed` that were in the topology, with the others, which are unlabelled."""
     fields = {}
     for name, edges in listed.items():
         fields[name] = edges

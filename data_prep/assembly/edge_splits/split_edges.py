@@ -28,13 +28,13 @@ from leapmpi.system.jit import compiled
 
 _BLOCK = 64 * 2**20
 _LISTED = (names.EDGE_LABELS, names.EDGE_TIME)
-"""What edges carry that is kept of those held back."""
+"""Data of edges that held-back ones keep."""
 
 _STREAM = 0x65646765  # keeps edges apart from other uses of the seed
 
 
 def parse_shares(text: str, flag: str = "--split-edges") -> tuple[float, float, float]:
-    """'0.8,0.1,0.1' as shares of training, validation and test edges. Raises ConfigError, which names the `flag`."""
+    """Parse '0.8,0.1,0.1' as shares of training, validation and test edges. Raises ConfigError, naming the `flag`."""
     try:
         train, val, test = (float(each) for each in text.split(","))
     except ValueError:
@@ -49,7 +49,7 @@ def parse_shares(text: str, flag: str = "--split-edges") -> tuple[float, float, 
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """How edges are to be split: the shares of training, validation and test, what is held back, by time or hash."""
+    """Rule for splitting edges: shares of training, validation and test; what is held back; by time or hash."""
 
     shares: tuple[float, float, float]
     held: str
@@ -57,7 +57,7 @@ class SplitRequest:
 
 
 def asked_split(edges: str | None, labels: str | None, by: str | None) -> SplitRequest | None:
-    """What --split-edges (shares) or --split-edge-labels asks for, None without.
+    """Read the split that --split-edges (shares) or --split-edge-labels requests, None without.
 
     Raises ConfigError, also for both, or for --split-edges-by alone.
     """
@@ -74,13 +74,13 @@ def asked_split(edges: str | None, labels: str | None, by: str | None) -> SplitR
 
 @compiled
 def pair_hash(base, u, v):
-    """uint64: a hash of the unordered pair of original ids `u` and `v`."""
+    """Return a hash uint64 of the unordered pair of original ids `u` and `v`."""
     return fold(fold(base, min(u, v)), max(u, v))
 
 
 @compiled
 def is_listed(hashed, u, v, both_ways):
-    """Whether the edge u -> v is listed where it is held back: of a pair with edges both ways one is, by a bit."""
+    """Return whether the edge u -> v is listed if held back: of a pair with edges both ways one is, by a bit."""
     return not both_ways or (fold(hashed, 1) & np.uint64(1) == np.uint64(u < v))
 
 
@@ -104,7 +104,7 @@ def _hash_codes(indptr, indices, original, first, base, train, val, both_ways, o
 
 @compiled
 def _time_codes(indptr, indices, original, first, base, times, last_train, last_val, both_ways, out):
-    """As `_hash_codes`, by the `times` of the edges."""
+    """Return codes as `_hash_codes` does, by the `times` of the edges."""
     start = indptr[0]
     for i in range(len(indptr) - 1):
         v = original[first + i]
@@ -119,7 +119,7 @@ def _time_codes(indptr, indices, original, first, base, times, last_train, last_
 
 
 def splits_by_time(graph: Graph, by: str | None) -> bool:
-    """Whether the edges of `graph` are split by time: as `by` says (time, hash), None by time where they have one.
+    """Return whether `graph` splits its edges by time: as `by` (time, hash) says; without it, if edges have times.
 
     Raises ConfigError for time where edges have none.
     """
@@ -139,14 +139,14 @@ def split_edges(
     by: str | None = None,
     held: str = names.HELD_EDGES,
 ) -> Graph:
-    """`graph` with the topology of its training edges alone, and the others as its `edge_splits`.
+    """Keep the training edges of `graph` as its topology, and the others as its `edge_splits`.
 
     held: names.HELD_LABELS leaves the edges in the topology, and holds their labels back; unlabelled ones stay.
 
     `by` time, the oldest edges train and the newest test; by hash, each edge goes to training, validation or test with
     chances `shares`; None is by time where edges have one. Of a graph whose edges go both ways (attribute `directed` is
-    false) each pair is listed once. The new topology, and what its edges carry, lie in temporary files; a block of the
-    graph is read at a time, so that a mapped one may be larger than memory.
+    false) each pair is listed once. The new topology and its edge data are temporary files. The graph is read in
+    blocks, so that a mapped one may be larger than memory.
 
     Raises DataError where edges are held back already, no training edge is left, or all times are too alike to split;
     ConfigError to split by time edges without.
@@ -181,7 +181,7 @@ Coded = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray], None]
 def hold_back(
     graph: Graph, coded: Coded, held: str, origin: str, progress: Callable[[int], object] | None = None
 ) -> Graph:
-    """`graph` with the edges that `coded` sends to validation and test as its `edge_splits`.
+    """Move the edges that `coded` sends to validation and test to the `edge_splits` of `graph`.
 
     A code is that of a split, or NO_SPLIT for the way that is not listed of an edge held back. What is left out of the
     topology, or of its labels, is as `held` says. Raises DataError where no training edge is left.
@@ -258,7 +258,7 @@ def hold_back(
 
 
 def _of_files(data: EdgeData, files: dict[str, BinaryIO], edges: int) -> EdgeData:
-    """What `edges` edges carry, mapped, from files of rows like those of `data`."""
+    """Map the data of `edges` edges from files of rows like those of `data`."""
     found = {}
     for name, array in data.arrays().items():
         rows = mapped(files[name], array.dtype, edges * (array.shape[1] if array.ndim == 2 else 1))
@@ -267,7 +267,7 @@ def _of_files(data: EdgeData, files: dict[str, BinaryIO], edges: int) -> EdgeDat
 
 
 def _origin(shares: tuple[float, float, float], seed: int, by_time: TimeSplit | None, held: str) -> str:
-    """How the edges were split, for those who read the file."""
+    """Describe how the edges were split, for readers of the file."""
     flag = "--split-edge-labels" if held == names.HELD_LABELS else "--split-edges"
     text = f"{flag} {','.join(f'{share:g}' for share in shares)}"
     if by_time is None:

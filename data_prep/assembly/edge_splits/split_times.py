@@ -1,4 +1,4 @@
-"""Where the times of edges are cut, so that the oldest train and the newest test.
+"""Cuts of the times of edges, so that the oldest train and the newest test.
 
 The time of an edge is that of its pair of vertices: the earlier one where both directions have a time of their own, for
 the pair is known from then on. So both directions stay in one split, and so do edges of equal time.
@@ -43,7 +43,7 @@ def _of_pairs(indptr, indices, whole_indptr, whole_indices, original, first, tim
 
 @compiled
 def _around(times, value):
-    """How many times are below `value`, how many are at most `value`, and the largest below (else `value`)."""
+    """Count the times below `value` and those at most `value`; also return the largest below (else `value`)."""
     below, upto, largest = 0, 0, value
     for e in range(len(times)):
         if times[e] < value:
@@ -57,8 +57,8 @@ def _around(times, value):
 def time_split(graph: Graph, shares: tuple[float, float, float]) -> TimeSplit:
     """Cut the times of the edges of `graph` so that the splits come as near to `shares` as equal times allow.
 
-    Two temporary files of 8 bytes an edge hold the times, one of which is put in order around the cuts in place: a
-    block of the graph is in memory at a time. Raises DataError where a split that has a share would be empty.
+    Two temporary files of 8 bytes an edge hold the times. One is partially sorted around the cuts in place: a block of
+    the graph is in memory at a time. Raises DataError where a split that has a share would be empty.
     """
     time = graph.edge_data.time
     assert time is not None, "edges have times"
@@ -91,7 +91,7 @@ def time_split(graph: Graph, shares: tuple[float, float, float]) -> TimeSplit:
 
 
 def _cut(in_order: np.ndarray, place: int) -> tuple[int, int | float]:
-    """How many edges come before the cut nearest to `place` that parts no equal times, and the last time before it.
+    """Count the edges before the cut nearest to `place` that parts no equal times; also return the last time before.
 
     `in_order` has at `place` what it would have there when sorted. The first time is never cut off.
     """

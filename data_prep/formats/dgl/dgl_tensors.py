@@ -25,7 +25,7 @@ _ARRAY = struct.Struct("<QQiiiBBH")
 
 
 def read_dgl_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in the file `path`, mapped. Raises DataError when it is missing, damaged or of another kind."""
+    """Map the arrays in the file `path`. Raises DataError when it is missing, damaged or of another kind."""
     if not path.is_file():
         raise DataError(f"{path} does not exist")
     with path.open("rb") as file:
@@ -41,7 +41,7 @@ def read_dgl_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _array(file: BinaryIO, path: Path) -> tuple[str, np.ndarray]:
-    """The name of the next array and the array. Raises ValueError or struct.error for damage."""
+    """Read the name of the next array and the array. Raises ValueError or struct.error for damage."""
     (length,) = struct.unpack("<Q", file.read(8))
     if length > _LONGEST_NAME:
         raise ValueError("a name is too long")
@@ -54,7 +54,7 @@ def _array(file: BinaryIO, path: Path) -> tuple[str, np.ndarray]:
     shape = struct.unpack(f"<{dimensions}q", file.read(8 * dimensions))
     (size,) = struct.unpack("<q", file.read(8))
 
-    # The bytes must be those of the shape, and lie in the file.
+    # The bytes must match the shape and be inside the file.
     dtype, start = np.dtype(f"<{_KINDS[kind]}{bits // 8}"), file.tell()
     if min(shape, default=0) < 0 or size != dtype.itemsize * math.prod(shape):
         raise ValueError(f"array {name!r} of shape {list(shape)} has {size} bytes")

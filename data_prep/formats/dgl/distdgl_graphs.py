@@ -23,7 +23,7 @@ def convert(config: Path) -> None:
         place = config.parent / about[f"part-{part}"]["part_graph"]
         graph = dgl.load_graphs(str(place))[0][0]
 
-        # Edges whose destination another part owns lie in the halo.
+        # Edges whose destination another part owns are in the halo.
         kept = graph.edata["inner_edge"].bool()
         edges = graph.edata[dgl.EID][kept]
         order = edges.argsort()

@@ -26,7 +26,7 @@ class SamplingGraph:
     of_edges: dict[str, np.ndarray]
 
     def chunks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The number of the first edge of each chunk, and its edges int64[2, k], sources over destinations."""
+        """Yield the number of the first edge of each chunk, and its edges int64[2, k], sources over destinations."""
         for low in range(0, len(self.indices), _EDGES_AT_ONCE):
             high = min(low + _EDGES_AT_ONCE, len(self.indices))
             first, last = np.searchsorted(self.indptr, [low, high - 1], "right") - 1
@@ -36,7 +36,7 @@ class SamplingGraph:
 
 
 def read_sampling_graph(path: Path, workspace: Workspace | None = None) -> SamplingGraph:
-    """The graph of one type in the file `path`.
+    """Read the graph of one type in the file `path`.
 
     Raises DataError where it is missing, damaged, something else, or has several types of vertices or edges.
     """
@@ -60,10 +60,10 @@ def read_sampling_graph(path: Path, workspace: Workspace | None = None) -> Sampl
 
 
 def _tensors(held: object, path: Path) -> dict[str, np.ndarray]:
-    """`held`, tensors with rows by name, empty for None. Raises DataError where it is something else."""
+    """Check `held`, tensors with rows by name, empty for None. Raises DataError where it is something else."""
     if held is None:
         return {}
     rows = isinstance(held, dict) and all(isinstance(each, np.ndarray) and each.ndim for each in held.values())
     if not isinstance(held, dict) or not rows or any(each.dtype.hasobject for each in held.values()):
-        raise DataError(f"{path} is damaged: what vertices and edges carry must be tensors with rows")
+        raise DataError(f"{path} is damaged: vertex and edge data must be tensors with rows")
     return held

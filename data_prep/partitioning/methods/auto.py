@@ -14,7 +14,7 @@ _GREM_BYTES, _GREM_BYTES_PER_VERTEX = 1 << 26, 32
 
 
 def choose(graph: Graph, request: PartitionRequest) -> tuple[tuple[str, ...], str]:
-    """The methods to try, of which the one that cuts least counts, and why.
+    """Choose the methods to try, and say why; the result with the smallest cut counts.
 
     Of a small graph metis and grem, as either may cut less; else grem, which cuts less in no more time (the tables of
     partitioning/README.md); else ldg, which needs least memory.

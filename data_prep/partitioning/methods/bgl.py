@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import Caps, PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold_all, mix
 from leapmpi.system.jit import compiled
@@ -24,7 +25,7 @@ _MOST_BLOCKS = 2048
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex; blocks are connected along in-neighbours."""
+    """Return the part of each vertex; blocks are connected along in-neighbours."""
     training = training_vertices(graph)
     block_of = _blocks(graph, request)
     links = np.zeros((block_of.max() + 1,) * 2)
@@ -35,7 +36,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
 
 def _blocks(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """The block of each vertex, int64[n], numbered without gaps."""
+    """Return the block of each vertex, int64[n], numbered without gaps."""
     # Grow blocks of about equal size from vertices in the order of a hash.
     n = graph.vertices
     largest = max(1, -(-n // min(_BLOCKS_PER_PART * request.parts, _MOST_BLOCKS)))
@@ -51,8 +52,9 @@ def _blocks(graph: Graph, request: PartitionRequest) -> np.ndarray:
 
 
 def _place(block_of: np.ndarray, links: np.ndarray, training: np.ndarray, caps: Caps) -> np.ndarray:
-    """The part int32[n] of each vertex. Blocks in decreasing size go to the best part, and where one does not fit, the
-    rest of it to the next best.
+    """Place the blocks, in decreasing size, in the best part: int32[n].
+
+    The rest of one that does not fit goes to the next best.
 
     A training vertex for which no part has capacity of both kinds goes where training vertices have capacity;
     post-processing repairs that.
@@ -108,7 +110,7 @@ def _fill(
 
 @compiled
 def grow_blocks(indptr, indices, starts, first_starts, largest):
-    """The block of each vertex, int32[n]; no block has more than `largest` vertices.
+    """Grow blocks of at most `largest` vertices; returns the block of each vertex, int32[n].
 
     Searches from the first `first_starts` of `starts` (a permutation) run in turn; then one search starts at each
     vertex that is not reached.
@@ -146,7 +148,7 @@ def grow_blocks(indptr, indices, starts, first_starts, largest):
 
 @compiled
 def merge_small(indptr, indices, block_of, members, bounds, order, small, largest):
-    """The block into which each block is merged, int32[B].
+    """Return the block into which each block is merged, int32[B].
 
     Blocks below `small` vertices join, smallest first (`order`), the neighbouring block with most edges to them, up to
     `largest` vertices. Those that find none are packed into common blocks. members: the vertices by block, those of
@@ -195,7 +197,7 @@ def merge_small(indptr, indices, block_of, members, bounds, order, small, larges
 
 @compiled
 def _representative(target, block):
-    """The block at the end of the chain of merges (union-find with path halving)."""
+    """Find the block at the end of the chain of merges (union-find with path halving)."""
     while target[block] != block:
         target[block] = target[target[block]]
         block = target[block]
@@ -216,6 +218,6 @@ def _add_links(chunk, block_of, links):
 
 
 def members_by_block(block_of: np.ndarray, blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """The vertices sorted by block, int64[n], and where those of each block begin, int64[blocks + 1]."""
+    """Sort the vertices by block, int64[n]; also return the first place of each block, int64[blocks + 1]."""
     bounds = np.concatenate([[0], np.cumsum(np.bincount(block_of, minlength=blocks))])
     return np.argsort(block_of, kind="stable"), bounds

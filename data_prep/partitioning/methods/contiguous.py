@@ -13,6 +13,6 @@ from leapmpi.dataset.graph import Graph
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex; sizes differ by at most one."""
+    """Return the part of each vertex; sizes differ by at most one."""
     part = np.arange(graph.vertices, dtype=np.int64) * request.parts // graph.vertices
     return MethodResult(part.astype(np.int32))

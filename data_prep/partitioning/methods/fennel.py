@@ -19,7 +19,7 @@ WEIGHTS = True
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex, by the in-neighbours placed before it."""
+    """Return the part of each vertex, by the in-neighbours placed before it."""
     stream = Stream(graph, request)
     stream.sweep(alpha=math.sqrt(request.parts) * graph.edges / 2 / graph.vertices**1.5)
     return stream.result()

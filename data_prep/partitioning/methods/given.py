@@ -14,7 +14,10 @@ from leapmpi.errors import ConfigError, DataError
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The given part of each vertex. Raises DataError where parts do not fit the graph, or one of them is empty."""
+    """Return the given part of each vertex.
+
+    Raises DataError where parts do not fit the graph, or one of them is empty.
+    """
     if request.given is None:
         raise ConfigError("method given keeps a cut that exists; name it: leapmpi-prep partition --parts-from FILE")
     parts = request.given

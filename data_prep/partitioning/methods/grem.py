@@ -2,7 +2,7 @@
 
 The idea is that of Armada (Waleffe et al., arXiv:2502.17846): partition a stream of edges greedily, and keep refining
 what was assigned before. Here a graph that is too large for memory is clustered and contracted while it streams by in
-chunks, the contracted graph is partitioned in memory, and the parts are refined while the graph streams by again.
+chunks. The contracted graph is partitioned in memory, and the parts are refined while the graph streams by again.
 
 Edge directions do not count. The same seed gives the same parts, whatever the number of threads.
 """
@@ -20,11 +20,11 @@ from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
-from data_prep.partitioning.multilevel.stream_budget import HELD, budget_for
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
 from data_prep.partitioning.request import PartitionRequest, balanced_vertices, part_capacity
+from data_prep.partitioning.stream_budget import HELD, budget_for
 from leapmpi.dataset.graph import Graph
 
 WEIGHTS = True
@@ -39,7 +39,7 @@ _SAMPLED_ROWS = 256
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex; no part is empty, and capacities hold, other weights than 1 but for repairs.
+    """Return the part of each vertex. No part is empty; capacities hold, and other weights than 1 but for repairs.
 
     Raises ResourceError when the memory allowed does not suffice, DataError when the file becomes shorter meanwhile.
     """
@@ -76,7 +76,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
 
 def _sampled_rows(stream: AdjacencyStream) -> Iterator[Chunk]:
-    """Runs of rows with about _SAMPLED_ENTRIES entries, evenly over the graph; all of a small graph."""
+    """Choose runs of rows with about _SAMPLED_ENTRIES entries, evenly over the graph; all of a small graph."""
     step = 1 + stream.entries // _SAMPLED_ENTRIES
     for chunk in stream.chunks():
         for begin in range(0, chunk.vertices, _SAMPLED_ROWS * step):
@@ -85,7 +85,7 @@ def _sampled_rows(stream: AdjacencyStream) -> Iterator[Chunk]:
 
 
 def _partition_stream(stream: AdjacencyStream, search: levels.Search, held: int) -> np.ndarray:
-    """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
+    """Return parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
     # Cluster and contract while the graph streams by; without clusters, begin with runs of the given order.
     coarser = levels.cluster_and_contract(stream, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
@@ -108,7 +108,7 @@ def _partition_stream(stream: AdjacencyStream, search: levels.Search, held: int)
 
 
 def _partition_held(stream: AdjacencyStream, search: levels.Search) -> np.ndarray:
-    """Parts int32[n], -1 without neighbours, of a graph that is no larger than a contracted one may be."""
+    """Return parts int32[n], -1 without neighbours, of a graph no larger than a contracted one may be."""
     graph, has_neighbours = _connected(stream)
     coarser = levels.cluster_and_contract(graph, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
@@ -127,7 +127,7 @@ def _partition_held(stream: AdjacencyStream, search: levels.Search) -> np.ndarra
 
 
 def _connected(stream: AdjacencyStream) -> tuple[WeightedGraph, np.ndarray]:
-    """The graph without its isolated vertices, in memory, and the ids int64 of the vertices that it has."""
+    """Load the graph without its isolated vertices; also return the ids int64 of the vertices that it has."""
     chunks = [(np.diff(chunk.indptr), chunk.neighbours.copy()) for chunk in stream.chunks()]
     degrees = np.concatenate([degrees_of_chunk for degrees_of_chunk, _ in chunks])
     ids = np.flatnonzero(degrees)

@@ -15,7 +15,7 @@ from leapmpi.system.counter_rng import fold_all, mix
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex; on small graphs a part may stay empty, which `partition_graph` refuses."""
+    """Return the part of each vertex; on small graphs a part may stay empty, which `partition_graph` refuses."""
     part = np.empty(graph.vertices, np.int32)
     base = np.uint64(mix(np.uint64(request.seed)))
     for start, stop in row_ranges(graph.vertices, 16):

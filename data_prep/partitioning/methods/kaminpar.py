@@ -31,7 +31,7 @@ _LEAST_IMBALANCE = 1e-3
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex. Edge directions do not count.
+    """Return the part of each vertex. Edge directions do not count.
 
     Raises ConfigError when the package kaminpar is missing.
     """
@@ -54,7 +54,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
 
 def _run(library: ModuleType, indptr: np.ndarray, neighbours: np.ndarray, request: PartitionRequest) -> np.ndarray:
-    """KaMinPar's part int64[n] of each vertex."""
+    """Return KaMinPar's part int64[n] of each vertex."""
     with tempfile.TemporaryDirectory(prefix="leapmpi-kaminpar-") as folder:
         path = Path(folder) / "graph.parhip"
         _write_parhip(path, indptr, neighbours)

@@ -16,7 +16,7 @@ WEIGHTS = True
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex, by the in-neighbours placed before it."""
+    """Return the part of each vertex, by the in-neighbours placed before it."""
     stream = Stream(graph, request)
     stream.sweep()
     return stream.result()

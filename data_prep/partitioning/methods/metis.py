@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.metis_call import run_metis
-from data_prep.partitioning.metis_process import MetisArrays
+from data_prep.partitioning.multilevel.metis_call import run_metis
+from data_prep.partitioning.multilevel.metis_process import MetisArrays
 from data_prep.partitioning.postprocess import MethodResult, rows_in_memory
 from data_prep.partitioning.request import PartitionRequest, balanced_vertices
 from data_prep.partitioning.undirected import Undirected
@@ -29,7 +29,7 @@ _BYTES_PER_VERTEX = 150
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex. Edge directions do not count.
+    """Return the part of each vertex. Edge directions do not count.
 
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
     """
@@ -56,5 +56,5 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
 
 def memory_needed(graph: Graph) -> int:
-    """Bytes that METIS and its input take for `graph`, besides the interpreter."""
+    """Return the bytes that METIS and its input take for `graph`, besides the interpreter."""
     return _BYTES_PER_EDGE * graph.edges + _BYTES_PER_VERTEX * graph.vertices

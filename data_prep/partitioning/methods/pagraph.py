@@ -1,10 +1,10 @@
 """PaGraph: training vertices whose neighbourhoods overlap share a part; then the others follow their neighbours.
 
 Lin, Li, Miao, Liu, Xu, "PaGraph: scaling GNN training on large graphs via computation-aware caching" (SoCC 2020),
-section 5: each training vertex goes to the part with the largest |training vertices of the part among its in-neighbours
-within two hops| x |free places for training vertices| / |vertices of the part, copies included|. The paper copies the
-other vertices to every part that needs them. Here each vertex is in one part: LDG places it by its placed neighbours,
-in waves outwards from the training vertices.
+section 5. Each training vertex goes to the part with the largest score t x f / c. Here t counts the part's training
+vertices among its in-neighbours within two hops, f the free places for training vertices, and c the part's vertices,
+copies included. The paper copies the other vertices to every part that needs them. Here each vertex is in one part: LDG
+places it by its placed neighbours, in waves outwards from the training vertices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WAVES = 8
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex, by in-neighbours. Without training vertices all count as such.
+    """Return the part of each vertex, by in-neighbours. Without training vertices all count as such.
 
     Reads rows out of their order, and keeps a bit per vertex and part.
     """

@@ -11,7 +11,7 @@ from leapmpi.system.counter_rng import fold_all, mix
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex. The parts take turns: for the training vertices first, in the order of a hash."""
+    """Return the part of each vertex. The parts take turns: for the training vertices first, in the order of a hash."""
     hashes = fold_all(np.uint64(mix(np.uint64(request.seed))), np.asarray(graph.original_id))
     assignment = np.empty(graph.vertices, np.int32)
     assignment[np.lexsort((hashes, ~training_vertices(graph)))] = np.arange(graph.vertices) % request.parts

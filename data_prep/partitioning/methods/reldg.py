@@ -19,7 +19,7 @@ WEIGHTS = True
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex, by its in-neighbours. At most ten passes over the edges."""
+    """Return the part of each vertex, by its in-neighbours. At most ten passes over the edges."""
     stream = Stream(graph, request)
     for _ in range(_PASSES):
         if stream.sweep() < _ENOUGH_CHANGES * graph.vertices:

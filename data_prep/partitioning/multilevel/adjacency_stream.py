@@ -48,7 +48,7 @@ class AdjacencyStream:
         self._buffer = np.empty(0, neighbours.dtype)
 
     def degrees(self) -> np.ndarray:
-        """How many neighbours each vertex has: int32[n]."""
+        """Count the neighbours of each vertex: int32[n]."""
         out = np.empty(self.vertices, np.int32)
         for first in range(0, self.vertices, _ROWS):
             rows = np.empty(min(_ROWS, self.vertices - first) + 1, np.int64)
@@ -57,7 +57,7 @@ class AdjacencyStream:
         return out
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks of the graph in the order of vertices."""
+        """Yield the chunks of the graph in the order of vertices."""
         self._progress.start_pass(self.entries)
         first = 0
         while first < self.vertices:
@@ -76,7 +76,7 @@ class AdjacencyStream:
             self._progress.reach(stop)
 
     def _rows(self, first: int) -> np.ndarray:
-        """indptr int64 of the rows that make the chunk from row `first` on."""
+        """Return indptr int64 of the rows that make the chunk from row `first` on."""
         most, ahead = min(_ROWS, self.vertices - first), self._rows_ahead
         while True:
             indptr = np.empty(min(ahead, most) + 1, np.int64)
@@ -93,6 +93,6 @@ AnyGraph = AdjacencyStream | WeightedGraph
 
 
 def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iterator[Chunk]:
-    """All rows of `graph` in their order, in chunks of about `share` of the edges."""
+    """Yield all rows of `graph` in their order, in chunks of about `share` of the edges."""
     most = min(_LARGEST_CHUNK, int(share * graph.edges))
     return AdjacencyStream(graph.indptr, graph.indices, most, VertexWeights(NO_WEIGHTS, NO_WEIGHTS), progress).chunks()

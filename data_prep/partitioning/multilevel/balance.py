@@ -1,4 +1,4 @@
-"""How full parts may be, and how full they are."""
+"""Loads of parts and their caps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
+
+
+class Caps(NamedTuple):
+    """The number of parts, and the most vertices, and training vertices (or other weight), of one part."""
+
+    parts: int
+    size: int
+    training: int
 
 
 class PartLoads(NamedTuple):
@@ -34,7 +41,7 @@ def _loads(assignment, size, training, sizes, trainings):
 
 
 def loads(assignment: np.ndarray, weights: VertexWeights, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and training vertices int64[P] of each part; vertices with part -1 count nowhere."""
+    """Count vertices and training vertices int64[P] of each part; vertices with part -1 count nowhere."""
     sizes = np.zeros(parts, np.int64)
     trainings = np.zeros(parts, np.int64)
     _loads(assignment, weights.size, weights.training, sizes, trainings)
@@ -42,11 +49,11 @@ def loads(assignment: np.ndarray, weights: VertexWeights, parts: int) -> tuple[n
 
 
 def part_loads(assignment: np.ndarray, weights: VertexWeights, caps: Caps) -> PartLoads:
-    """The loads of parts by `assignment` int32[n], which moves of vertices will change."""
+    """Compute the loads of parts by `assignment` int32[n], which moves of vertices will change."""
     return PartLoads(assignment, *loads(assignment, weights, caps.parts), np.array([caps.size, caps.training]))
 
 
 def excess(sizes: np.ndarray, trainings: np.ndarray, caps: Caps) -> float:
-    """By how much parts are too full, in shares of a part: 0 where the caps hold."""
+    """Measure how far parts are too full, in shares of a part: 0 where the caps hold."""
     over_size = np.maximum(0, sizes - caps.size).sum() / max(1, caps.size)
     return float(over_size + np.maximum(0, trainings - caps.training).sum() / max(1, caps.training))

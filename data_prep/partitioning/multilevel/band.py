@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import loads
+from data_prep.partitioning.multilevel.balance import Caps, loads
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _HOPS = 4
@@ -97,7 +96,7 @@ def improve_band(stream: AdjacencyStream, assignment: np.ndarray, caps: Caps, mo
 def _band_graph(
     stream: AdjacencyStream, assignment: np.ndarray, parts: int, ids: np.ndarray, entries: int
 ) -> WeightedGraph:
-    """The graph of the vertices `ids`, and after them one vertex per part, without a row, for its vertices outside."""
+    """Build the graph of the vertices `ids`, and after them one vertex per part, without a row, for those outside."""
     # The rows, read in one more pass.
     local = np.full(stream.vertices, -1, np.int32)
     local[ids] = np.arange(len(ids), dtype=np.int32)

@@ -21,7 +21,7 @@ _SMALLEST, _LARGEST = 16, 1 << 14
 
 
 def block_ranges(chunk: Chunk, vertices: int) -> Iterator[tuple[int, int]]:
-    """The ranges (begin, end) of rows of `chunk`, of a graph with that many vertices, that are blocks."""
+    """Return the ranges (begin, end) of rows of `chunk` that are blocks of a graph with that many vertices."""
     step = min(_LARGEST, max(_SMALLEST, vertices // _BLOCKS_PER_GRAPH))
     for begin in range(0, chunk.vertices, step):
         yield begin, min(begin + step, chunk.vertices)
@@ -55,7 +55,7 @@ class Workers:
 
 @contextmanager
 def workers(threads: int) -> Iterator[Workers]:
-    """Workers with `threads` threads."""
+    """Return workers with `threads` threads."""
     if threads <= 1:
         yield Workers(1, None)
         return
@@ -64,7 +64,7 @@ def workers(threads: int) -> Iterator[Workers]:
 
 
 def move_by_blocks(graph: AnyGraph, team: Workers, propose: Callable, apply: Callable[..., int]) -> int:
-    """Pass over the blocks of a graph; returns the sum of what `apply` returns.
+    """Apply `apply` to the blocks of a graph in one pass; returns the sum of its results.
 
     Threads call propose(chunk, target, blocked, begin, end, thread), which writes to target int32 and blocked bool by
     row of the chunk; then apply(chunk, begin, end, target, blocked) is called once.

@@ -75,13 +75,13 @@ def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, g
 
 @compiled
 def _draw(base, c):
-    """The hash by which ties between clusters are broken."""
+    """Hash a cluster to break ties."""
     return (np.uint64(base) ^ np.uint64(c)) * np.uint64(0x9E3779B97F4A7C15)
 
 
 @compiled
 def _propose(chunk, begin, end, clusters, vertex_weights, seed, scratch, target, blocked):
-    """target[row]: the cluster that the vertex of each row would join, or its present one.
+    """Find the cluster that the vertex of each row would join, or its present one: target[row].
 
     blocked[row]: that cluster is full, and no other one is better than the present one. scratch int32[4, _SLOTS] is
     the hash table of a thread, empty before and after.
@@ -183,7 +183,7 @@ def _number(label, size, number):
 
 
 def cluster(graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Workers) -> tuple[np.ndarray, int]:
-    """The cluster int32[n] of each vertex of `graph` (-1 without neighbours), and the number of clusters.
+    """Cluster the vertices of `graph`: int32[n] (-1 without neighbours); also return the number of clusters.
 
     limits: the most vertices, and training vertices, of a cluster. Ends early where clusters are an eighth of the
     vertices.

@@ -63,7 +63,7 @@ def _rows(keys, weights, clusters, indptr, neighbours, out):
 def contract(
     graph: AnyGraph, label: np.ndarray, clusters: int, most_pairs: int, seed: int, workers: Workers
 ) -> WeightedGraph:
-    """The graph of the clusters label int32[n] (-1: in none) of `graph`.
+    """Contract the clusters label int32[n] (-1: in none) of `graph` to a graph.
 
     It has at most `most_pairs` edges. Where there would be more, it is a sample by weight, equal to it in
     expectation up to a factor.
@@ -93,7 +93,7 @@ def contract(
 
 
 def _groups(chunk: Chunk, vertices: int) -> Iterator[tuple[int, int]]:
-    """Ranges of whole blocks with about as many entries as are worth a call."""
+    """Return ranges of whole blocks with about as many entries as are worth a call."""
     start = None
     for begin, end in block_ranges(chunk, vertices):
         start = begin if start is None else start
@@ -103,7 +103,7 @@ def _groups(chunk: Chunk, vertices: int) -> Iterator[tuple[int, int]]:
 
 
 def _graph_of(table: PairTable, label: np.ndarray, clusters: int, weights: VertexWeights) -> WeightedGraph:
-    """The pairs of the table as a graph with summed vertex weights."""
+    """Convert the pairs of the table to a graph with summed vertex weights."""
     keys, sums = table.pairs()
     assert len(keys) <= table.most, (len(keys), table.most)
     indptr = np.zeros(clusters + 1, np.int64)

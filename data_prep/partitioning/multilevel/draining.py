@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import loads
+from data_prep.partitioning.multilevel.balance import Caps, loads
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _LOSSES = (0, 1, 3, 10, 1 << 40)
-"""How many edges a move may add to the cut, from pass to pass."""
+"""Limits for the growth of the cut by a move, from pass to pass."""
 
 
 @compiled
@@ -76,7 +75,7 @@ def place_isolated(assignment: np.ndarray, training: np.ndarray, caps: Caps) -> 
 
 
 def _level(counts: np.ndarray, more: int) -> np.ndarray:
-    """Parts int32[more] for `more` vertices that fill the emptiest of `counts` up to a common level."""
+    """Choose parts int32[more] for `more` vertices that fill the emptiest of `counts` up to a common level."""
     # The highest level that does not take more, by bisection.
     low, high = 0, int(counts.max()) + more + 1
     while low + 1 < high:

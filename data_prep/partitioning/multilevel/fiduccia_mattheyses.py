@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import PartLoads, excess, part_loads
+from data_prep.partitioning.multilevel.balance import Caps, PartLoads, excess, part_loads
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, WeightedGraph
-from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _MOST_LINKS = 1 << 24
@@ -109,14 +108,14 @@ def _set_key(queue, count, v, new):
 
 @compiled
 def _weights(v, vertex_weights):
-    """How many vertices, and training vertices, a vertex stands for."""
+    """Return the vertices, and training vertices, that a vertex stands for."""
     size, training = vertex_weights
     return size[v] if len(size) else 1, training[v] if len(training) else 0
 
 
 @compiled
 def _best_move(v, links, parts, vertex_weights):
-    """The part with capacity to which a vertex has most weight, and what moving there gains; (-1, _NEVER): none.
+    """Find the part with capacity to which a vertex has most weight, and the gain of the move; (-1, _NEVER): none.
 
     Equal weights: the smaller part.
     """
@@ -159,7 +158,7 @@ def _transfer(v, to, rows, parts, links, vertex_weights):
 
 @compiled
 def _pass(rows, vertex_weights, parts, links, queue, patience, fixed, log):
-    """One pass, in which the last `fixed` vertices stay; returns what it gained. Gains count every cut edge once.
+    """Run one pass, in which the last `fixed` vertices stay; returns its gain. Gains count every cut edge once.
 
     The pass ends `patience` moves after the best moment. log int32[n, 2]: vertices moved and the parts they left.
     """
@@ -228,7 +227,7 @@ def _empty_full_parts(rows, vertex_weights, parts, links, queue, fixed):
             if gain != _NEVER:
                 count = _set_key(queue, count, v, 256 * gain // (v_size if gain < 0 else 1))
 
-    # A vertex moves if its part is still too full; one that has come to lose more waits again.
+    # A vertex moves if its part is still too full; one whose loss has grown waits again.
     while count > 0:
         v = queue.heap[0]
         source = assignment[v]

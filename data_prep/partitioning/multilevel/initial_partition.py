@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.partitioning.metis_call import run_metis
-from data_prep.partitioning.metis_process import MetisArrays
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
+from data_prep.partitioning.multilevel.metis_call import run_metis
+from data_prep.partitioning.multilevel.metis_process import MetisArrays
 from data_prep.partitioning.multilevel.refinement import cost
 from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
-from data_prep.partitioning.request import Caps
 from leapmpi.errors import DataError, ResourceError
 from leapmpi.sampling.clusters import breadth_first
 from leapmpi.system.jit import compiled
@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> np.ndarray:
-    """Parts int32[n] of a coarse graph, improved by Fiduccia-Mattheyses; parts may still exceed the caps."""
+    """Partition a coarse graph, improved by Fiduccia-Mattheyses: int32[n]; parts may still exceed the caps."""
     best, best_cost = np.empty(0, np.int32), (np.inf, 0)
     for candidate in _candidates(graph, caps, tolerance, seed, processes):
         improve(graph, candidate, caps)
@@ -42,7 +42,7 @@ def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: 
 
 
 def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:
-    """Parts int32[n] to choose from. METIS runs where the graph is worth a process and METIS does not fail."""
+    """Yield parts int32[n] to choose from. METIS runs where the graph is worth a process and METIS does not fail."""
     random = np.random.default_rng(seed)
     starts = random.permutation(graph.vertices)[:_TRIES]
     if graph.vertices >= max(TINY, 4 * caps.parts):
@@ -63,7 +63,7 @@ def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, p
 
 
 def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:
-    """Parts int32[n] by each of METIS's tries. Raises DataError or ResourceError when METIS fails."""
+    """Yield parts int32[n] by each of METIS's tries. Raises DataError or ResourceError when METIS fails."""
     weights = graph.vertex_weights
 
     def fill(arrays: MetisArrays) -> None:
@@ -84,7 +84,7 @@ def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, pro
 
 
 def fill_in_order(order: np.ndarray, graph: WeightedGraph, parts: int) -> np.ndarray:
-    """Parts int32[n] of equal size, each a run of `order`."""
+    """Cut `order` into runs of equal size: parts int32[n]."""
     weights = graph.vertex_weights
     size = weights.size[order] if len(weights.size) else np.ones(len(order), np.int64)
     before = np.cumsum(size, dtype=np.int64) - size
@@ -94,7 +94,7 @@ def fill_in_order(order: np.ndarray, graph: WeightedGraph, parts: int) -> np.nda
 
 
 def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:
-    """The share of edges between parts filled by descending degree, if edges join vertices by their degrees alone."""
+    """Estimate the share of edges cut by parts filled by degree, if edges join vertices by degree alone."""
     # Vertices, and ends of edges, from the highest degree on.
     with_degree = _vertices_by_degree(degrees)[::-1]
     ends = np.arange(len(with_degree))[::-1] * with_degree
@@ -107,7 +107,7 @@ def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:
 
 
 def fill_by_degree(degrees: np.ndarray, training: np.ndarray, caps: Caps) -> np.ndarray:
-    """Parts int32[n] of vertices with degrees int32[n] (0: in none, -1).
+    """Fill parts int32[n] with vertices of degrees int32[n] (0: in none, -1).
 
     training: int32[n], or int32[0] where there are no training vertices.
     """
@@ -122,7 +122,7 @@ def fill_by_degree(degrees: np.ndarray, training: np.ndarray, caps: Caps) -> np.
 
 
 def _vertices_by_degree(degrees: np.ndarray) -> np.ndarray:
-    """How many vertices have each degree: int64[largest degree + 1]."""
+    """Count the vertices of each degree: int64[largest degree + 1]."""
     counts = np.zeros(int(degrees.max(initial=0)) + 1, np.int64)
     for first in range(0, len(degrees), _BLOCK):
         counts += np.bincount(degrees[first : first + _BLOCK], minlength=len(counts))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.multilevel.blocks import Workers
 from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
@@ -14,7 +15,6 @@ from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
 from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree, initial_partition
 from data_prep.partitioning.multilevel.refinement import cost, cut_weight, refine
 from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
-from data_prep.partitioning.request import Caps
 
 _ENOUGH_VERTICES = 1 << 13
 _FEW_VERTICES = 1 << 14
@@ -29,7 +29,7 @@ _MOST_ENTRIES = 1 << 22
 
 @dataclass(frozen=True)
 class Search:
-    """What all levels share: caps and tolerance, seed, threads, and the most edges of a contracted graph."""
+    """Settings of all levels: caps and tolerance, seed, threads, and the most edges of a contracted graph."""
 
     caps: Caps
     tolerance: float
@@ -41,7 +41,7 @@ class Search:
 def cluster_and_contract(
     graph: AnyGraph, search: Search, per_part: int, number: int
 ) -> tuple[np.ndarray, WeightedGraph] | None:
-    """Clusters int32[n] of at most 1 / `per_part` of a part, and their graph; None where hardly any vertices join.
+    """Cluster by at most 1 / `per_part` of a part, int32[n], and contract; None where hardly any vertices join.
 
     `number` counts the levels.
     """
@@ -60,7 +60,7 @@ def cluster_and_contract(
 
 
 def partition_in_memory(graph: WeightedGraph, search: Search, number: int = 1) -> np.ndarray:
-    """Parts int32[n] of a graph in memory, through further levels."""
+    """Partition a graph in memory through further levels: int32[n]."""
     # The next level, as long as the graph is large.
     coarser = None
     if graph.vertices > max(_ENOUGH_VERTICES, _FEWEST_PER_PART * search.caps.parts):
@@ -76,7 +76,7 @@ def partition_in_memory(graph: WeightedGraph, search: Search, number: int = 1) -
 
 
 def partition_without_clusters_if_better(graph: AnyGraph, assignment: np.ndarray, search: Search) -> np.ndarray:
-    """The parts int32[n], or those found without clusters where the graph has few vertices and they are better.
+    """Return the parts int32[n], or better ones found without clusters if the graph has few vertices.
 
     Such a graph counts as contracted already, so memory is bounded as for contracted graphs.
     """
@@ -93,7 +93,7 @@ def partition_without_clusters_if_better(graph: AnyGraph, assignment: np.ndarray
 
 
 def fill_by_degree_if_better(graph: AnyGraph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
-    """The parts int32[n], or parts filled by degree where an estimate says that these may be better, and they are.
+    """Return the parts int32[n], or better ones filled by degree, tried where an estimate suggests it.
 
     cut: the weight of the entries between parts of `assignment`.
     """

@@ -36,7 +36,7 @@ def _add(keys, weights, table_keys, table_weights, start, count, most):
 
 @compiled
 def _halve(keys, weights, seed):
-    """Halve the weights of pairs in place, those that become 0 left out; returns how many are left."""
+    """Halve the weights of pairs in place and drop those that become 0; returns how many are left."""
     left = 0
     for i in range(len(keys)):
         w = weights[i]
@@ -102,7 +102,7 @@ class PairTable:
         assert done == len(keys)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys int64[p] and weights int32[p] of all pairs, in an order that follows from what was added."""
+        """Return keys int64[p] and weights int32[p] of all pairs, in an order that follows from what was added."""
         assert self._count <= self.most
         used = self._keys != _EMPTY
         return self._keys[used], self._weights[used]

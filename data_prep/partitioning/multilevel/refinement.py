@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
-from data_prep.partitioning.multilevel.balance import excess, loads, part_loads
+from data_prep.partitioning.multilevel.balance import Caps, excess, loads, part_loads
 from data_prep.partitioning.multilevel.blocks import Workers, move_by_blocks
 from data_prep.partitioning.multilevel.weighted_graph import Chunk
-from data_prep.partitioning.request import Caps
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -21,7 +20,7 @@ _MOST_PARTS_FOR_SWAPS = 512
 
 @compiled
 def _propose(chunk, begin, end, parts, vertex_weights, seed, links, target, blocked):
-    """target[row]: the part that the vertex of each row would move to, or its present one.
+    """Find the part that the vertex of each row would move to, or its present one: target[row].
 
     blocked[row]: that part is full, and no other part is better than the present one. links int64[P] is 0 before and
     after. Returns the number of entries of vertices with neighbours in other parts, and the weight of the entries to
@@ -81,7 +80,7 @@ def _propose(chunk, begin, end, parts, vertex_weights, seed, links, target, bloc
 
 @compiled
 def _gain(row, source, to, other, chunk, assignment):
-    """What moving the row's vertex from part `source` to `to` gains, and the weight of its edge to vertex `other`."""
+    """Return the gain of moving the row's vertex from part `source` to `to`, and the weight of its edge to `other`."""
     gain, joined = 0, 0
     for e in range(chunk.indptr[row], chunk.indptr[row + 1]):
         p = assignment[chunk.neighbours[e]]
@@ -109,9 +108,9 @@ def _move(v, to, parts, v_size, v_training):
 def _apply(chunk, begin, end, target, is_blocked, parts, vertex_weights, waiting, behind):
     """Make the proposed moves that still gain, one after the other; returns how many vertices moved.
 
-    waiting int32[P, P] holds for each two parts the last vertex of the first that found the second full, or -1, and
-    behind int32[n] the one that came before each. Such vertices gain by moving; they change places with one that
-    prefers the opposite. Without swaps waiting is int32[0, 0].
+    For each two parts, waiting int32[P, P] holds the last vertex of the first that found the second full, or -1. Then
+    behind int32[n] holds the one before each. Such vertices gain by moving; they change places with one that prefers
+    the opposite. Without swaps waiting is int32[0, 0].
     """
     assignment, sizes, trainings, caps = parts
     moved = 0
@@ -160,7 +159,7 @@ def _apply(chunk, begin, end, target, is_blocked, parts, vertex_weights, waiting
 def refine(
     graph: AnyGraph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, workers: Workers
 ) -> tuple[int, int]:
-    """Up to `passes` passes over the graph; the parts int32[n] (-1: in none yet) change in place.
+    """Refine the parts int32[n] (-1: in none yet) in place, in up to `passes` passes over the graph.
 
     Ends when a pass moves fewer than a thousandth of the vertices. Returns figures of the last pass: how many entries
     belong to vertices with neighbours in other parts, and about the weight of all entries to other parts.
@@ -206,10 +205,10 @@ def _cut(chunk, assignment):
 
 
 def cut_weight(graph: AnyGraph, assignment: np.ndarray) -> int:
-    """The weight of all entries between parts int32[n]: twice that of the edges."""
+    """Sum the weight of all entries between parts int32[n]: twice that of the edges."""
     return sum(_cut(chunk, assignment) for chunk in graph.chunks())
 
 
 def cost(graph: AnyGraph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
-    """How far the caps are exceeded, then the weight between parts int32[n]: smaller is better."""
+    """Return the excess over the caps, then the weight between parts int32[n]: smaller is better."""
     return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)

@@ -19,7 +19,7 @@ _BUCKET_BYTES = 64 << 20
 def undirected_stream(
     graph: Graph, chunk: int, vertex_weights: VertexWeights, progress: Progress = SILENT
 ) -> AdjacencyStream:
-    """The stream of a graph's edges in both directions, in chunks of about `chunk` entries."""
+    """Stream a graph's edges in both directions, in chunks of about `chunk` entries."""
 
     def stream(indptr: np.ndarray, neighbours: np.ndarray) -> AdjacencyStream:
         return AdjacencyStream(indptr, neighbours, chunk, vertex_weights, progress)
@@ -32,7 +32,7 @@ def undirected_stream(
 
 @compiled
 def _imbalance(chunk):
-    """A sum over edges of a product that changes its sign with the direction, modulo 2**64.
+    """Sum over edges a product that changes its sign with the direction, modulo 2**64.
 
     It is 0 where each edge has its reverse. The product of the head's hash and the tail's number, less that of the
     head's number and the tail's hash, is summed row by row.
@@ -54,13 +54,13 @@ def _imbalance(chunk):
 
 
 def _is_symmetric(stream: AdjacencyStream) -> bool:
-    """Whether each edge has its reverse; wrong with a chance of about 2**-60."""
+    """Return whether each edge has its reverse; wrong with a chance of about 2**-60."""
     return sum(int(_imbalance(chunk)) for chunk in stream.chunks()) % 2**64 == 0
 
 
 @compiled
 def _scatter(first, indptr, neighbours, bounds, fill, heads, tails):
-    """Both directions of the edges of a chunk, grouped by the bucket of their head; `fill` holds where groups begin."""
+    """Scatter a chunk's edges in both directions, grouped by bucket of their head; `fill` holds offsets."""
     for row in range(len(indptr) - 1):
         v = first + row
         for e in range(indptr[row], indptr[row + 1]):
@@ -83,7 +83,7 @@ def _count_buckets(first, indptr, neighbours, bounds, counts):
 
 
 def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
-    """indptr and neighbours of the graph with every edge both ways, memory-mapped from files that have no names.
+    """Build indptr and neighbours of the graph with every edge both ways, mapped from files without names.
 
     Edges go to a file in buckets by their head; each bucket is then sorted in memory.
     """

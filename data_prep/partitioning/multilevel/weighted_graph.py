@@ -18,7 +18,7 @@ NO_WEIGHTS = np.empty(0, np.int32)
 class Chunk(NamedTuple):
     """Consecutive rows of a graph; the arrays are overwritten by the next chunk.
 
-    The neighbours of vertex first + i are neighbours[indptr[i]:indptr[i + 1]], with indptr int64 from 0, neighbours
+    The neighbours of vertex first + i are neighbours[indptr[i]:indptr[i + 1]]. indptr is int64 from 0, neighbours
     uint32 (uint64 from 2**31 vertices on), and weights int32, or int32[0] where each edge weighs 1.
     """
 
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 
 
 class VertexWeights(NamedTuple):
-    """How many vertices of the graph, and training vertices among them, each vertex of a level stands for.
+    """Vertices of the graph, and training vertices among them, for each vertex of a level.
 
     Both int32[n]; int32[0] where all sizes are 1, or where there are no training vertices.
     """
@@ -43,7 +43,7 @@ class VertexWeights(NamedTuple):
     training: np.ndarray
 
     def total(self, n: int) -> tuple[int, int]:
-        """The sums over the n vertices of the level."""
+        """Sum the weights over the n vertices of the level."""
         size = int(self.size.sum(dtype=np.int64)) if len(self.size) else n
         return size, int(self.training.sum(dtype=np.int64))
 
@@ -68,9 +68,9 @@ class WeightedGraph:
         return len(self.neighbours)
 
     def degrees(self) -> np.ndarray:
-        """How many neighbours each vertex has: int32[n]."""
+        """Count the neighbours of each vertex: int32[n]."""
         return np.diff(self.indptr).astype(np.int32)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The whole graph as one chunk: levels in memory are treated as streams are."""
+        """Yield the whole graph as one chunk: levels in memory are treated as streams are."""
         yield Chunk(0, self.indptr, self.neighbours, self.weights)

@@ -7,7 +7,7 @@ DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Newest version that can be read. A file is written as the oldest version that can hold it."""
 OLDEST_VERSION = 1
 
@@ -62,6 +62,16 @@ ORIGINAL_ID = "original_id"
 INDPTR = "topology/indptr"
 INDICES = "topology/indices"
 
+# Typed graphs: the schema, the relation of each edge, and what dataset.h5 counts.
+VERTEX_TYPES = "vertex_types"
+RELATIONS = "relations"
+SCHEMA = "schema"
+RELATION = "relation"
+TYPE_OFFSETS = "type_offsets"
+RELATION_EDGES = "relation_edges"
+VERTEX_TYPE_LIST, RELATION_LIST = "vertex_type_list", "relation_list"
+"""Keys under which `describe` lists types and relations."""
+
 # Arrays of dataset.h5.
 OFFSETS = "offsets"
 EDGE_OFFSETS = "edge_offsets"
@@ -94,6 +104,16 @@ FEATURE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8":
 def part_file_name(part: int) -> str:
     """Return the name of the file of part `part` (counted from 0)."""
     return f"part-{part:05d}.h5"
+
+
+def type_features(number: int) -> str:
+    """Return the name of the features of the vertices of type `number`."""
+    return f"types/{number}/features"
+
+
+def type_scale(number: int) -> str:
+    """Return the name of the steps and middles of the int8 features of type `number`."""
+    return f"types/{number}/feature_scale"
 
 
 def index_dtype(vertices: int) -> str:

@@ -142,6 +142,8 @@ def write_array(
 
 def _oldest_version(attributes: Attributes) -> int:
     """Return the oldest version whose readers understand a file with these root attributes."""
+    if names.VERTEX_TYPES in attributes:
+        return 7
     if names.VERTEX_ORDER in attributes:
         return 6
     if names.FEATURE_DTYPE in attributes:

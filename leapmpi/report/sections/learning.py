@@ -67,7 +67,7 @@ def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Lin
 
 def _best(runs: Sequence[RunData], metric: str) -> Markup:
     """Return a table of the best epoch of each run."""
-    rows = [["run", "best epoch", "of", f"{metric}: val", "test", "one answer for all: val", "seconds until then"]]
+    rows = [["run", "best epoch", "of", f"{metric}: val", "test", "constant baseline: val", "seconds until then"]]
     for run in runs:
         best, ended = run.best, run.finished_at()
         position = next((n for n, each in enumerate(run.epochs) if each["epoch"] == best.get("epoch")), None)

@@ -48,7 +48,7 @@ def pairs(run: RunData, forecast: Mapping[str, Any]) -> Iterator[Pair]:
     if "micrograph_locality" in forecast:
         yield "R_micro", forecast["micrograph_locality"], None, SHARE
     if "imbalance" in forecast:
-        yield "slowest rank over mean", forecast["imbalance"], imbalance(run), ""
+        yield "slowest rank over mean", forecast["imbalance"], run.imbalance, ""
     peaks = run.ended.get("peak_memory_bytes")
     if "memory" in forecast:
         yield (
@@ -63,19 +63,6 @@ def _of_forecast(forecast: Mapping[str, Any]) -> Iterator[Pair]:
     for name, unit in (("rows", COUNT), ("bytes", BYTES)):
         for key, each in forecast.get(name, {}).items():
             yield f"{key} ({name})", each["predicted"], each["counted"], unit
-
-
-def imbalance(run: RunData) -> float | None:
-    """Return seconds of work of the busiest rank over the mean, waiting excluded; None if not recorded."""
-    phases = run.by_rank.get("phases")
-    if not phases:
-        return None
-    busy = [sum(each) for each in zip(*(phases[name] for name in phases if name in WORK), strict=True)]
-    return max(busy) / (sum(busy) / len(busy)) if sum(busy) else None
-
-
-WORK = ("plan", "sample", "compute", "gather")
-"""Phases of a rank's own work, as opposed to waiting for others."""
 
 
 def balance(
@@ -102,7 +89,7 @@ def _balance_of(run: RunData, forecast: Mapping[str, Any], health: Mapping[str, 
     locality = forecast.get("micrograph_locality", (health or {}).get("micrograph_locality"))
     peaks = run.ended.get("peak_memory_bytes") or run.by_rank.get("memory")
     return [
-        shown(imbalance(run)) if run.by_rank else "not recorded",
+        shown(run.imbalance) if run.by_rank else "not recorded",
         shown(remote, SHARE),
         shown(statistics.median(hits), SHARE) if hits else "no cache",
         shown(locality, SHARE) if locality is not None else "needs --data",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from leapmpi.errors import RunFolderError
+from leapmpi.report.lights import GOOD, worst
 from leapmpi.report.markup import Markup, bullets, element, joined
 from leapmpi.report.page import Section, page
 from leapmpi.report.run_data import RunData
@@ -20,7 +21,7 @@ from leapmpi.report.sections import (
     scores,
     seconds,
 )
-from leapmpi.report.sections.verdict import BAD, FAIR, GOOD, box
+from leapmpi.report.sections.verdict import box
 
 
 def run_sections(
@@ -69,8 +70,7 @@ def run_page(runs: Sequence[RunData], sections: Sequence[Section]) -> str:
 def dataset_page(name: str, health: Mapping[str, Any], class_names: Sequence[str] = ()) -> tuple[str, list[Section]]:
     """Return the page about a dataset called `name`, and its sections."""
     found = dataset.findings(health)
-    lights = [light for light, _ in found]
-    light = BAD if BAD in lights else FAIR if FAIR in lights else GOOD
+    light = worst([GOOD, *(light for light, _ in found)])
     size = f"{health['vertices']:,} vertices, {health['edges']:,} edges, {len(health['cut']) or 'no'} parts."
     word = element("span", f"{light.capitalize()}. ", class_="light")
     lead: Markup = element(

@@ -79,5 +79,5 @@ def test_the_flag_the_table_and_info(prep, tmp_path):
     assert open_graph(tmp_path / "d.h5").features.tolist() == x.tolist()
     refused = prep("import", tmp_path / "s.npz", tmp_path / "e.h5", "--missing-features", "one-hot")
     assert refused.error == (
-        f"leapmpi-prep: error: --missing-features has no meaning for the format npz of {tmp_path / 's.npz'}\n"
+        f"leapmpi-prep: error: --missing-features does not apply to the format npz of {tmp_path / 's.npz'}\n"
     )

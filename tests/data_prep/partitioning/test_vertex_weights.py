@@ -5,9 +5,10 @@ import importlib.util
 import numpy as np
 import pytest
 
+from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.postprocess import even_out
-from data_prep.partitioning.request import Caps, PartitionRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.vertex_weights import sampled_work
 from leapmpi.errors import ConfigError
 from tests.support.graphs import from_edges

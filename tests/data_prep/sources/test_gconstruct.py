@@ -68,7 +68,7 @@ def test_parquet_and_splits_in_files(imported, written, tmp_path):
 REFUSED = {
     "files in 'hdf5' are not read; save them as csv or parquet": ({"format": {"name": "hdf5"}}, None),
     "there is no file none.csv": (None, {"files": "none.csv"}),
-    "feature year is to be transformed by 'standard', which is not done here": (
+    "feature year is transformed by 'standard', which leapmpi-prep cannot do": (
         {"features": [{"feature_col": "year", "transform": {"name": "standard"}}]},
         None,
     ),

@@ -258,7 +258,7 @@ def test_musae_rows_listed_twice(imported, refused, folder):
     assert "note: target.csv: 1 rows were listed twice with equal content, and count once" in graph.table
     assert "note: features.json: 1 rows were listed twice" in graph.table
     assert "target.csv, line 4: vertex 0)" in graph.table
-    differ = "is listed twice, and differs; go on by --duplicate-rows first, or last"
+    differ = "is listed twice with different content; choose by --duplicate-rows first or last"
     classes, lists = "id,page_type\n0,x\n1,y\n0,y\n", '{"0": [1], "1": [0], "0": [0]}'
     assert f"target.csv, line 4: vertex 0 {differ}" in refused(changed(**{"target.csv": classes}))
     assert f"features.json: vertex '0' {differ}" in refused(changed(**{"features.json": lists}))

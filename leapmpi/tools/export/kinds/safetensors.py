@@ -5,10 +5,13 @@ Format: https://github.com/huggingface/safetensors, "Format". Equal weights give
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+from leapmpi.config.options import MODELS, options_of
+from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import model_folder, weights_file
@@ -21,7 +24,7 @@ SUMMARY = "weights as safetensors, for a loader in plain torch"
 NAME = "model.safetensors"
 SUFFIX = ".safetensors"
 
-_SETTINGS = ("hidden", "heads", "aggregate", "temperature", "mlp_layers", "message_norm", "jumping", "residual")
+_SETTINGS = ("hidden", "jumping", "residual")
 _NORM = {"deepgcn": "layer", "film": "layer"}
 """Meaning of norm = auto by model; none for other models."""
 
@@ -40,8 +43,10 @@ def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that a loader needs: model, widths, settings, epoch (from 1), graph."""
     config = run.config
     model = config.model
+    options = None if names_code(model.name) else options_of(MODELS, model.name, model.options)
     return {
         **{name: getattr(model, name) for name in _SETTINGS},
+        **(dataclasses.asdict(options) if options else {}),
         "model": model.name,
         "norm": _NORM.get(model.name, "none") if model.norm == "auto" else model.norm,
         "layers": len(config.sampling.fanout),

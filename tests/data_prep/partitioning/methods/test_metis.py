@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.partitioning import metis_call, metis_process
+from data_prep.partitioning.multilevel import metis_call, metis_process
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.undirected import Undirected

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import loads
+from data_prep.partitioning.multilevel.balance import Caps, loads
 from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.clustering import cluster
@@ -16,7 +16,7 @@ from data_prep.partitioning.multilevel.pair_table import PairTable
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
-from data_prep.partitioning.request import Caps, PartitionRequest, part_capacity
+from data_prep.partitioning.request import PartitionRequest, part_capacity
 from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from tests.support.graphs import communities, from_edges, random_graph

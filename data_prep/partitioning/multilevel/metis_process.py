@@ -2,9 +2,9 @@
 python metis_process.py FILE-DESCRIPTOR VERTICES EDGES CONSTRAINTS WEIGHTED PARTS TOLERANCE SEED FIRST LAST.
 
 The file holds int64 arrays one after the other: indptr, neighbours, weights (vertices x constraints), with WEIGHTED 1
-the weights of the edges, and a row of parts per try, into which the results of tries FIRST to LAST (exclusive) go.
-Even tries bisect recursively, odd ones make all parts at once; try t has seed SEED + t. pymetis offers one weight
-per vertex only; METIS itself, as loaded by pymetis, takes several (Karypis, Kumar: "Multilevel algorithms for
+the weights of the edges, and a row of parts per try. The results of tries FIRST to LAST (exclusive) go into these rows.
+Even tries bisect recursively, odd ones make all parts at once; try t has seed SEED + t. pymetis offers one weight per
+vertex only; METIS itself, as loaded by pymetis, takes several (Karypis, Kumar: "Multilevel algorithms for
 multi-constraint graph partitioning", SC 1998), so it is called directly where its functions can be found. This file
 imports nothing of the project.
 """
@@ -35,7 +35,7 @@ class MetisArrays(NamedTuple):
 
 
 def arrays_in(shared: np.ndarray, n: int, edges: int, constraints: int, weighted: bool) -> MetisArrays:
-    """Views of the arrays in the file's content, int64."""
+    """View the arrays in the file's content, int64."""
     bounds = np.cumsum([n + 1, edges, constraints * n, edges * weighted])
     indptr, neighbours, weights, edge_weights, out = np.split(shared, bounds)
     return MetisArrays(indptr, neighbours, weights.reshape(n, constraints), edge_weights, out.reshape(-1, n))
@@ -46,7 +46,7 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
 
 
 def allowed_imbalance(tolerance: float, parts: int, recursive: bool) -> float:
-    """METIS's ubvec: bisections multiply their imbalances, so each gets its root of the tolerance."""
+    """Return METIS's ubvec: bisections multiply their imbalances, so each gets its root of the tolerance."""
     bisections = max(1, (parts - 1).bit_length()) if recursive else 1
     return max(1.0001, tolerance ** (1 / bisections))
 
@@ -54,7 +54,7 @@ def allowed_imbalance(tolerance: float, parts: int, recursive: bool) -> float:
 def many_constraints(
     library, index: type, arrays: MetisArrays, parts: int, tolerance: float, seed: int, recursive: bool
 ) -> np.ndarray:
-    """METIS_PartGraphRecursive or METIS_PartGraphKway: parts [n] of integers of type `index`."""
+    """Call METIS_PartGraphRecursive or METIS_PartGraphKway: parts [n] of integers of type `index`."""
     from pymetis import OptionKey
 
     # METIS's arguments, of its type of integers.
@@ -80,7 +80,7 @@ def many_constraints(
 
 
 def one_constraint(arrays: MetisArrays, parts: int, seed: int, recursive: bool) -> np.ndarray:
-    """pymetis with one weight: the constraints added up, each scaled to about the same total: parts [n]."""
+    """Call pymetis with one weight, the constraints added up, each scaled to about the same total: parts [n]."""
     import pymetis
 
     weights, edge_weights = arrays.weights, arrays.edge_weights if len(arrays.edge_weights) else None

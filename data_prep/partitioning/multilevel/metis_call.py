@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.partitioning.metis_process import MetisArrays, arrays_in
+from data_prep.partitioning.multilevel.metis_process import MetisArrays, arrays_in
 from leapmpi.errors import DataError, ResourceError
 
 _PROCESS = Path(__file__).parent / "metis_process.py"
@@ -58,13 +58,13 @@ def run_metis(
 
 
 def _start(arguments: list[object], descriptor: int) -> subprocess.Popen:
-    """A process of metis_process.py that inherits the shared file."""
+    """Start a process of metis_process.py that inherits the shared file."""
     command = [sys.executable, "-P", str(_PROCESS), *map(str, arguments)]
     return subprocess.Popen(command, pass_fds=(descriptor,), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def _shared_file(size: int) -> BinaryIO:
-    """A file of `size` bytes in memory, or a temporary one where the system has none. Raises ResourceError."""
+    """Create a file of `size` bytes in memory, or a temporary one where the system has none. Raises ResourceError."""
     in_memory = hasattr(os, "memfd_create")
     file = os.fdopen(os.memfd_create("leapmpi-metis"), "r+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
     try:

@@ -15,7 +15,7 @@ _LOOKED_AT = 1 << 16
 
 
 def begins_with(path: Path, *words: str) -> bool:
-    """Whether `path` is a .json file in the first 64 KiB of which one of `words` stands, in quotes."""
+    """Return whether `path` is a .json file with one of `words`, in quotes, in its first 64 KiB."""
     if path.suffix != ".json" or not path.is_file():
         return False
     try:
@@ -29,7 +29,7 @@ def begins_with(path: Path, *words: str) -> bool:
 def read_json(
     path: Path, what: str = "an object in braces", pairs: Callable[[list[tuple[str, Any]]], object] | None = None
 ) -> dict[str, Any]:
-    """The object in the file `path`, which may end with .gz; `pairs` makes each object of its names and values.
+    """Read the object in the file `path`, which may end with .gz; `pairs` makes each object of its names and values.
 
     Raises DataError, in which the object is called `what`, where there is none.
     """
@@ -46,7 +46,7 @@ def read_json(
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in the file `path`. Raises DataError where there is none, ConfigError without PyYAML."""
+    """Read the mapping in the file `path`. Raises DataError where there is none, ConfigError without PyYAML."""
     try:
         yaml = importlib.import_module("yaml")
     except ImportError:
@@ -61,7 +61,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def entry(found: object, key: str, kind: type, where: str) -> Any:
-    """What `found`, an object in `where`, holds as `key`. Raises DataError where that is missing or no `kind`."""
+    """Return the entry `key` of `found`, an object in `where`. Raises DataError where it is missing or no `kind`."""
     value = found.get(key) if isinstance(found, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
         raise DataError(f"{where}: {key!r} is missing or of an unexpected kind; is the file whole?")

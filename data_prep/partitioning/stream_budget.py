@@ -1,4 +1,4 @@
-"""How much of a graph may be in memory while its edges stream by: what --max-mem leaves beside the vertices."""
+"""Memory budget for a graph whose edges stream by: the part of --max-mem beside the vertices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Budget:
 
 
 def budget_for(graph: Graph, request: PartitionRequest, what: str, instead: str) -> Budget:
-    """What `request` allows `what` for the undirected graph under `graph`; `instead` says what to do where it cannot.
+    """Return the budget of `what` for the undirected graph under `graph`; `instead` names an alternative.
 
     Raises ResourceError when the vertices alone do not fit, with what would.
     """
