@@ -9,7 +9,6 @@ from tests.support.equality import Case, Runner, here
 PLAIN = Case(
     strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="gcn", dropout="none",
     shape="plain", labels="single", threads=1, remote="mixed", merge="paper", rows="in place", cache="none", prefetch=0,
-    balance="off",
 )  # fmt: skip
 OTHERS = [
     dataclasses.replace(PLAIN, model="sage", strategy="pull", partition="hash", fanout="all,all", dropout="hidden"),
