@@ -78,13 +78,13 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
 
     # A method that leaves the choice open names others; the smallest cut counts.
     method = METHODS.load(request.method)
-    if request.balance != BALANCES[0] and not (hasattr(method, "choose") or hasattr(method, "WEIGHTS")):
+    if request.balance != BALANCES[0] and method.choose is None and not method.weights:
         raise ConfigError(
             f"--balance {request.balance}: method {request.method} cannot balance by it; use metis, grem, kaminpar, "
             "ldg, reldg or fennel, or leave the flag out"
         )
     request = replace(request, weights=balance_weights(graph, request))
-    if not hasattr(method, "choose"):
+    if method.choose is None:
         return _partition(graph, request)
     tried, reason = method.choose(graph, request)
     found = [_partition(graph, replace(request, method=name)) for name in tried]
@@ -115,7 +115,9 @@ def _partition(graph: Graph, request: PartitionRequest) -> Partition:
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Assign the parts of one level: the method, then post-processing. Raises DataError when a part stays empty."""
-    result = METHODS.load(request.method).partition(graph, request)
+    partition = METHODS.load(request.method).partition
+    assert partition is not None, "methods that choose name others"
+    result = partition(graph, request)
     assignment = postprocess(graph, result, request)
     empty = np.flatnonzero(np.bincount(assignment, minlength=request.parts) == 0)
     if len(empty):

@@ -302,11 +302,9 @@ class Engine:
 
 
 def make_engine(ctx: RankContext, config: StrategyConfig) -> Engine:
-    """The engine of the strategy `config.name`: the one that its module offers as ENGINE, or an Engine.
+    """The engine of the strategy `config.name`: the one that its module offers, or an Engine.
 
     Raises ConfigError for an unknown strategy.
     """
-    kind: type[Engine] = Engine
-    if config.name != "auto":
-        kind = getattr(STRATEGIES.load(config.name), "ENGINE", Engine)
-    return kind(ctx, config)
+    kind = None if config.name == "auto" else STRATEGIES.load(config.name).engine
+    return (kind or Engine)(ctx, config)

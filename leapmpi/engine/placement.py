@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.selection import exchange_mode
 from leapmpi.features.shards.mapped_shard import check_feature_memory
 from leapmpi.plan.schedule import Schedule
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import World
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from leapmpi.exchange.minibatch import MiniBatch
     from leapmpi.exchange.mode import ExchangeMode
     from leapmpi.plan.traffic_model import Traffic
-
-STRATEGIES = Registry("strategy", "leapmpi.strategies")
 
 
 class Placement(ABC):
@@ -192,9 +191,21 @@ class Placement(ABC):
         return
 
 
+@dataclass(frozen=True)
+class StrategyMember(Member):
+    """A strategy."""
+
+    placement: type[Placement]
+    engine: type | None = None
+    """The sub-class of Engine that plans its iterations; None for Engine itself."""
+
+
+STRATEGIES = Registry("strategy", "leapmpi.strategies", StrategyMember)
+
+
 def placement_class(name: str) -> type[Placement]:
     """The strategy called `name`; leap stands in for `auto` until that is chosen.
 
     Raises ConfigError for an unknown one.
     """
-    return STRATEGIES.load("leap" if name == "auto" else name).STRATEGY
+    return STRATEGIES.load("leap" if name == "auto" else name).placement

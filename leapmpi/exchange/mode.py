@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.registry import Member
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import DrawKey
 
@@ -237,6 +238,13 @@ class ExchangeMode(ABC):
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
         return self.ctx.task.loss(logits, labels, weight)
+
+
+@dataclass(frozen=True)
+class ModeMember(Member):
+    """An exchange mode."""
+
+    mode: type[ExchangeMode]
 
 
 def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None) -> list[Tensor]:

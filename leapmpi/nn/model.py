@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from leapmpi.config.options import MODELS, options_of, texts_of
+from leapmpi.config.options import MODELS, ModelMember, options_of, texts_of
 from leapmpi.config.setting import learned_width, names_code
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
@@ -41,8 +39,8 @@ _OWN = "leapmpi.nn.own.construct"
 """Builds what a user has written; imported like a member of MODELS, when it is named."""
 
 _OF_HIDDEN = ("hidden", "dropout", "norm")
-"""Settings of hidden rows, which a stack of one layer has not. A model whose module lists one in READS reads it all the
-same; one without READS may read all."""
+"""Settings of hidden rows, which a stack of one layer has not. A model that lists one in `ModelMember.reads` reads it
+even so; one without `reads` may read all."""
 
 _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 
@@ -103,8 +101,8 @@ class Model(nn.Module):
 
 
 def takes_edge_features(name: str) -> bool:
-    """Whether the model called `name` reads features of edges: its `build` takes their width, `edge_dim`."""
-    return "edge_dim" in inspect.signature(builder(name).build).parameters
+    """Return whether the model called `name` may read features of edges: its `build` takes their width, `edge_dim`."""
+    return builder(name).reads_edge_features
 
 
 def reads_edge_features(config: Config, dataset: Dataset) -> bool:
@@ -163,11 +161,11 @@ def initialise(model: nn.Module, seed: int) -> None:
                 parameter.copy_(values.view(parameter.shape))
 
 
-def builder(name: str) -> ModuleType:
-    """The module whose `build` makes the model called `name`. Raises ConfigError for an unknown one."""
+def builder(name: str) -> ModelMember:
+    """Return the member that builds the model called `name`. Raises ConfigError for an unknown one."""
     if name.endswith(".py"):
         raise ConfigError(f"--model {name}: name the class in the file too, as in {name}:CLASS")
-    return importlib.import_module(_OWN) if names_code(name) else MODELS.load(name)
+    return importlib.import_module(_OWN).MEMBER if names_code(name) else MODELS.load(name)
 
 
 def build_model(
@@ -201,23 +199,20 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
     """Settings of the section `model` that act on none of the models of `configs`, and why."""
     if any(names_code(config.model.name) for config in configs):
         return importlib.import_module(_OWN).settings_without_effect(configs)
-    modules = [MODELS.load(config.model.name) for config in configs]
-    if not all(hasattr(module, "READS") for module in modules):
+    members = [MODELS.load(config.model.name) for config in configs]
+    reads = [each.reads for each in members if each.reads is not None]
+    if len(reads) < len(members):
         return {}
-    reads = [module.READS for module in modules]
     found = " and ".join(dict.fromkeys(config.model.name for config in configs))
     why = {}
     if len(configs[0].sampling.fanout) == 1 and all(config.model.jumping == "none" for config in configs):
         one = "one fan-out makes a model of one layer, which has no hidden rows"
         why = {name: one for name in _OF_HIDDEN if not any(name in each for each in reads)}
-    if all("residual" in getattr(module, "HAS", ()) for module in modules):
+    if all("residual" in each.has for each in members):
         why["residual"] = f"layers of {found} have residuals of their own"
 
     # What one model's other settings make idle; of several, what none reads.
-    idle = [
-        module.unread(each.model) if hasattr(module, "unread") else {}
-        for module, each in zip(modules, configs, strict=True)
-    ]
+    idle = [member.idle_options(each.model) for member, each in zip(members, configs, strict=True)]
     return why | {name: idle[0][name] for name in idle[0] if all(name in each for each in idle)}
 
 
@@ -228,7 +223,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = dict(values)
     name = found["model.name"]
-    module = builder(name)
+    member = builder(name)
     if not names_code(name):
         found["model.options"] = list(texts_of(options_of(MODELS, name, found["model.options"])))
     if found.get("link.scorer") == "auto":
@@ -236,7 +231,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("link.eval_negatives") == "auto":
         found["link.eval_negatives"] = "100"
     if found["model.norm"] == "auto":
-        found["model.norm"] = "layer" if "norm" in getattr(module, "HAS", ()) else "none"
+        found["model.norm"] = "layer" if "norm" in member.has else "none"
     return found
 
 

@@ -3,8 +3,9 @@ model's."""
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.tensors import operations
-from leapmpi.registry import Registry
-
-SCORERS = Registry("scorer", "leapmpi.nn.scorers")
+from leapmpi.registry import Member, Registry
 
 
 class Scorer(nn.Module):
@@ -33,22 +32,34 @@ class Scorer(nn.Module):
         """float[k, D], float[n, D] -> float[k, n]: every source with every destination, as `forward` scores them."""
 
 
+@dataclass(frozen=True)
+class ScorerMember(Member):
+    """A scorer: build(width) -> Scorer of embeddings of `width` columns.
+
+    One that scores classes takes build(width, classes); `classes` 0 gives one score.
+    """
+
+    build: Callable[..., Scorer]
+    scores_classes: bool = False
+
+
+SCORERS = Registry("scorer", "leapmpi.nn.scorers", ScorerMember)
+
+
 def build_scorer(name: str, width: int, classes: int = 0) -> Scorer:
     """The scorer called `name`, of embeddings of `width` columns; of `classes`, where these are to be told apart.
 
     Raises ConfigError for an unknown one, or one that tells no classes apart.
     """
-    build = SCORERS.load(name).build
+    member = SCORERS.load(name)
     if not classes:
-        return build(width)
-    if "classes" not in inspect.signature(build).parameters:
-        fitting = [
-            each for each in SCORERS.names() if "classes" in inspect.signature(SCORERS.load(each).build).parameters
-        ]
+        return member.build(width)
+    if not member.scores_classes:
+        fitting = [each for each in SCORERS.names() if SCORERS.load(each).scores_classes]
         raise ConfigError(
             f"link.scorer: {name} gives a pair one score, not one of each class; use {' or '.join(fitting)}"
         )
-    return build(width, classes)
+    return member.build(width, classes)
 
 
 class _TakeRows(Function):

@@ -78,8 +78,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
 
 def sources_named_by(sampler: str) -> bool | None:
     """Whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
-    found = None if names_code(sampler) else getattr(SAMPLERS.load(sampler), "SHARDED", None)
-    return None if found is None else found == NAMED_LISTS
+    found = "" if names_code(sampler) else SAMPLERS.load(sampler).sharded
+    return found == NAMED_LISTS if found else None
 
 
 def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool:

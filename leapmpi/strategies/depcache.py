@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from leapmpi.engine.placement import StrategyMember
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 
@@ -21,4 +22,4 @@ class DepCache(FullBatchPlacement):
         return np.ones(len(vertices), bool)
 
 
-STRATEGY, ENGINE = DepCache, FullBatchEngine
+MEMBER = StrategyMember(DepCache, FullBatchEngine)

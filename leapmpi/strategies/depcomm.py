@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from leapmpi.engine.placement import StrategyMember
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 
@@ -18,4 +19,4 @@ class DepComm(FullBatchPlacement):
         return np.zeros(len(vertices), bool)
 
 
-STRATEGY, ENGINE = DepComm, FullBatchEngine
+MEMBER = StrategyMember(DepComm, FullBatchEngine)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.placement import StrategyMember
 from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.context import RankContext
@@ -76,4 +77,4 @@ class Hybrid(FullBatchPlacement):
         self.machine = MachineRates.from_values(state["machine"])
 
 
-STRATEGY, ENGINE = Hybrid, FullBatchEngine
+MEMBER = StrategyMember(Hybrid, FullBatchEngine)

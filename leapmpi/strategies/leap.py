@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.placement import Placement
+from leapmpi.engine.placement import Placement, StrategyMember
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
@@ -145,4 +145,4 @@ def _distance(schedule: Schedule, step: int) -> int:
     return schedule.model_of(0, step + 1) - schedule.model_of(0, step)
 
 
-STRATEGY = Leap
+MEMBER = StrategyMember(Leap)

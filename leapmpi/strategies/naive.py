@@ -17,6 +17,7 @@ from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.placement import StrategyMember
 from leapmpi.engine.ring_payload import (
     BlockArrays,
     RingPayload,
@@ -220,4 +221,4 @@ class Naive(FixedModePlacement):
         return (self.ctx.rank - 1) % self.ctx.ranks
 
 
-STRATEGY = Naive
+MEMBER = StrategyMember(Naive)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.config.setting import names_code
+from leapmpi.engine.placement import StrategyMember
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
@@ -65,4 +66,4 @@ class Owner(FullBatchPlacement):
         return np.zeros(len(vertices), bool)
 
 
-STRATEGY, ENGINE = Owner, OwnerEngine
+MEMBER = StrategyMember(Owner, OwnerEngine)

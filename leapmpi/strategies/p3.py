@@ -20,6 +20,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset, column_bounds
 from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.placement import StrategyMember
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.context import Loaded, RankContext
@@ -255,4 +256,4 @@ class P3(FixedModePlacement):
         return int(ctx.rank_offsets[-1]) * width * shard.row_bytes // shard.width
 
 
-STRATEGY = P3
+MEMBER = StrategyMember(P3)

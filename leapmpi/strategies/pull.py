@@ -6,6 +6,7 @@ Roots are dealt to ranks at random; each rank pulls every distinct row that its 
 from __future__ import annotations
 
 from leapmpi.engine.dealt_placement import DealtPlacement
+from leapmpi.engine.placement import StrategyMember
 
 
 class Pull(DealtPlacement):
@@ -14,4 +15,4 @@ class Pull(DealtPlacement):
     takes_full_batch = True
 
 
-STRATEGY = Pull
+MEMBER = StrategyMember(Pull)

@@ -61,7 +61,7 @@ def model_config():
 
     def make(name, **changes):
         known = {field.name for field in dataclasses.fields(ModelConfig)}
-        declared = None if names_code(name) or name == "none" else getattr(MODELS.load(name), "Options", None)
+        declared = None if names_code(name) or name == "none" else MODELS.load(name).options
         names = {field.name for field in dataclasses.fields(declared)} if declared else set()
         options = {key: value for key, value in {"heads": 2, **changes}.items() if key in names}
         values = {"hidden": 8, "dropout": 0.0, "input_dropout": 0.0, "norm": "none", "residual": False}

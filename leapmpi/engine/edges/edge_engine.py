@@ -26,7 +26,7 @@ from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
+from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates
 from leapmpi.sampling.training_edges import BatchEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
@@ -51,7 +51,7 @@ class EdgeEngine(Engine):
         link = self.task.link
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
-        kind: type[NegativeSampler] = NEGATIVES.load(link.negatives).NEGATIVES
+        kind = NEGATIVES.load(link.negatives).sampler
         self.negatives = kind(self.edges.candidates()) if self.per_edge else None
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:

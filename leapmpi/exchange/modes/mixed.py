@@ -18,6 +18,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.known_rows import received_block
 from leapmpi.exchange.feeds.partial import MixedRows, PartialFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.named_destinations import Pairs, home_rank
 from leapmpi.exchange.stage import Route, by_rank
@@ -182,4 +183,4 @@ class Mixed(Partial):
         return rows
 
 
-MODE = Mixed
+MEMBER = ModeMember(Mixed)

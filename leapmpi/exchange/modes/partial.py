@@ -19,6 +19,7 @@ from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.stage import Route
@@ -240,4 +241,4 @@ def _in_order_of_ranks(
     return values[order], np.bincount(ranks_of, minlength=ranks).astype(np.int64)
 
 
-MODE = Partial
+MEMBER = ModeMember(Partial)

@@ -14,6 +14,7 @@ import numpy as np
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.homes import home_of
@@ -123,4 +124,4 @@ class Projected(ComputedRowsMode):
         )
 
 
-MODE = Projected
+MEMBER = ModeMember(Projected)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.mode import ExchangeMode, predict_rows
+from leapmpi.exchange.mode import ExchangeMode, ModeMember, predict_rows
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.raw_sums import LayerSums, SumExchange, merged, read_the_same_sums
@@ -174,4 +174,4 @@ class Sums(ExchangeMode):
             return self._raw_share(block, rows)
 
 
-MODE = Sums
+MEMBER = ModeMember(Sums)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edges_of_their_own, maximum, mean, rows_by_edge, total
@@ -35,8 +35,6 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ("hidden", "dropout", "norm")
-
 
 @dataclass(frozen=True)
 class Options:
@@ -53,12 +51,8 @@ class Options:
     message_norm: bool = setting(False, "scale what is combined to the length of the destination's row")
 
 
-HAS = ("norm", "residual")
-"""What its layers have without being asked: normalised input (`auto`), and residuals in a way of their own."""
-
-
-def unread(config: ModelConfig) -> dict[str, str]:
-    """Options that the aggregate of `config` does not read, and why."""
+def idle_options(config: ModelConfig) -> dict[str, str]:
+    """Return the options that the aggregate of `config` does not read, and why."""
     options = parse_options(Options, config.options, config.name, "model")
     kind = options.aggregate
     why = {}
@@ -228,3 +222,13 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     """
     layer = partial(GENLayer, edge_dim=edge_dim)
     return Model(hidden_layers(layer, config, layers, in_dim), GENHead(config, layers, out_dim))
+
+
+MEMBER = ModelMember(
+    build,
+    Options,
+    reads_edge_features=True,
+    reads=("hidden", "dropout", "norm"),
+    has=("norm", "residual"),
+    idle_options=idle_options,
+)

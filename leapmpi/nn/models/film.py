@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gemm import product
@@ -31,11 +32,6 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ("hidden", "norm")
-
-HAS = ("norm",)
-"""What its layers have without being asked: normalised output (`auto`)."""
 
 
 @dataclass(frozen=True)
@@ -121,3 +117,6 @@ def modulated(z: Tensor, film: Tensor) -> Tensor:
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GNN-FiLM of `layers` layers. Raises ConfigError for an aggregate that it has not."""
     return Model(hidden_layers(FiLMLayer, config, layers, in_dim), Head(config, layers, out_dim))
+
+
+MEMBER = ModelMember(build, Options, reads=("hidden", "norm"), has=("norm",))

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 SLOPE = 0.2
 """Of LeakyReLU on negative scores."""
-
-READS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,3 +170,6 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     """
     check_heads(config, layers)
     return stack(partial(GATLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads_edge_features=True, reads=())

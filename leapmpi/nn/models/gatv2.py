@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.options import ModelMember
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
@@ -22,15 +23,12 @@ from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.models.gat import SLOPE, GATLayer, check_heads, reweighted
-from leapmpi.nn.models.gat import Options as Options
+from leapmpi.nn.models.gat import SLOPE, GATLayer, Options, check_heads, reweighted
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ()
 
 
 class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
@@ -102,3 +100,6 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     """
     check_heads(config, layers)
     return stack(partial(GATv2Layer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads_edge_features=True, reads=())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from leapmpi.config.options import ModelMember
 from leapmpi.nn.layer import Projection
 from leapmpi.nn.layer_forms import LayerTraits
 from leapmpi.nn.model import Model, stack
@@ -35,9 +36,6 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
         in_neighbours = in_neighbours * block.edge_weight
     others = own.repeat_interleave(counts) * root[block.edges.indices] * in_neighbours
     return block.values_with_self(own * own, others)
-
-
-READS: tuple[str, ...] = ()
 
 
 class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
@@ -66,3 +64,6 @@ class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     return stack(GCNLayer, config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, reads=())

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey
@@ -31,8 +32,6 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ("hidden", "norm")
 
 
 @dataclass(frozen=True)
@@ -131,3 +130,6 @@ class GINLayer(Layer, traits=LayerTraits(reads_names=False, sums_ahead=True)):
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
     """A GIN of `layers` layers, which read `edge_dim` features of edges."""
     return stack(partial(GINLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads_edge_features=True, reads=("hidden", "norm"))

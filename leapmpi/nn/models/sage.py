@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum
@@ -27,8 +27,6 @@ from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,3 +99,6 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GraphSAGE of `layers` layers. Raises ConfigError for an aggregate that it has not."""
     by_maximum = parse_options(Options, config.options, config.name, "model").aggregate == "max"
     return stack(MaximumSAGELayer if by_maximum else SAGELayer, config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads=())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leapmpi.errors import DataError
 from leapmpi.nn.scorer import Scorer, build_scorer
-from leapmpi.nn.task import EdgeTask
+from leapmpi.nn.task import EdgeTask, TaskMember
 from leapmpi.nn.tasks.multi_class import MultiClass
 
 if TYPE_CHECKING:
@@ -44,4 +44,4 @@ class EdgeClass(EdgeTask, MultiClass):
         return MultiClass.loss(self, scores, targets, weight)
 
 
-TASK = EdgeClass
+MEMBER = TaskMember(EdgeClass)

@@ -11,7 +11,7 @@ from torch import Tensor
 from leapmpi.dataset.hdf5.names import HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.scorer import Scorer, build_scorer
-from leapmpi.nn.task import EdgeTask
+from leapmpi.nn.task import EdgeTask, TaskMember
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
@@ -54,4 +54,4 @@ class Link(EdgeTask):
         return np.zeros(self.width)
 
 
-TASK = Link
+MEMBER = TaskMember(Link)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leapmpi.nn.task import Task, weighted_total
+from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 
 class MultiClass(Task):
@@ -44,4 +44,4 @@ class MultiClass(Task):
         return np.where(sums > 0, sums.sum() / (np.count_nonzero(sums) * np.maximum(sums, 1)), 1.0)
 
 
-TASK = MultiClass
+MEMBER = TaskMember(MultiClass)

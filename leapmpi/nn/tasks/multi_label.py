@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leapmpi.nn.task import Task, weighted_total
+from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 
 class MultiLabel(Task):
@@ -56,4 +56,4 @@ class MultiLabel(Task):
         return np.where(positives > 0, (known - positives) / np.maximum(positives, 1), 1.0)
 
 
-TASK = MultiLabel
+MEMBER = TaskMember(MultiLabel)

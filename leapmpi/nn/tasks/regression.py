@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.nn.task import Task, weighted_total
+from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
@@ -60,4 +60,4 @@ class Regression(Task):
         return sums[0] / np.maximum(sums[1], 1)
 
 
-TASK = Regression
+MEMBER = TaskMember(Regression)
