@@ -43,3 +43,15 @@ def test_plug_ins_join_by_entry_points(plugin):
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigError, match="unknown merge rule 'papre'; did you mean 'paper'"):
         Registry("merge rule", PACKAGE, MergeRule).load("papre")
+
+
+def test_a_module_without_a_member_of_the_kind_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "bare.py").write_text("merge = 'bare'\n")
+    monkeypatch.setattr("leapmpi.plan.merging.__path__", [str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"merge rule bare: .*bare\.py offers no member; write MEMBER = MergeRule"):
+        Registry("merge rule", PACKAGE, MergeRule).load("bare")
+
+
+def test_a_misspelt_field_is_an_error():
+    with pytest.raises(TypeError, match="shraded"):
+        SamplerMember(dict, shraded="lists")
