@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from data_prep.progress import Progress, Steps
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError, DataError
 
@@ -38,7 +40,8 @@ class AssemblyOptions:
     directed: bool = False
     largest_component: bool = False
     normalise: str = "none"
-    feature_dtype: str = "float32"
+    feature_dtype: str | None = None
+    """One of FEATURE_DTYPES, or by type of vertices "NAME=DTYPE,..."; None: float32, of a typed graph also float16."""
     feature_storage: str = "auto"
     classes: int | None = None
     task: str | None = None
@@ -47,6 +50,36 @@ class AssemblyOptions:
     """Whether what edges carry is kept ("keep") or not ("drop")."""
     edge_label_values: str = CLASSES
     """Meaning of the numbers that label edges, one of edge_labels.LABEL_VALUES."""
+    target: str | None = None
+    """Of a typed graph, the type of vertices with labels and splits; None: the source says it."""
+    add_reverse: bool = False
+    """Whether relations of a typed graph get reverse relations."""
+
+    def feature_dtypes(self, types: Sequence[str], where: str) -> dict[str, str]:
+        """Return the dtypes stated for features by type, of a typed graph with these `types`. Raises ConfigError."""
+        if self.feature_dtype is None or self.feature_dtype in FEATURE_DTYPES:
+            return dict.fromkeys(types, self.feature_dtype) if self.feature_dtype else {}
+        pairs = dict(pair.rpartition("=")[::2] for pair in self.feature_dtype.split(","))
+        for name, dtype in pairs.items():
+            if name not in types or dtype not in FEATURE_DTYPES:
+                raise ConfigError(
+                    f"--feature-dtype {self.feature_dtype}: {name}={dtype} is no type of {where} "
+                    f"({', '.join(types)}) with one of {', '.join(FEATURE_DTYPES)}"
+                )
+        return pairs
+
+    def check_plain(self) -> None:
+        """Raise ConfigError for a dtype that the features of a plain graph cannot have."""
+        if self.plain_dtype not in FEATURE_DTYPES:
+            known = ", ".join(FEATURE_DTYPES)
+            raise ConfigError(
+                f"--feature-dtype {self.plain_dtype}: expected one of {known}, as this graph has no types"
+            )
+
+    @property
+    def plain_dtype(self) -> str:
+        """Type of the features of a plain graph."""
+        return self.feature_dtype or "float32"
 
 
 def make_graph(
@@ -90,17 +123,17 @@ def make_graph(
         rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
         features = None
         if rows is not None:
-            dtype = "float16" if options.feature_dtype == "float16" else "float32"
+            dtype = "float16" if options.plain_dtype == "float16" else "float32"
             features = make_features(rows, n, dtype, options.normalise, where)
         times = None if raw.times is None else make_times(raw.times, n, where)
         notes = raw.notes + (labels.notes if labels else [])
-        codes = _given_codes(raw, n, options.splits, labels, where)
+        codes = given_codes(raw.splits, n, options.splits, labels, where)
 
         # Keep the largest component alone.
         original_id = None
         if options.largest_component and parts.count > 1:
             keep = parts.root == parts.largest_root
-            notes += _lost_members(codes, keep)
+            notes += lost_members(codes, keep)
             original_id = np.flatnonzero(keep)
             adjacency = induced(adjacency, keep, workspace)
             features = features and features.among(original_id)
@@ -124,7 +157,7 @@ def make_graph(
     graph = Graph(
         *arrays,
         labels.classes if labels else 0,
-        _attributes(raw, options, features is not None, codes is not None),
+        origin_attributes(raw.class_names, raw.split_origin, options, features is not None, codes is not None),
         edge_data=adjacency.data,
         time=times,
         regression=bool(labels and labels.regression),
@@ -132,7 +165,7 @@ def make_graph(
     )
     if small:
         graph.attributes |= small.attributes
-        notes += [small.note(options.feature_dtype)]
+        notes += [small.note(options.plain_dtype)]
     if edge_class_names and len(text := json.dumps(edge_class_names)) <= _LONGEST_CLASS_NAMES:
         graph.attributes["edge_class_names"] = text
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
@@ -149,7 +182,7 @@ def _in_fewer_bytes(
 
     Raises ConfigError where features are stored sparse, for types that sparse ones do not have.
     """
-    dtype = options.feature_dtype
+    dtype = options.plain_dtype
     if isinstance(features, SparseFeatures):
         if dtype not in ("float32", "float16"):
             raise ConfigError(
@@ -171,17 +204,19 @@ def _made_features(
     return make(options.features, np.diff(adjacency.indptr), options.seed, workspace)
 
 
-def _given_codes(raw: RawGraph, vertices: int, rule: SplitRule, labels: Labels | None, where: str) -> np.ndarray | None:
-    """Split codes in the source's numbering, for splits that are given and not drawn."""
+def given_codes(
+    splits: dict[str, np.ndarray] | None, vertices: int, rule: SplitRule, labels: Labels | None, where: str
+) -> np.ndarray | None:
+    """Split codes in the source's numbering, for `splits` of the source or a folder; None where they are drawn."""
     values = labels and labels.values
-    if rule.kind == "source" and raw.splits:
-        return codes_of(raw.splits, vertices, values, where)
+    if rule.kind == "source" and splits:
+        return codes_of(splits, vertices, values, where)
     if rule.kind == "folder":
         return codes_of(read_folder(rule.folder), vertices, values, str(rule.folder))
     return None
 
 
-def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
+def lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
     """Describe members of splits outside `keep` bool[n]. Raises DataError where a split would become empty."""
     if codes is None:
         return []
@@ -193,7 +228,9 @@ def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
     return [f"outside the largest component, left out: {', '.join(lost)} vertices"] if lost else []
 
 
-def _attributes(raw: RawGraph, options: AssemblyOptions, features: bool, splits: bool) -> Attributes:
+def origin_attributes(
+    class_names: list[str] | None, split_origin: str, options: AssemblyOptions, features: bool, splits: bool
+) -> Attributes:
     """Return the attributes that describe the origin of a graph, with its `features` and `splits` made here or not."""
     rule = options.splits
     attributes = {
@@ -201,7 +238,7 @@ def _attributes(raw: RawGraph, options: AssemblyOptions, features: bool, splits:
         "feature_normalisation": options.normalise if features else "none",
         "largest_component": options.largest_component,
         "feature_origin": "none" if not features else options.features.text if options.features else "source",
-        "split_origin": "none" if not splits else raw.split_origin if rule.kind == "source" else rule.text,
+        "split_origin": "none" if not splits else split_origin if rule.kind == "source" else rule.text,
     }
 
     # Seeds only where something was drawn.
@@ -209,6 +246,6 @@ def _attributes(raw: RawGraph, options: AssemblyOptions, features: bool, splits:
         attributes["split_seed"] = options.seed
     if options.features and options.features.kind == "random":
         attributes["feature_seed"] = options.seed
-    if raw.class_names and len(text := json.dumps(raw.class_names, ensure_ascii=False)) <= _LONGEST_CLASS_NAMES:
+    if class_names and len(text := json.dumps(class_names, ensure_ascii=False)) <= _LONGEST_CLASS_NAMES:
         attributes["class_names"] = text
     return attributes

@@ -114,6 +114,11 @@ class TextNumbering:
             )
         return found
 
+    @property
+    def count(self) -> int:
+        """Number of distinct ids so far."""
+        return len(self._number)
+
     def finish(self) -> Ids | None:
         """Number all ids by value if all are whole numbers, else as texts.
 

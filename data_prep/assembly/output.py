@@ -16,7 +16,7 @@ from data_prep.edges.edge_sort import EdgeCounts
 from data_prep.progress import Steps
 from leapmpi.dataset.graph import Graph, split_sizes
 from leapmpi.dataset.graph_file import write_graph
-from leapmpi.dataset.hdf5.names import EDGE_LABELS
+from leapmpi.dataset.hdf5.names import EDGE_LABELS, RELATION, RELATION_LIST, VERTEX_TYPE_LIST
 from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
@@ -80,6 +80,8 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
     direction = (
         "--directed: each edge one way" if attributes["directed"] else "made symmetric; --directed keeps one way"
     )
+    if graph.types is not None:
+        direction = "of relations that --add-reverse adds" if edges.reverse_added else "--add-reverse adds relations"
 
     # Name, number and note of each row.
     rows = [
@@ -92,6 +94,7 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
         ("components", summary.components, f"largest {summary.largest:,} vertices; {summary.isolated:,} isolated"),
         *_edge_rows(graph),
         *_held_back_rows(graph),
+        *_type_rows(graph),
         *_vertex_rows(graph),
         ("bytes", file.stat().st_size, str(file)),
     ]
@@ -104,7 +107,7 @@ def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
     rows = [
         (name.replace("_", " "), 1 if array.ndim == 1 else array.shape[1], str(array.dtype))
         for name, array in graph.edge_data.arrays().items()
-        if name != EDGE_LABELS
+        if name not in (EDGE_LABELS, RELATION)
     ]
     if graph.edge_data.labels is not None:
         known = sum(int((block >= 0).sum()) for block in row_blocks(graph.edge_data.labels))
@@ -124,9 +127,32 @@ def _held_back_rows(graph: Graph) -> list[tuple[str, int, str]]:
     return [(name.replace("_", " "), size, what if "edges" in name else "given") for name, size in sizes.items()]
 
 
+def _type_rows(graph: Graph) -> list[tuple[str, int, str]]:
+    """Return the rows about the types and relations of a typed graph: name, number, note."""
+    if graph.typed is None:
+        return []
+    described = graph.typed.describe(graph.relation_edges())
+    rows = []
+    for each in described[VERTEX_TYPE_LIST]:
+        note = f"{each['feature_dim']:,} features, {each['feature_dtype']}" if each["feature_dim"] else "no features"
+        rows.append((f"  {each['name']}", each["vertices"], note + ", the target type" * each["target"]))
+    for each in described[RELATION_LIST]:
+        rows.append((f"  {each['relation']}", each["edges"], each["reverse_of"] and f"reverse of {each['reverse_of']}"))
+    return rows
+
+
+def _unlabelled(graph: Graph) -> int:
+    """Count the vertices without a label, those of the target type in a typed graph."""
+    assert graph.labels is not None
+    target = None if graph.types is None else graph.types.target_number
+    if graph.typed is None or target is None:
+        return int((~labelled(graph.labels)).sum())
+    return int((~labelled(graph.labels[slice(*graph.typed.offsets[target : target + 2].tolist())])).sum())
+
+
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
     """Return the rows about features, classes and splits: name, number, note."""
-    rows = [("features", graph.feature_dim, "none in the source")]
+    rows = [("features", graph.feature_dim, "none in the source")] if graph.types is None else []
     if graph.features is not None:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"
         if (origin := graph.attributes["feature_origin"]) != "source":
@@ -141,7 +167,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
     else:
         kind = "multi-label, " if graph.multilabel else ""
         noun = "targets" if graph.regression else "classes"
-        rows.append((noun, graph.classes, f"{kind}{int((~labelled(graph.labels)).sum()):,} vertices unlabelled"))
+        rows.append((noun, graph.classes, f"{kind}{_unlabelled(graph):,} vertices unlabelled"))
 
     # Splits.
     if graph.split is None:

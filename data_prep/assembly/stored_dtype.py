@@ -155,6 +155,8 @@ def check_dtype(graph: Graph, dtype: str | None, path: Path) -> None:
     if dtype is None:
         return
     flag, features = f"--feature-dtype {dtype}: {path}", graph.features
+    if graph.types is not None:
+        raise ConfigError(f"{flag} is a typed graph; import the source again with --feature-dtype TYPE=DTYPE,...")
     if features is None:
         raise ConfigError(f"{flag} has no features; leave the flag out")
     if isinstance(features, SparseFeatures):

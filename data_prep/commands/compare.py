@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_prep.commands.partition import add_report_flags, reported_training, sampling_of
+from data_prep.commands.partition import add_report_flags, check_typed_flags, reported_training, sampling_of
 from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.runs.text import aligned
@@ -54,7 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         "threads": processor_count(),
     }
     training = reported_training(arguments)
-    PartitionRequest(**request).check(verify_graph(arguments.graph))
+    graph = verify_graph(arguments.graph)
+    check_typed_flags(graph, str(arguments.graph), training)
+    PartitionRequest(**request).check(graph)
 
     # One method after the other, each in a process of its own: memory is measured for each.
     rows = [_run_method(arguments.graph, {**request, "method": method}, training) for method in methods]

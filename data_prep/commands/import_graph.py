@@ -11,7 +11,9 @@ from leapmpi.dataset.hdf5.names import FEATURE_DTYPES, LABEL_KINDS
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
+    from data_prep.assembly.assemble import AssemblyOptions
     from data_prep.edges.raw_graph import RawGraph
+    from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.workspace import Workspace
 
 EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
@@ -52,9 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--split-index", type=count, metavar="K", help="number of the source's own split, from 0 on")
     add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
     add("--largest-component", action="store_true", help="keep the largest connected component only")
+    add("--target", metavar="TYPE", help="typed graphs: type of vertices with labels and splits, of several")
+    add("--add-reverse", action="store_true", help="typed graphs: a reverse relation for each that has none")
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
-    add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
+    by_type = f"{', '.join(FEATURE_DTYPES)}; by type of vertices: paper=float16,field=int8"
+    add("--feature-dtype", metavar="DTYPE", help=f"{FEATURE_DTYPE}: {by_type}")
     add("--feature-storage", choices=("auto", "dense", "sparse"), default="auto", help=storage)
     add("--missing-features", choices=("zeros", "one-hot"), help=missing)
     add("--features", metavar="FILE|NAME|RULE", help=features)
@@ -111,6 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
     from data_prep.assembly.splits import parse_rule
+    from data_prep.assembly.typed_assembly import make_typed_graph
+    from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
     from data_prep.workspace import disk_budget, memory_budget, workspace_beside
@@ -132,6 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
         "task",
         "edge_data",
         "edge_label_values",
+        "target",
+        "add_reverse",
     )
     same = {name: getattr(arguments, name) for name in names}
     options = AssemblyOptions(
@@ -147,8 +156,14 @@ def run(arguments: argparse.Namespace) -> int:
         with steps.step("read"):
             name, path, raw = _read(source, arguments, features, workspace)
             raw.notes += _files_note(source, path, raw, [features, arguments.labels, options.splits.folder])
-        graph, summary = make_graph(raw, options, str(path), workspace, steps)
-        names, given, parts = raw.names, raw.edge_splits, raw.parts
+        if isinstance(raw, TypedRawGraph):
+            _check_typed(raw, arguments, features, bool(asked))
+            graph, summary = make_typed_graph(raw, options, str(path), workspace, steps)
+            names, given, parts = raw.names, None, raw.parts
+        else:
+            _check_plain(arguments, options, path)
+            graph, summary = make_graph(raw, options, str(path), workspace, steps)
+            names, given, parts = raw.names, raw.edge_splits, raw.parts
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)
@@ -169,10 +184,33 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_plain(arguments: argparse.Namespace, options: AssemblyOptions, path: Path) -> None:
+    """Raise ConfigError for flags of typed graphs."""
+    options.check_plain()
+    for flag, given in (("--target", arguments.target), ("--add-reverse", arguments.add_reverse)):
+        if given:
+            raise ConfigError(f"{flag}: {path} is a plain graph, of one type of vertices and edges; leave the flag out")
+
+
+def _check_typed(raw: TypedRawGraph, arguments: argparse.Namespace, features: Path | None, asked: bool) -> None:
+    """Raise ConfigError for flags without a meaning for typed graphs; take away the edges held back if not wanted."""
+    flags = {
+        "--features": features,
+        "--labels": arguments.labels,
+        "--vertex-times": arguments.vertex_times,
+        "--split-edges and --split-edge-labels": asked,
+    }
+    for flag, given in flags.items():
+        if given:
+            raise ConfigError(f"{flag}: {arguments.source} is a typed graph, which is read without; leave the flag out")
+    if arguments.split_edges == "none":
+        raw.edge_splits = None
+
+
 def _read(
     given: Path, arguments: argparse.Namespace, features: Path | None, workspace: Workspace
-) -> tuple[str, Path, RawGraph]:
-    """Return the format's name, the path it was found at, and the RawGraph, with features from a file if given."""
+) -> tuple[str, Path, RawGraph | TypedRawGraph]:
+    """Return the format's name, the path it was found at, and the raw graph, with features from a file if given."""
     from data_prep.detection import SOURCES, locate
     from data_prep.edges.raw_graph import ReadOptions
     from data_prep.formats.array_files import read_array
@@ -196,7 +234,7 @@ def _read(
     return name, path, raw
 
 
-def _files_note(given: Path, path: Path, raw: RawGraph, named: list[Path | None]) -> list[str]:
+def _files_note(given: Path, path: Path, raw: RawGraph | TypedRawGraph, named: list[Path | None]) -> list[str]:
     """Describe which data came from which file of the folder `given`, and which files were left.
 
     path: what was read. named: further files and folders that flags name.

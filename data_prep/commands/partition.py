@@ -107,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
+    check_typed_flags(graph, str(arguments.graph), training, asked)
     if asked:
         check_unsplit(graph, asked.held)
         splits_by_time(graph, asked.by)
@@ -150,6 +151,18 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {small.note(arguments.feature_dtype)}")
     print("\n".join(steps.table()))
     return 0
+
+
+def check_typed_flags(graph: Graph, name: str, training: object, asked: object = None) -> None:
+    """Raise ConfigError for flags without a meaning for a typed graph: dry runs (`training`), edges held back."""
+    if graph.types is None:
+        return
+    if training:
+        raise ConfigError(f"--report, --fanout and --batch-size: {name} is a typed graph, which is not sampled yet")
+    if asked:
+        raise ConfigError(
+            f"--split-edges and --split-edge-labels: {name} is a typed graph; the source holds edges back"
+        )
 
 
 def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:

@@ -8,7 +8,7 @@ cannot hold is taken in several groups of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,21 +59,28 @@ class EdgeCounts:
     written: int
 
 
-def check_ids(edges: np.ndarray, vertices: int, name: str, first: int = 0) -> None:
+_GRAPH = ("the graph", "the graph")
+
+
+def check_ids(
+    edges: np.ndarray, vertices: int | Sequence[int], name: str, first: int = 0, whose: Sequence[str] = _GRAPH
+) -> None:
     """Raise DataError naming the first edge of `edges` [2, k] with an id that is negative or not below `vertices`.
 
-    first: the number of the first of these edges in the source.
+    vertices: one number, or those of sources and destinations, which `whose` names. first: the number of the first of
+    these edges in the source.
     """
-    if edges.size == 0 or (edges.min() >= 0 and edges.max() < vertices):
+    limits = np.broadcast_to(np.asarray(vertices), 2)
+    if edges.size == 0 or (edges.min() >= 0 and (edges.max(axis=1) < limits).all()):
         return
 
     # The first bad edge, and the bad one of its ends.
-    bad = (edges < 0) | (edges >= vertices)
+    bad = (edges < 0) | (edges >= limits[:, None])
     row = int(np.argmax(bad.any(axis=0)))
     end = int(np.argmax(bad[:, row]))
     value = int(edges[end, row])
     side = ("source", "destination")[end]
-    fault = "is negative" if value < 0 else f"is out of range: the graph has vertices 0 ... {vertices - 1}"
+    fault = "is negative" if value < 0 else f"is out of range: {whose[end]} has vertices 0 ... {limits[end] - 1}"
     raise DataError(f"{name}: edge {first + row} (counted from 0): its {side} {value} {fault}")
 
 
@@ -89,17 +96,21 @@ class _RowGroup(NamedTuple):
 class EdgeSorter:
     """Sorts edges, which are added by chunks, into one adjacency, each edge both ways unless `directed`.
 
-    name: what messages call the edges.
+    name: what messages call the edges. columns: number of columns, where they are other keys than vertices, which have
+    been checked; such edges are `directed` and no loops.
     """
 
-    def __init__(self, vertices: int, *, directed: bool, name: str, workspace: Workspace) -> None:
+    def __init__(
+        self, vertices: int, *, directed: bool, name: str, workspace: Workspace, columns: int | None = None
+    ) -> None:
         self.vertices = vertices
         self._directed, self._name, self._workspace = directed, name, workspace
-        self._dtype = np.dtype(index_dtype(vertices))
+        self._checked = columns is not None
+        self._dtype = np.dtype(index_dtype(columns or vertices))
 
         # Buckets of 2**bucket_bits rows.
         bits = max(1, (vertices - 1).bit_length())
-        self._key_shift = bits + 1
+        self._key_shift = max(bits, ((columns or 1) - 1).bit_length()) + 1
         # Key and row must fit in 64 bits: beyond 2**36 vertices there are more buckets.
         self._bucket_bits = max(0, min(bits - _MOST_BUCKETS.bit_length() + 1, 64 - self._key_shift))
         self._buckets = ((vertices - 1) >> self._bucket_bits) + 1
@@ -119,7 +130,8 @@ class EdgeSorter:
         """Take `edges` [2, k], sources and destinations. Raises DataError naming the first id out of range."""
         for start in range(0, edges.shape[1], self._most_edges):
             chunk = edges[:, start : start + self._most_edges]
-            check_ids(chunk, self.vertices, self._name, self._read)
+            if not self._checked:
+                check_ids(chunk, self.vertices, self._name, self._read)
             self._read += chunk.shape[1]
             if self._pending_edges + chunk.shape[1] > self._most_edges:
                 self._spill()

@@ -113,6 +113,12 @@ class _StagedEdges:
         return found
 
 
+def check_memory(vertices: int, workspace: Workspace) -> None:
+    """Raise ResourceError where `workspace` has no memory for the arrays of so many vertices."""
+    needed = f"importing {vertices:,} vertices", "allow more, or import on another machine"
+    require(workspace.memory, vertices * _BYTES_PER_VERTEX, *needed)
+
+
 def sort_edges(
     edges: Edges,
     vertices: int | CountVertices,
@@ -150,10 +156,8 @@ def sort_edges(
         ids = None
     if ids is not None:
         final = partial(np.searchsorted, ids)
-    needed = f"importing {vertices:,} vertices", "allow more, or import on another machine"
-    check_capacity = partial(require, workspace.memory, vertices * _BYTES_PER_VERTEX, *needed)
     if vertices > _MOST_VERTICES:
-        check_capacity()
+        check_memory(vertices, workspace)
 
     # Sort.
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
@@ -169,7 +173,7 @@ def sort_edges(
         progress.advance(chunk.shape[1])
     if staged:
         staged.remove()
-    check_capacity()
+    check_memory(vertices, workspace)
     adjacency, counts = sorter.finish(progress)
     if placer:
         placed = placer.finish(adjacency, progress)

@@ -15,6 +15,7 @@ from data_prep.partitioning.method_registry import BALANCES, METHODS
 from data_prep.partitioning.postprocess import postprocess, repair
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.subgraph import induced_subgraph
+from data_prep.partitioning.union_graph import union_of
 from data_prep.partitioning.vertex_weights import balance_weights, sampled_work
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -83,11 +84,12 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
             f"--balance {request.balance}: method {request.method} cannot balance by it; use metis, grem, kaminpar, "
             "ldg, reldg or fennel, or leave the flag out"
         )
-    request = replace(request, weights=balance_weights(graph, request))
+    plain = union_of(graph)
+    request = replace(request, weights=balance_weights(plain, request))
     if method.choose is None:
-        return _partition(graph, request)
-    tried, reason = method.choose(graph, request)
-    found = [_partition(graph, replace(request, method=name)) for name in tried]
+        return _partition(plain, request, graph)
+    tried, reason = method.choose(plain, request)
+    found = [_partition(plain, replace(request, method=name), graph) for name in tried]
     if len(found) > 1:
         cuts = ", ".join(f"{each.method} cuts {each.figures()['edge_cut_share']:.2%}" for each in found)
         reason = f"{reason}: {cuts}"
@@ -101,8 +103,8 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     return replace(min(found, key=merit), reason=reason)
 
 
-def _partition(graph: Graph, request: PartitionRequest) -> Partition:
-    """Partition by the method that `request` names, over all its levels."""
+def _partition(graph: Graph, request: PartitionRequest, measured: Graph) -> Partition:
+    """Partition by the method that `request` names, over all its levels; figures are those of the graph `measured`."""
     if len(request.levels) == 1:
         assignment = _assign_level(graph, request)
     else:
@@ -110,7 +112,7 @@ def _partition(graph: Graph, request: PartitionRequest) -> Partition:
         # at each level may add up to one vertex too many.
         assignment = _assign_groups(graph, replace(request, tolerance=request.tolerance ** (1 / len(request.levels))))
         repair(graph, graph.indptr, graph.indices, assignment, request)
-    return replace(_measure(graph, assignment, request), method=request.method)
+    return replace(_measure(measured, assignment, request), method=request.method)
 
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:

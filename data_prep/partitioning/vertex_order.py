@@ -17,6 +17,7 @@ from data_prep.partitioning.multilevel.undirected_stream import undirected_strea
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.stream_budget import budget_for
+from data_prep.partitioning.union_graph import union_of
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled
 
@@ -36,7 +37,7 @@ def community_order(graph: Graph, request: PartitionRequest) -> np.ndarray:
     The same graph and seed give the same order. Raises ResourceError when the memory allowed does not suffice.
     """
     budget = budget_for(graph, request, "--order communities", "leave the flag out")
-    stream = undirected_stream(graph, budget.chunk, VertexWeights(NO_WEIGHTS, NO_WEIGHTS), request.progress)
+    stream = undirected_stream(union_of(graph), budget.chunk, VertexWeights(NO_WEIGHTS, NO_WEIGHTS), request.progress)
     with workers(request.threads) as team:
         place, places = _places(stream, _MOST_VERTICES, request.seed, team, budget.pairs)
     vertices = np.empty(graph.vertices, np.int32)

@@ -228,6 +228,38 @@ class Communicator(Transport):
 
         return end
 
+    def start_pieces(
+        self, pieces: Sequence[Sequence[np.ndarray]], rooms: Sequence[Sequence[int]], kind: str
+    ) -> Callable[[], list[list[np.ndarray]]]:
+        """Begin to send pieces whose sizes the receivers do not know; the result waits for those of others. Collective.
+
+        pieces: for each rank, those for it, uint8[k] each, in order, none empty; rooms: for each rank, most bytes of
+        each piece that it sends, at most a fragment. Both ranks know how many pieces there are. Returns what arrived,
+        by rank. Until the end no piece may be touched, nor another exchange begun in this channel.
+        """
+        channel, rank, size = self._idle_channel(), self.rank, self.size
+        code = mpi_buffers.type_code(np.empty(0, np.uint8))
+        arrived: list[list[np.ndarray]] = [[np.empty(room, np.uint8) for room in each] for each in rooms]
+        receives, sends = [], []
+        for step in range(1, size):
+            origin, to = (rank - step) % size, (rank + step) % size
+            for number, buffer in enumerate(arrived[origin]):
+                check = partial(self._keep_arrived, arrived[origin], number, origin, code)
+                receives.append(self._receive(buffer, origin, code, check))
+            for piece in pieces[to]:
+                sends += self._sends(piece, to, code)
+        sizes = np.array([sum(map(len, each)) for each in pieces], np.int64)
+        self.byte_counters.add_to_ranks(kind, int(sizes.sum()), sizes)
+        finish = self._start(receives, sends)
+        self._exchanging[channel] = True
+
+        def end() -> list[list[np.ndarray]]:
+            self._exchanging[channel] = False
+            finish()
+            return arrived
+
+        return end
+
     def start_sends(self, pieces: Sequence[tuple[Array, np.ndarray]], kind: str) -> Callable[[], None]:
         """Begin to send rows of several arrays of the host, one array after the other; the result waits for the end.
 
@@ -339,6 +371,12 @@ class Communicator(Transport):
         repeated = self.staging.scratch("sums", flat, self.size, total.shape[0])
         repeated[:] = cast("torch.Tensor", total)  # numpy's where `repeated` is
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
+
+    def _keep_arrived(self, arrived: list[np.ndarray], number: int, origin: int, code: int, status: MPI.Status) -> None:
+        """Cut buffer `number` of `arrived` to the bytes that came from `origin`. Raises CommunicationError."""
+        size = min(status.Get_count(), len(arrived[number]))
+        self._check_arrival(origin, code, size, status)
+        arrived[number] = arrived[number][:size]
 
     def _idle_channel(self) -> int:
         """The calling thread's channel. Raises CommunicationError while an exchange is under way in it."""

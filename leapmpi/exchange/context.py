@@ -54,6 +54,8 @@ class RankContext:
     """How owners answer what their vertices draw, where the topology is spread over the ranks."""
     counts_sources: bool = False
     """Whether all sources of mini-batches are counted, as a forecast does, so that they are numbered when drawn."""
+    packs: bool = False
+    """Whether rows that are computed travel without dropped columns and zeros: worth it where links are slow."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 

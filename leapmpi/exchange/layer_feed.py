@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.read_columns import EVERY, Kept, ReadColumns, drops_alone
 from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
@@ -74,9 +76,10 @@ class LocalFeed(LayerFeed):
 class HiddenInput:
     """The matrix that a layer above the first reads, of own rows of the layer below and of those that others send."""
 
-    def __init__(self, ctx: RankContext, routes: RowRoutes) -> None:
+    def __init__(self, ctx: RankContext, layer: Layer, routes: RowRoutes) -> None:
         self.ctx, self.routes = ctx, routes
         self.stage = Stage(ctx, routes)
+        self.read_columns = ReadColumns(ctx, layer if drops_alone(layer) else None, self._names)
         self.local_rows = torch.from_numpy(routes.local_rows).to(ctx.device)
         self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
 
@@ -91,11 +94,15 @@ class HiddenInput:
         """int64[m]: where received rows stand in the matrix."""
         return self.stage.received_positions
 
-    def matrix(self, below: Tensor) -> Tensor:
+    def _names(self) -> tuple[np.ndarray, np.ndarray]:
+        original = self.ctx.sampler.original_ids
+        return original(self.routes.sent_vertices), original(self.routes.received_vertices)
+
+    def matrix(self, below: Tensor, key: DropoutKey | None) -> Tensor:
         """Exchange rows of `below`; float[rows, width], a leaf. Collective."""
         with self.ctx.phases("compute"):
             picked = PickedRows(below, self.local_rows, self.sent_rows, self.routes.sent_counts, self._take)
-        return self.stage.forward(picked)
+        return self.stage.forward(picked, self.read_columns.kept(key, below.shape[1]))
 
     def back(self) -> Tensor:
         """Return the gradient of the output below on this rank, once that of the matrix is there. Collective."""
@@ -117,7 +124,7 @@ class BlockFeed(LayerFeed):
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors | None, routes: RowRoutes | None) -> None:
         super().__init__(ctx, layer)
         self._block = block
-        self.hidden = None if routes is None else HiddenInput(ctx, routes)
+        self.hidden = None if routes is None else HiddenInput(ctx, layer, routes)
 
     @property
     def block(self) -> BlockTensors:
@@ -130,13 +137,13 @@ class BlockFeed(LayerFeed):
         self._block = block
 
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
-        self._output = self.output(self._input(below), key)
+        self._output = self.output(self._input(below, key), key)
         return self._output
 
-    def _input(self, below: Rows | None) -> Rows | None:
+    def _input(self, below: Rows | None, key: DropoutKey | None) -> Rows | None:
         if self.hidden is not None:
             assert isinstance(below, Tensor), "hidden rows are dense"
-            return self.hidden.matrix(below.detach())
+            return self.hidden.matrix(below.detach(), key)
         return None if below is None else below.to(self.layer.bias.dtype)
 
     def backward(self, gradient: Tensor) -> Tensor | None:
@@ -185,13 +192,17 @@ class ExchangedFeed(BlockFeed):
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         """Compute the layer's output from the `combined` matrix; differentiable. Local."""
 
+    def kept(self, key: DropoutKey | None) -> Kept:
+        """The numbers that are read of what is exchanged. Local."""
+        return EVERY
+
     def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
         with self.ctx.phases("compute"):
             if self._features is not None:
                 rows = self._features()
             assert rows is not None, "features are read here, or rows of the layer below are given"
-            computed = self.computed(rows, key)
-        combined = self.stage.forward(computed)
+            computed, kept = self.computed(rows, key), self.kept(key)
+        combined = self.stage.forward(computed, kept)
         with self.ctx.phases("compute"):
             return self.finished(combined, key)
 

@@ -249,13 +249,14 @@ class GraphBuilder:
         places = positions, vertices.numbers(block.src[positions])
         sent = vertices.numbers(rows_of_others)
         received = self._counts(inputs.home[self._rows])
+        travelling = block.src[self._rows], rows_of_others
         routes = by_kind = None
         if self._layer and self._kind == RAW:
-            routes = RowRoutes(block.n_src, places[0], self._rows, received, row_counts, places[1], sent)
+            routes = RowRoutes(block.n_src, places[0], self._rows, received, row_counts, places[1], sent, *travelling)
         elif self._layer:
             own = np.arange(len(vertices.ids))
             arriving = len(own) + np.arange(len(self._rows))
-            routes = RowRoutes(len(own) + len(arriving), own, arriving, received, row_counts, own, sent)
+            routes = RowRoutes(len(own) + len(arriving), own, arriving, received, row_counts, own, sent, *travelling)
         if self._kind != RAW:
             by_kind = self._kind_routes(vertices, places, foreign, counts, known)
         self._plans.append(LayerPlan(block, self._kind, routes, by_kind))

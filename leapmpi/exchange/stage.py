@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.packed_rows import start_packed
+from leapmpi.exchange.read_columns import EVERY, Kept
 from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.share_forms import Combination, PartialStep
 
 
@@ -40,10 +43,15 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class RowRoutes(Route):
-    """A route of rows of the layer below: int64 numbers of own rows that are read here, and of those that are sent."""
+    """A route of rows of the layer below: int64 numbers of own rows that are read here, and of those that are sent.
+
+    received_vertices, sent_vertices: int64, the vertices of the rows that are received and sent.
+    """
 
     local_rows: np.ndarray
     sent_rows: np.ndarray
+    received_vertices: np.ndarray
+    sent_vertices: np.ndarray
 
 
 def by_rank(rows: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> np.ndarray:
@@ -62,15 +70,20 @@ class Transfer:
         self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
         self.received = int(received_counts.sum())
 
-    def start(self, rows: Tensor) -> Callable[[], Tensor]:
-        """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective."""
-        return self._start(rows, self.sent_counts, self.received_counts)
+    def start(self, rows: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
+        """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective.
 
-    def start_back(self, gradient: Tensor) -> Callable[[], Tensor]:
+        Where rows are packed, numbers that are not `kept` arrive as zeros.
+        """
+        return self._start(rows, self.sent_counts, self.received_counts, kept)
+
+    def start_back(self, gradient: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send the `gradient` of what arrived; the result waits for that of what was sent. Collective."""
-        return self._start(gradient, self.received_counts, self.sent_counts)
+        return self._start(gradient, self.received_counts, self.sent_counts, kept[::-1])
 
-    def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray) -> Callable[[], Tensor]:
+    def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept) -> Callable[[], Tensor]:
+        if self.ctx.packs and on_host(rows.device):
+            return self._start_packed(rows, counts, arriving_counts, kept)
         arriving = rows.new_empty((int(arriving_counts.sum()), rows.shape[1]))
         with self.ctx.phases("exchange"):
             end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, "activations")
@@ -79,6 +92,18 @@ class Transfer:
             with self.ctx.phases("exchange"):
                 end()
             return arriving
+
+        return finish
+
+    def _start_packed(
+        self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
+    ) -> Callable[[], Tensor]:
+        with self.ctx.phases("exchange"):
+            end = start_packed(self.ctx.communicator, rows.contiguous().numpy(), counts, arriving_counts, kept)
+
+        def finish() -> Tensor:
+            with self.ctx.phases("exchange"):
+                return torch.from_numpy(end())
 
         return finish
 
@@ -202,9 +227,12 @@ class Stage:
         local = route.local_positions
         self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)
 
-    def forward(self, computed: ComputedRows) -> Tensor:
-        """Exchange what is `computed`; a leaf, float[total, width], of own and received rows. Collective."""
-        finish = self.transfer.start(computed.sent.detach())
+    def forward(self, computed: ComputedRows, kept: Kept = EVERY) -> Tensor:
+        """Exchange what is `computed`; a leaf, float[total, width], of own and received rows. Collective.
+
+        Where rows are packed, numbers that are not `kept` may be anything: nothing depends on them.
+        """
+        finish = self.transfer.start(computed.sent.detach(), kept)
         with self.ctx.phases("compute"):
             combined = self.combination(computed.local().detach(), self.local_positions, self.route.total)
         arrived = finish()
@@ -213,18 +241,18 @@ class Stage:
         with self.ctx.phases("compute"):
             combined.add(arrived, self.received_positions)
         if torch.is_grad_enabled():
-            self._computed, self._combined = computed, combined
+            self._computed, self._combined, self._kept = computed, combined, kept
         return combined.rows.requires_grad_(torch.is_grad_enabled())
 
     def backward(self) -> None:
         """Return the gradient of the matrix to the ranks that computed its rows. Collective."""
-        computed, combined = self._computed, self._combined
-        del self._computed, self._combined
+        computed, combined, kept = self._computed, self._combined, self._kept
+        del self._computed, self._combined, self._kept
         with self.ctx.phases("compute"):
             rows = combined.rows
             gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
             sent = combined.arrived_gradient(gradient)
-        finish = self.transfer.start_back(sent)
+        finish = self.transfer.start_back(sent, kept)
         with self.ctx.phases("compute"):
             computed.backward_local(combined.local_gradient(gradient))
         returned = finish()

@@ -13,7 +13,14 @@ from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Spli
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
 from leapmpi.full_batch.kept_sums import sums_can_be_kept
-from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, may_mix, reads_learned, refusal
+from leapmpi.full_batch.layer_by_layer import (
+    EDGE_BYTES,
+    VERTEX_BYTES,
+    may_mix,
+    reads_learned,
+    refusal,
+    travelling_width,
+)
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.layer import costs, reads_own, sparse_cost
 from leapmpi.plan.machine_rates import MachineRates
@@ -139,7 +146,7 @@ class HybridChoice:
         size = found.bias.element_size()
         if layer == 0 and kind == RAW:
             return self.machine.byte * (ctx.features.sent_row_bytes + ctx.features.id_codec.id_bytes)
-        seconds = 2 * self.machine.byte * kind_width(found, kind) * size
+        seconds = 2 * self.machine.byte * travelling_width(ctx, found, kind) * size
         if kind == RAW and not found.linear:
             seconds += self.machine.multiply_add * costs(found, 1, 0, 0, True)[0]
         return seconds

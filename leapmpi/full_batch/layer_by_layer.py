@@ -18,6 +18,7 @@ from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, L
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
+from leapmpi.exchange.read_columns import expected_share
 from leapmpi.nn.layer import Layer, reads_destinations
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.share_forms import SUM
@@ -153,6 +154,12 @@ def kind_width(layer: Layer, kind: str) -> int:
     if kind == PARTIAL:
         return layer.out_dim if layer.shares is None else layer.shares.width
     return layer.in_dim
+
+
+def travelling_width(ctx: RankContext, layer: Layer, kind: str) -> float:
+    """Return how many numbers of a row of `kind` are expected to travel for `layer`, the mean of both directions."""
+    packed = kind in (RAW, PARTIAL)
+    return kind_width(layer, kind) * (expected_share(ctx, layer, kind == PARTIAL) if packed else 1.0)
 
 
 def reads_learned(ctx: RankContext) -> bool:

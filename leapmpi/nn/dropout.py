@@ -76,6 +76,21 @@ def _mask_vertices(first, end, x, vertices, base, below, scale, first_column, ou
 
 
 @compiled
+def _kept_columns(vertices, base, below, kept):
+    """Mark the columns that `_mask_vertices` keeps."""
+    width = kept.shape[1]
+    words = np.empty((width + 3) // 4, np.uint64)
+    for i in range(len(vertices)):
+        hashed = fold(base, vertices[i])
+        # Two loops that compile to vector code.
+        for group in range(len(words)):
+            words[group] = fold(hashed, group)
+        lanes = words.view(np.uint16)
+        for column in range(width):
+            kept[i, column] = lanes[column] >= below
+
+
+@compiled
 def _mask_edges(first, end, x, indptr, indices, vertices, base, below, scale, out):
     words = _words(0, x.shape[1])
     for i in range(first, end):
@@ -215,6 +230,13 @@ def drop_features(
     if isinstance(x, SparseMatrix):
         return replace(x, values=mask_entries(x, vertices, base, below, first_column))
     return _Masked.apply(dense(x), mask_vertices, (vertices, base, below, first_column))
+
+
+def kept_columns(vertices: np.ndarray, key: DropoutKey, layer: int, rate: float, width: int) -> np.ndarray:
+    """uint8[n, width]: 1 where `drop_features` keeps a number of the rows of `vertices` (int64[n]), on the host."""
+    kept = np.empty((len(vertices), width), np.uint8)
+    _kept_columns(vertices, np.uint64(_base(key, _FEATURES, layer)), np.uint32(threshold(rate)), kept)
+    return kept
 
 
 def drop_attention(

@@ -24,6 +24,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
+from leapmpi.exchange.packed_rows import pays
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedRows
@@ -185,6 +186,7 @@ def load(
         device=device,
         seed=config.train.seed,
         machine=rates or MachineRates(),
+        packs=world.nodes > 1 and pays((rates or MachineRates()).byte),
         edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases, starts) if reads else None,
         answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
     )

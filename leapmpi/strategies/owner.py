@@ -16,7 +16,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
-from leapmpi.full_batch.layer_by_layer import kind_width, refusal
+from leapmpi.full_batch.layer_by_layer import refusal, travelling_width
 from leapmpi.full_batch.owner_engine import OwnerEngine
 from leapmpi.nn.task import task_of
 
@@ -59,7 +59,8 @@ class Owner(FullBatchPlacement):
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
         return np.array(
-            [count(kind) * kind_width(layer, kind) if kind in served else np.inf for kind in KINDS], np.float64
+            [count(kind) * travelling_width(self.ctx, layer, kind) if kind in served else np.inf for kind in KINDS],
+            np.float64,
         )
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:

@@ -46,9 +46,10 @@ def loaded(data, world, name):
         "data": str(data),
         "model.name": name,
         "model.hidden": 32,
-        "model.options.heads": 4,
         "sampling.fanout": "2,2,2",
     }
+    if name == "gat":
+        values["model.options.heads"] = 4
     config = Config.from_values(values)
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 

@@ -20,11 +20,12 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
 from leapmpi.evaluation.evaluator import Evaluator
-from leapmpi.job import run_training, setup
+from leapmpi.job import run_training
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.compare import row
 from leapmpi.runs.file_names import LOCK
 from leapmpi.runs.run_lock import RunLock
+from leapmpi.session import setup
 from tests.support.file_size import largest_file
 from tests.support.graphs import random_graph
 

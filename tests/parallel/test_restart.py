@@ -163,7 +163,7 @@ GOES_ON = {
 @pytest.mark.parametrize("name", GOES_ON)
 def test_a_finished_run_that_goes_on_ends_with_the_bits_of_one_go(name, world, folder, parts):
     if world.size != 3:
-        pytest.skip("3 ranks tell what others would; one rank is tried in tests/training")
+        pytest.skip("3 ranks tell what others would; one rank is tried in tests/job")
     base = Config.from_values({"data": str(parts[0]), **COMMON, **GOES_ON[name], "train.epochs": 4})
     place = folder / f"on-{list(GOES_ON).index(name)}"
     whole = train(base.replaced({"run.folder": f"{place}-whole"}), world.comm)

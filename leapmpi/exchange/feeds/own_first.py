@@ -122,7 +122,8 @@ class OneExchangeFeed(OwnFirstFeed):
         phases, routes = self.ctx.phases, self.routes
         with phases("compute"):
             sent = below.index_select(0, routes.sent_rows)
-        finish = routes.stage.transfer.start(sent)
+        self._kept = routes.read_columns.kept(key, below.shape[1])
+        finish = routes.stage.transfer.start(sent, self._kept)
         with phases("compute"):
             given = own()
         arrived = finish()
@@ -138,7 +139,7 @@ class OneExchangeFeed(OwnFirstFeed):
             pass_back(self._far, self.far_gradient(gradient))
             sent = gradient_or_zeros(self._arrived)
         del self._arrived, self._far
-        finish = routes.stage.transfer.start_back(sent)
+        finish = routes.stage.transfer.start_back(sent, self._kept)
         with phases("compute"):
             of_below = learn_own()
         returned = finish()

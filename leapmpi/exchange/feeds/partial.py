@@ -6,7 +6,7 @@ from the ranks that own these. The gradients of that return last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.known_rows import partial_block, received_block
 from leapmpi.exchange.layer_feed import ExchangedFeed
 from leapmpi.exchange.layer_graphs import LayerPlan
+from leapmpi.exchange.read_columns import Kept, ReadColumns, reader_of
 from leapmpi.exchange.stage import Combine, ComputedApart, ComputedRows, Route, RowRoutes, Stage
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
@@ -94,7 +95,7 @@ class PartialFeed(ExchangedFeed):
 
     `shares` is the partial block of this rank's rows: own destinations first, then those of other ranks. `order`
     (int64) lists the rows of `ShareForm.partial` in the order of their use; None for theirs. `destinations` is the
-    number of own ones.
+    number of own ones. `vertices` are the own destinations and those of other ranks, int64 ids.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class PartialFeed(ExchangedFeed):
         order: np.ndarray | None = None,
         first: SentFirst | None = None,
         mixed: MixedRows | None = None,
+        vertices: Sequence[np.ndarray] = (),
     ) -> None:
         assert layer.shares is not None, "the layer offers shares"
         self.form = layer.shares
@@ -124,6 +126,8 @@ class PartialFeed(ExchangedFeed):
         self.shares, self.destinations, self.first = shares, destinations, first
         self.order = None if order is None else torch.from_numpy(order).to(ctx.device)
         self.first_stage = None if first is None else Stage(ctx, first.route)
+        self._vertices = vertices
+        self.read_columns = ReadColumns(ctx, reader_of(ctx, layer) if vertices else None, self._names)
 
     @classmethod
     def of_plan(cls, ctx: RankContext, layer: Layer, plan: LayerPlan) -> PartialFeed:
@@ -137,7 +141,27 @@ class PartialFeed(ExchangedFeed):
         if routes.mixed is not None:
             edges = received_block(ctx, plan.block, routes.mixed.edge_rows, routes.mixed.vertices)
             mixed = MixedRows(routes.mixed.sent_rows, routes.mixed.sent_order, routes.mixed.are_rows, edges)
-        return cls(ctx, layer, plan.rows, route, partial_block(ctx, plan), plan.block.n_dst, mixed=mixed)
+        assert routes.foreign is not None, "the kind is partial"
+        vertices = plan.block.dst, routes.foreign.known.destinations
+        block = partial_block(ctx, plan)
+        return cls(ctx, layer, plan.rows, route, block, plan.block.n_dst, mixed=mixed, vertices=vertices)
+
+    def _names(self) -> tuple[np.ndarray, np.ndarray]:
+        """The original ids of the destinations whose shares are sent, and of those whose shares are received."""
+        own, foreign = map(self.ctx.sampler.original_ids, self._vertices)
+        if self.mixed is None:
+            return foreign, own[self.stage.route.received_positions]
+        return foreign, own[self.stage.route.received_positions[~self.mixed.received]]
+
+    def kept(self, key: DropoutKey | None) -> Kept:
+        """Shares lack the columns that are dropped of their destinations; projected rows are read whole."""
+        sent, received = found = self.read_columns.kept(key, self.form.width)
+        if self.mixed is None or sent is None or received is None:
+            return found
+        whole = np.ones((len(self.mixed.sent_rows), sent.shape[1]), np.uint8)
+        of_items = np.ones((len(self.mixed.received), sent.shape[1]), np.uint8)
+        of_items[~self.mixed.received] = received
+        return np.concatenate((sent, whole))[self.mixed.sent_order], of_items
 
     def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
         self._sent = None

@@ -172,7 +172,10 @@ class Mixed(Partial):
             edges = received_block(ctx, block, self._rows_of_edges(block, items), items.rows)
         mixed = MixedRows(share.wanted, order, received, edges)
         features = partial(share.rows, ctx.features, ctx.scatters)
-        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, mixed=mixed)
+        vertices = block.dst, foreign[~are_rows]
+        return PartialFeed(
+            ctx, self.layer, None, route, share.block, block.n_dst, features, mixed=mixed, vertices=vertices
+        )
 
     def _rows_of_edges(self, block: Block, items: BatchItems) -> np.ndarray:
         """int64[edges]: which of `items.rows` serves an edge of `block`, -1 for others."""

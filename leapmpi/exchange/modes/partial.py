@@ -22,6 +22,7 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Route
 from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.layer import Layer
@@ -96,6 +97,7 @@ class Partial(ComputedRowsMode):
         """
         size, total = self.layer.bias.element_size(), 0
         row, sent = 2 * self.shares.width * size, 2 * self.shares.sent_width * size
+        row = round(row * expected_share(self.ctx, self.layer, True))
         for micro_batch in minibatch.micro_batches:
             block = micro_batch.first_block
             found = self._requests(block)
@@ -158,7 +160,10 @@ class Partial(ComputedRowsMode):
             original = ctx.sampler.original_ids(vertices)
             first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
         features = partial(share.rows, ctx.features, ctx.scatters)
-        return PartialFeed(ctx, self.layer, None, route, share.block, block.n_dst, features, order, first)
+        named = block.dst, foreign
+        return PartialFeed(
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=named
+        )
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""

@@ -1,4 +1,4 @@
-"""Metrics by name. `MEMBER` is a MetricMember (leapmpi/scoring/metric.py); in a module of `SEVERAL`, of several names."""
+"""Metrics by name. `MEMBER` is a MetricMember (leapmpi/scoring/metric.py), or several in `SEVERAL`."""
 
 SEVERAL = {
     **dict.fromkeys(("hits-1", "hits-10", "hits-20", "hits-50", "hits-100"), "hits"),

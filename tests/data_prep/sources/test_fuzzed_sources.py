@@ -12,8 +12,10 @@ import torch
 
 from data_prep.assembly.assemble import AssemblyOptions, make_graph
 from data_prep.assembly.splits import SplitRule
+from data_prep.assembly.typed_assembly import make_typed_graph
 from data_prep.detection import SOURCES
 from data_prep.edges.raw_graph import ReadOptions
+from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.workspace import Workspace
 from leapmpi.errors import LeapmpiError
 from tests.data_prep.commands.test_import import write_planetoid
@@ -21,7 +23,9 @@ from tests.data_prep.sources.test_distdgl import write as write_partitions
 from tests.data_prep.sources.test_gconstruct import write_tables
 from tests.data_prep.sources.test_graph_texts import SNAP, metis_text
 from tests.data_prep.sources.test_tables import EDGES, MUSAE, VERTICES
+from tests.data_prep.sources.test_triples import RDF, TRAIN
 from tests.data_prep.sources.test_webgraph import random_lists
+from tests.data_prep.typed_folders import write_folder
 from tests.support.bv_streams import write_graph
 
 CASES = 120
@@ -107,8 +111,26 @@ def gconstruct(folder):
     return folder / "graph.json", ["graph.json", "nodes-1.csv", "edges.csv"]
 
 
+def typed_npy(folder):
+    write_folder(folder)
+    return folder, ["meta.json", "edges/paper__cites__paper/edge_index.npy", "nodes/paper/label.npy", "split/val.npy"]
+
+
+def triples(folder):
+    for name, text in {"train": TRAIN, "valid": "c\tlikes\tb\n", "test": "d\tknows\ta\n"}.items():
+        (folder / f"{name}.txt").write_text(text)
+    (folder / "entities.dict").write_text("0\ta\n1\tb\n2\tc\n3\td\n")
+    return folder, ["train.txt", "valid.txt", "entities.dict"]
+
+
+def ntriples(folder):
+    (folder / "g.nt").write_text(RDF)
+    (folder / "trainingSet.tsv").write_text("person\tlabel_x\nhttp://x/p1\tgroup b\nhttp://x/p2\tgroup a\n")
+    return folder, ["g.nt", "trainingSet.tsv"]
+
+
 WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, npy, planetoid, matlab, packed_matlab]
-WRITERS += [distdgl, distdgl_of_graphbolt, gconstruct]
+WRITERS += [distdgl, distdgl_of_graphbolt, gconstruct, typed_npy, triples, ntriples]
 
 
 def damaged(content, choice):
@@ -138,7 +160,8 @@ def outcome_of(source, path, workspace):
     """None for a graph, the sentence of the error otherwise; any other exception is a failure of the test."""
     try:
         raw = source.read(path, ReadOptions())
-        graph, _ = make_graph(raw, AssemblyOptions(SplitRule("source", "source")), str(path), workspace)
+        make = make_typed_graph if isinstance(raw, TypedRawGraph) else make_graph
+        graph, _ = make(raw, AssemblyOptions(SplitRule("source", "source")), str(path), workspace)
         if graph.features is not None:
             assert graph.features[: graph.vertices].shape == graph.features.shape
     except LeapmpiError as error:

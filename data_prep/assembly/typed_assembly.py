@@ -1,0 +1,303 @@
+"""From the TypedRawGraph of a source to a typed Graph: edges by relation, features by type, labels of the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from data_prep.assembly.assemble import AssemblyOptions, given_codes, lost_members, origin_attributes
+from data_prep.assembly.output import Summary
+from data_prep.assembly.splits import draw
+from data_prep.assembly.stored_dtype import as_stored
+from data_prep.assembly.typed_splits import held_back
+from data_prep.assembly.vertex_data import Labels, make_features, make_labels, make_times
+from data_prep.edges.components import components, induced
+from data_prep.edges.edge_placement import EdgePlacer
+from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
+from data_prep.edges.edge_stream import check_memory
+from data_prep.edges.raw_graph import SparseRows, far_too_many
+from data_prep.edges.typed_graph import RawVertices, TypedEdges, TypedRawGraph
+from data_prep.progress import SILENT, Progress, Steps
+from data_prep.workspace import Workspace
+from leapmpi.dataset.edge_data import EdgeData
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_types import GraphTypes, VertexType, relation_dtype
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.typed_rows import TypedRows
+from leapmpi.errors import ConfigError, DataError
+
+_KEYS_AT_ONCE = 1 << 22
+NO_TIME = np.iinfo(np.int64).min
+"""Time of vertices of types without times: earlier than any."""
+
+
+def make_typed_graph(
+    raw: TypedRawGraph, options: AssemblyOptions, where: str, workspace: Workspace, steps: Steps | None = None
+) -> tuple[Graph, Summary]:
+    """Build the cleaned Graph of `raw`, and its Summary; large arrays are temporary files of `workspace`.
+
+    `where` opens the messages about features, labels and splits. Raises DataError for the first fault of the source,
+    ConfigError for options without a meaning for typed graphs.
+    """
+    steps = steps or Steps(silent=True)
+    target = _target(raw, options, where)
+    _refuse(options, where)
+    for name, each in raw.vertices.items():
+        if each.count < 0:
+            raise DataError(f"{where}: type {name} states {each.count} vertices")
+    edges = TypedEdges(raw, reverse=options.add_reverse, carried=options.edge_data == "keep")
+    if edges.vertices < 1:
+        raise DataError(f"{where} has no vertices")
+    with steps.step("sort edges") as progress:
+        adjacency, counts = _sorted(edges, raw, where, workspace, progress)
+    with steps.step("find components") as progress:
+        parts = components(adjacency, symmetric=False, progress=progress)
+    with steps.step("vertex data") as progress:
+        # The vertices that stay, by type.
+        keep = None
+        if options.largest_component and parts.count > 1:
+            keep = parts.root == parts.largest_root
+            adjacency = induced(adjacency, keep, workspace)
+        bases = np.cumsum([0, *(each.count for each in raw.vertices.values())])
+        kept = [None if keep is None else keep[low:high] for low, high in pairwise(bases.tolist())]
+
+        # Features of each type, and labels and splits of the target.
+        notes = list(raw.notes)
+        types, stored = _features(raw, options, kept, where, workspace, progress)
+        notes += [note for each in stored for note in each.notes]
+        original_id = np.arange(bases[-1]) if keep is None else np.flatnonzero(keep)
+        labels, codes = None, None
+        if target is not None:
+            place = list(raw.vertices).index(target)
+            labels, codes = _labels(raw, target, options, kept[place], where, notes)
+        schema = _schema(edges, types, target, where)
+        features = tuple(each.rows for each in stored)
+        typed = TypedRows.of(schema, original_id, features, tuple(each.scale for each in stored))
+        rows = slice(0, 0) if target is None else slice(*typed.offsets[place : place + 2].tolist())
+        n = len(original_id)
+        times = _times(raw, kept, where)
+    splits, split_notes = held_back(raw.edge_splits, edges, adjacency, original_id, where)
+    attributes = origin_attributes(
+        None if target is None else raw.vertices[target].class_names,
+        raw.split_origin,
+        replace(options, directed=True),
+        any(each.rows is not None for each in stored),
+        codes is not None,
+    )
+    graph = Graph(
+        adjacency.indptr,
+        adjacency.indices,
+        None,
+        None if labels is None else _spread(labels.values, n, rows, workspace),
+        None if codes is None else _spread(codes, n, rows, workspace),
+        original_id,
+        0 if labels is None else labels.classes,
+        attributes,
+        edge_data=adjacency.data,
+        edge_splits=splits,
+        regression=bool(labels and labels.regression),
+        time=times,
+        typed=typed,
+    )
+    if raw.edge_splits is not None:
+        graph.attributes["edge_split_origin"] = raw.edge_splits.origin
+    whole = int(bases[-1])
+    return graph, Summary(counts, whole, parts.count, parts.largest, parts.isolated, notes + split_notes)
+
+
+def _schema(edges: TypedEdges, types: tuple[VertexType, ...], target: str | None, where: str) -> GraphTypes:
+    """Return the schema of the graph. Raises DataError where names stand twice or relations name unknown types."""
+    try:
+        return GraphTypes(types, tuple(edges.relations), target)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def _target(raw: TypedRawGraph, options: AssemblyOptions, where: str) -> str | None:
+    """Return the type with labels and splits. Raises DataError where --target names another, or several have some."""
+    known = raw.labelled_types()
+    if options.target is not None:
+        if options.target not in raw.vertices:
+            raise DataError(f"--target {options.target}: {where} has the types {', '.join(raw.vertices)}")
+        return options.target
+    if raw.target is not None or not known:
+        return raw.target
+    if len(known) > 1:
+        raise DataError(f"{where}: the types {', '.join(known)} have labels; choose one by --target {known[0]}")
+    return known[0]
+
+
+def _refuse(options: AssemblyOptions, where: str) -> None:
+    """Raise ConfigError for options that have no meaning for a typed graph."""
+    if options.features is not None:
+        raise ConfigError(
+            f"--features {options.features.text}: {where} is a typed graph; types without features stay without"
+        )
+    if options.feature_storage == "sparse":
+        raise ConfigError(f"--feature-storage sparse: {where} is a typed graph, whose features are dense")
+    if options.edge_label_values != "classes":
+        raise ConfigError(f"--edge-label-values: {where} is a typed graph, whose edges have relations")
+
+
+def _sorted(
+    edges: TypedEdges, raw: TypedRawGraph, where: str, workspace: Workspace, progress: Progress
+) -> tuple[Adjacency, EdgeCounts]:
+    """Sort all edges by destination, relation and source; returns the adjacency and the counts of edges."""
+    n, relations, name = edges.vertices, len(edges.relations), "edges"
+    if edges.count is not None:
+        _check_number(n, edges.count, where)
+    check_memory(n, workspace)
+    sorter = EdgeSorter(n, directed=True, name=name, workspace=workspace, columns=relations * n)
+    placer = None
+    if edges.carries is not None:
+        placer = EdgePlacer(n, edges.carries, directed=True, name=name, workspace=workspace)
+    progress.start(edges.count, "edges taken")
+    for keys, records in edges.chunks():
+        sorter.add(keys)
+        if placer and records is not None:
+            placer.add(keys, records)
+        progress.advance(keys.shape[1])
+    if far_too_many(n, edges.read):
+        raise DataError(
+            f"{where}: there are only {edges.read:,} edges, but {n:,} vertices; is a stated number damaged?"
+        )
+    keyed, found = sorter.finish(progress)
+    data = EdgeData()
+    if placer:
+        placed = placer.finish(keyed, progress)
+        data, notes = placed.data, placed.notes()
+        raw.notes += notes
+    # Distinct edges of the source, without those of relations that were added.
+    added = _edges_from(keyed, len(raw.relations) * n)
+    counts = EdgeCounts(
+        edges.read, edges.loops, edges.read - edges.loops - (found.written - added), added, found.written
+    )
+    return _by_relation(keyed, data, n, relations, workspace), counts
+
+
+def _check_number(vertices: int, edges: int, where: str) -> None:
+    """Raise DataError where so few edges make a stated number of vertices unlikely."""
+    if far_too_many(vertices, edges):
+        raise DataError(f"{where}: {vertices:,} vertices are stated, but there are only {edges:,} edges")
+
+
+def _edges_from(keyed: Adjacency, first: int) -> int:
+    """Count the entries of `keyed` from key `first` on."""
+    blocks = range(0, len(keyed.indices), _KEYS_AT_ONCE)
+    return sum(int((keyed.indices[start : start + _KEYS_AT_ONCE] >= first).sum()) for start in blocks)
+
+
+def _by_relation(keyed: Adjacency, data: EdgeData, n: int, relations: int, workspace: Workspace) -> Adjacency:
+    """Split keys into relation and source: the adjacency of `n` vertices, in temporary files."""
+    dtypes = np.dtype(names.index_dtype(n)), np.dtype(relation_dtype(relations))
+    indices, relation = workspace.path("sources"), workspace.path("relations")
+    total = len(keyed.indices)
+    with workspace.written(indices) as index_file, workspace.written(relation) as relation_file:
+        for start in range(0, total, _KEYS_AT_ONCE):
+            keys = keyed.indices[start : start + _KEYS_AT_ONCE].astype(np.int64)
+            of_edge = keys // n
+            index_file.write(np.ascontiguousarray(keys - of_edge * n, dtypes[0]).data)
+            relation_file.write(np.ascontiguousarray(of_edge, dtypes[1]).data)
+    data = replace(data, relation=workspace.map(relation, dtypes[1], (total,)), relations=relations)
+    return Adjacency(keyed.indptr, workspace.map(indices, dtypes[0], (total,)), data)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Features of a type as they are stored: rows (an array or FeatureRows) or None, scale of int8 or None, notes."""
+
+    rows: Any = None
+    scale: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _features(
+    raw: TypedRawGraph,
+    options: AssemblyOptions,
+    kept: list[np.ndarray | None],
+    where: str,
+    workspace: Workspace,
+    progress: Progress = SILENT,
+) -> tuple[tuple[VertexType, ...], list[_Stored]]:
+    """Return the types with their widths and dtypes, and their features as they are stored.
+
+    kept: by type bool[count], the vertices that stay; None for all.
+    """
+    chosen = options.feature_dtypes(list(raw.vertices), where)
+    types, stored = [], []
+    for (name, each), keep in zip(raw.vertices.items(), kept, strict=True):
+        if each.features is None:
+            types.append(VertexType(name, each.count))
+            stored.append(_Stored())
+            continue
+        dtype = chosen.get(name) or ("float16" if _is_half(each.features) else "float32")
+        plain = "float16" if dtype == "float16" else "float32"
+        place = f"{where}: type {name}"
+        rows = make_features(each.features, each.count, plain, options.normalise, place)
+        rows = rows if keep is None else rows.among(np.flatnonzero(keep))
+        types.append(VertexType(name, each.count, rows.shape[1], dtype))
+        if dtype == plain and (dtype == "float32" or _is_half(each.features)):
+            stored.append(_Stored(rows))
+            continue
+        small = as_stored(rows.exact(), dtype, place, workspace, progress)
+        stored.append(_Stored(small.rows, small.scale, (f"{name}: {small.note(dtype)}",)))
+    return tuple(types), stored
+
+
+def _is_half(features: np.ndarray | SparseRows) -> bool:
+    return isinstance(features, np.ndarray) and features.dtype == np.float16
+
+
+def _labels(
+    raw: TypedRawGraph,
+    target: str,
+    options: AssemblyOptions,
+    keep: np.ndarray | None,
+    where: str,
+    notes: list[str],
+) -> tuple[Labels | None, np.ndarray | None]:
+    """Return labels and split codes of the vertices of the target type that stay, and add to `notes`."""
+    vertices: RawVertices = raw.vertices[target]
+    place = f"{where}: type {target}"
+    known = options.classes or vertices.classes
+    if known is not None and (known < 1 or far_too_many(known, vertices.count)):
+        raise DataError(f"{place}: {known:,} classes are stated, but there are only {vertices.count:,} vertices")
+    labels = None
+    if vertices.labels is not None:
+        labels = make_labels(vertices.labels, vertices.count, known, place, options.task)
+        notes += labels.notes
+    codes = given_codes(vertices.splits, vertices.count, options.splits, labels, place)
+    if keep is not None:
+        notes += lost_members(codes, keep)
+        labels = labels and replace(labels, values=labels.values[keep], notes=[])
+        codes = None if codes is None else codes[keep]
+    if options.splits.kind in ("random", "per-class"):
+        codes = draw(
+            options.splits, None if labels is None else labels.values, labels.classes if labels else 0, options.seed
+        )
+    return labels, codes
+
+
+def _spread(values: np.ndarray, n: int, rows: slice, workspace: Workspace) -> np.ndarray:
+    """Return an array of `n` rows that has `values` in `rows`, and is unlabelled, or in no split, elsewhere."""
+    out = workspace.array("target", (n, *values.shape[1:]), values.dtype)
+    if values.dtype != np.int8:
+        out[:] = np.nan if values.dtype.kind == "f" else names.UNLABELLED
+    out[rows] = values
+    return out
+
+
+def _times(raw: TypedRawGraph, kept: list[np.ndarray | None], where: str) -> np.ndarray | None:
+    """Return the times of the vertices that stay, NO_TIME in types without; None where no type has times."""
+    if all(each.times is None for each in raw.vertices.values()):
+        return None
+    found = []
+    for (name, each), keep in zip(raw.vertices.items(), kept, strict=True):
+        times = np.full(each.count, NO_TIME)
+        if each.times is not None:
+            times = make_times(each.times, each.count, f"{where}: type {name}")
+        found.append(times if keep is None else times[keep])
+    return np.concatenate(found)

@@ -1,0 +1,57 @@
+"""Conventions that typed sources share: names of relations in folders and keys, and numbers of vertices by type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from data_prep.edges.edge_records import with_records
+from data_prep.edges.edge_stream import EdgeStream, as_stream
+from data_prep.edges.typed_graph import RawRelation
+from leapmpi.errors import DataError
+
+
+def relation_of(name: str, separator: str, types: Iterable[str] | None = None) -> tuple[str, str, str] | None:
+    """Return source type, relation and destination type named by `name`, as in paper__cites__paper; else None.
+
+    types: known types, for names that hold the separator more than twice.
+    """
+    pieces = name.split(separator)
+    if len(pieces) == 3 and all(pieces):
+        return pieces[0], pieces[1], pieces[2]
+    for source in types or ():
+        for destination in types or ():
+            begin, end = source + separator, separator + destination
+            if name.startswith(begin) and name.endswith(end) and len(name) > len(begin) + len(end):
+                return source, name[len(begin) : -len(end)], destination
+    return None
+
+
+def counted(
+    stated: Mapping[str, int], rows: Mapping[str, Mapping[str, int]], relations: list[RawRelation], where: str
+) -> dict[str, int]:
+    """Return the number of vertices of each type: stated, by arrays with a row per vertex, or by the largest id.
+
+    stated: by type, where the source says it. rows: by type, rows of each of its arrays, by name. Raises DataError
+    where two of them differ.
+    """
+    types = dict.fromkeys([*stated, *rows, *(name for each in relations for name in (each.source, each.destination))])
+    found: dict[str, int] = {}
+    for name in types:
+        held = {f"{where}, type {name}": stated[name]} if name in stated else {}
+        held |= rows.get(name, {})
+        if len(set(held.values())) > 1:
+            (a, first), (b, second) = list(dict.fromkeys((v, k) for k, v in held.items()))[:2]
+            raise DataError(f"type {name}: {first} has {a:,} vertices, but {second} has {b:,}")
+        found[name] = next(iter(held.values())) if held else -1
+    missing = [name for name, count in found.items() if count < 0]
+    for relation in relations:
+        ends = [place for place, name in ((0, relation.source), (1, relation.destination)) if name in missing]
+        for end in ends:
+            name = (relation.source, relation.destination)[end]
+            found[name] = max(found[name], _largest(as_stream(relation.edges), end) + 1)
+    return found
+
+
+def _largest(edges: EdgeStream, end: int) -> int:
+    chunks = (chunk for chunk, _ in with_records(edges.chunks()))
+    return max((int(chunk[end].max()) for chunk in chunks if chunk.shape[1]), default=-1)

@@ -1,0 +1,82 @@
+"""Columns of travelling rows that are read at all: those that the dropout of their reader keeps.
+
+Both sides of an exchange know the mask of a vertex (rule R1), so they agree on the columns without a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from leapmpi.exchange.context import RankContext
+from leapmpi.nn.dropout import DropoutKey, kept_columns, with_seed
+from leapmpi.nn.head import Head
+from leapmpi.nn.layer import Layer, reads_destinations
+from leapmpi.nn.share_forms import SUM
+
+Kept = tuple[np.ndarray | None, np.ndarray | None]
+"""uint8[rows, width] of sent and of received rows: 1 for numbers that are read; None where all are."""
+
+EVERY: Kept = (None, None)
+
+Names = Callable[[], tuple[np.ndarray, np.ndarray]]
+"""Original ids, int64, of the vertices of the rows that are sent and of those that are received."""
+
+
+def drops_alone(layer: Layer) -> bool:
+    """Whether nothing of `layer` reads its input rows but through dropout, column by column."""
+    plain = layer.norm is None and not reads_destinations(layer) and type(layer).prefix is Layer.prefix
+    return layer.splits and layer.dropout > 0 and plain
+
+
+def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
+    """The layer that reads the output of `layer` through dropout alone; None where something else reads it too.
+
+    Shares of a destination may then lack the columns that it drops: `finish` works on each column apart.
+    """
+    model = ctx.model
+    if layer.number == len(model.layers) or layer.shares is None or layer.shares.layout is not SUM:
+        return None
+    apart = type(layer).finish is Layer.finish and layer.residual is None
+    head = model.head
+    last = head is None or (head.jumping not in ("cat", "max") and type(head).forward is Head.forward)
+    above = model.layers[layer.number]
+    return above if apart and last and drops_alone(above) else None
+
+
+def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
+    """The share of the numbers that travel for `layer`, rows and their gradients, as expected before any is known.
+
+    With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. Half of what
+    ReLU gives is zero, and so is half of the gradient of what it takes; a bit for each number says which.
+    """
+    if not ctx.packs or (layer.number == 1 and not shares):
+        return 1.0
+    sparse = 0.5 + 1 / (8 * layer.bias.element_size())
+    if shares:
+        reader = reader_of(ctx, layer)
+        forward, back = 1.0, sparse if not layer.last and type(layer).activation is Layer.activation else 1.0
+    else:
+        reader = layer if drops_alone(layer) else None
+        below = ctx.model.layers[layer.number - 2]
+        forward, back = sparse if type(below).activation is Layer.activation else 1.0, 1.0
+    kept = 1.0 if reader is None or ctx.answers is not None else 1 - reader.dropout
+    return kept * (forward + back) / 2
+
+
+class ReadColumns:
+    """The columns of rows of vertices `names` that `reader` reads; all where there is none, and in evaluation."""
+
+    def __init__(self, ctx: RankContext, reader: Layer | None, names: Names) -> None:
+        # Owners of a sharded topology do not know the original ids of remote vertices.
+        self._reader = reader if ctx.packs and ctx.answers is None else None
+        self._names = names
+
+    def kept(self, key: DropoutKey | None, width: int) -> Kept:
+        """The numbers that are read of rows of `width` columns in the iteration of `key`."""
+        if self._reader is None or (key := with_seed(key, self._reader.seed)) is None:
+            return EVERY
+        layer, rate = self._reader.number, self._reader.dropout
+        sent, received = (kept_columns(each, key, layer, rate, width) for each in self._names())
+        return sent, received
