@@ -17,10 +17,6 @@ import pytest
 from tests.support.launch import PROJECT
 
 CIRCLES_INSIDE: dict[str, tuple[str, ...]] = {
-    "leapmpi.engine": (
-        ". -> edges",
-        "edges -> .",
-    ),
     "leapmpi.features": (
         ". -> shards",
         "shards -> .",

@@ -17,12 +17,19 @@ ROOMS = (
     "data_prep",
     "leapmpi/dataset",
     "leapmpi/device",
+    "leapmpi/engine",
+    "leapmpi/evaluation",
     "leapmpi/features/README.md",
+    "leapmpi/full_batch",
+    "leapmpi/job",
     "leapmpi/plan",
     "leapmpi/report",
     "leapmpi/runs",
     "leapmpi/sampling",
+    "leapmpi/session",
+    "leapmpi/strategies",
     "leapmpi/tools",
+    "leapmpi/training",
 )
 """Rooms, or single files, held to these rules. The list only grows."""
 
@@ -43,17 +50,19 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add allocate alternate append apply assign average begin build call cap check choose clear cluster
-        collect compare compile compress compute concatenate contract convert copy count create cut
-        decide decode describe distribute double drain draw drop encode end estimate examine
-        exchange explain export fill find fit forecast forget format gather give group grow halve
-        hash import improve interleave join judge keep leave let list load look make map mark
-        measure merge move multiply name note number open order parse partition pick place plan
-        point polish prepare print propagate put quote raise rank read record redistribute refine
-        register remove rename renumber replace report reset restore return reverse run sample save
-        scale scan scatter select send set share show shuffle sink skip sort split stack start store
-        stream submit sum sync take test train translate try turn unpack update use verify view wait
-        wrap write yield zero""",
+        """add agree allocate alternate announce append apply assemble assign average begin bring build cache
+        call cap change check choose clear cluster collect compare compile compress compute
+        concatenate continue contract convert copy count create cut decide decode describe
+        distribute double drain draw drop encode end enter estimate examine exchange expect explain
+        export feed fetch fill find finish fit forecast forget format gather give group grow halve
+        hash import improve interleave join judge keep leave let list load log look make map mark
+        measure merge move multiply name note number open order pack parse partition pass pick place
+        plan point polish prepare print propagate push put quote raise rank react read receive
+        record redistribute refine refuse register release remove rename renumber repeat replace
+        report request reset restore return reverse run sample save scale scan scatter schedule
+        score select send set settle share show shuffle sink skip sort split spread stack start
+        store stream submit sum sync take test train translate try turn unpack update use verify
+        view wait warn wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

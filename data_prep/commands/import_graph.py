@@ -198,6 +198,8 @@ def _check_typed(raw: TypedRawGraph, arguments: argparse.Namespace, features: Pa
         "--features": features,
         "--labels": arguments.labels,
         "--vertex-times": arguments.vertex_times,
+        "--vertices": arguments.vertices,
+        "--edge-labels": arguments.edge_labels,
         "--split-edges and --split-edge-labels": asked,
     }
     for flag, given in flags.items():

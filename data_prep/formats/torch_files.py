@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.formats import npz_reader
+from data_prep.formats.array_files import read_array
 from data_prep.formats.npz_reader import opened_zip
 from data_prep.formats.restricted_unpickler import (
     CarefulUnpickler,
@@ -50,6 +51,10 @@ class _Data(StandIn):
     pass
 
 
+class _HeteroData(StandIn):
+    pass
+
+
 class _Store(StandIn):
     pass
 
@@ -64,6 +69,10 @@ class _ScriptObject(StandIn):
 
 _CLASSES = {
     ("torch_geometric.data.data", "Data"): _Data,
+    ("torch_geometric.data.hetero_data", "HeteroData"): _HeteroData,
+    ("torch_geometric.data.graph_store", "EdgeAttr"): StandIn,
+    ("torch_geometric.data.feature_store", "TensorAttr"): StandIn,
+    **{("torch_geometric.data.storage", f"{kind}Storage"): _Store for kind in ("Base", "Node", "Edge")},
     ("torch_geometric.data.data", "DataEdgeAttr"): StandIn,
     ("torch_geometric.data.data", "DataTensorAttr"): StandIn,
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
@@ -173,6 +182,8 @@ class _Archive:
 def load_torch(path: Path, workspace: Workspace | None = None) -> object:
     """Load the object that torch.save wrote to `path`: tensors as arrays, a PyG Data as the dict of its attributes.
 
+    A HeteroData is the dict of these dicts by type and relation.
+
     Of GraphBolt's FusedCSCSamplingGraph it is the dict of dicts of tensors that its __getstate__ gives.
 
     With a `workspace`, large tensors are mapped. Raises RefusedPickle (a DataError) when it needs any other
@@ -200,6 +211,8 @@ def _attributes(found: object, path: Path) -> object:
         # What torch pickles of an object of C++: its state, and the name of its class.
         state = inner.state if isinstance(inner, _ScriptObject) else None
         return state[0] if isinstance(state, tuple) and state else found
+    if isinstance(found, _HeteroData):
+        return _stores(found.state, path)
     if not isinstance(found, _Data):
         return found
     state = found.state
@@ -209,3 +222,31 @@ def _attributes(found: object, path: Path) -> object:
     if not isinstance(state, dict):
         raise DataError(f"{path}: its Data object is damaged (it has no content)")
     return state
+
+
+def _stores(state: object, path: Path) -> dict:
+    """Return the attributes of a HeteroData by type and relation. Raises DataError where it has none."""
+    found: dict = {}
+    for name in ("_node_store_dict", "_edge_store_dict"):
+        stores = state.get(name) if isinstance(state, dict) else None
+        for key, store in stores.items() if isinstance(stores, dict) else ():
+            content = (
+                store.state.get("_mapping") if isinstance(store, _Store) and isinstance(store.state, dict) else None
+            )
+            if isinstance(content, dict):
+                found[key] = content
+    if not found:
+        raise DataError(f"{path}: its HeteroData object is damaged (it has no content)")
+    return found
+
+
+def read_tensor(path: Path, workspace: Workspace | None = None) -> np.ndarray:
+    """Read the array in a file of numpy or torch."""
+    if path.suffix not in (".pt", ".pth"):
+        return read_array(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    found = load_torch(path, workspace)
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{path} holds a {type(found).__name__}; expected one tensor")
+    return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from data_prep.edges.edge_records import with_records
 from data_prep.edges.edge_stream import EdgeStream, as_stream
 from data_prep.edges.typed_graph import RawRelation
@@ -55,3 +57,29 @@ def counted(
 def _largest(edges: EdgeStream, end: int) -> int:
     chunks = (chunk for chunk, _ in with_records(edges.chunks()))
     return max((int(chunk[end].max()) for chunk in chunks if chunk.shape[1]), default=-1)
+
+
+def mark_reverse_names(relations: list[RawRelation]) -> None:
+    """Mark the relations that their names call reverses of others: rev_NAME, NAME_rev, NAME-rev or rev-NAME."""
+    for r, each in enumerate(relations):
+        names = {f"rev_{each.name}", f"{each.name}_rev", f"{each.name}-rev", f"rev-{each.name}"}
+        for other in relations:
+            if other.name in names and (other.source, other.destination) == (each.destination, each.source):
+                other.reverse_of = r
+
+
+def mark_reverses(relations: list[RawRelation]) -> None:
+    """Mark each relation whose edges are exactly those of an earlier one, the other way, as its reverse."""
+    for r, each in enumerate(relations):
+        for other, earlier in enumerate(relations[:r]):
+            swapped = (earlier.destination, earlier.source) == (each.source, each.destination)
+            taken = earlier.reverse_of is not None or any(one.reverse_of == other for one in relations[:r])
+            if swapped and not taken and each.reverse_of is None and _are_reverses(each, earlier):
+                each.reverse_of = other
+
+
+def _are_reverses(a: RawRelation, b: RawRelation) -> bool:
+    """Return whether the edges of `a` are those of `b` the other way, in the same order."""
+    if not isinstance(a.edges, np.ndarray) or not isinstance(b.edges, np.ndarray):
+        return False
+    return a.edges.shape[1] > 0 and a.edges.shape == b.edges.shape and np.array_equal(a.edges, b.edges[::-1])

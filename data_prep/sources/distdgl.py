@@ -18,7 +18,7 @@ import numpy as np
 from data_prep.edges.edge_records import Chunk, EdgeArrays
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.array_files import read_companions
+from data_prep.formats.array_files import joined_rows, read_companions
 from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.dgl import distdgl_graphs
 from data_prep.formats.dgl.dgl_tensors import read_dgl_tensors
@@ -38,7 +38,6 @@ _EDGE_ARRAYS = {
     "time": ("time", "timestamp"),
 }
 _ROWS_AT_ONCE = 1 << 20
-_BYTES_JOINED_AT_ONCE = 16 * 2**20
 _ID = "_ID"
 """DGL's name for numbers in the whole graph."""
 
@@ -111,7 +110,7 @@ class _Partitions:
             if name not in found:
                 raise DataError(f"{self.file(part, 'node_feats')}: part {part} has no {name!r}, which others have")
         names = [f"{name!r} of part {part}" for part in range(self.parts)]
-        return _joined_rows([found[name] for found in self.of_vertices], names, self.workspace)
+        return joined_rows([found[name] for found in self.of_vertices], names, self.workspace)
 
     def original_ids(self) -> np.ndarray | None:
         """Read the vertex numbers from before DistDGL's, where all parts have a file of them."""
@@ -245,31 +244,3 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                 f"{partitions.path}: part {part} holds {found:,} edges of its own, but edge_map says "
                 f"{bounds[part, 1] - bounds[part, 0]:,}; do both come from one cut?"
             )
-
-
-def _joined_rows(arrays: Sequence[np.ndarray], names: Sequence[str], workspace: Workspace | None = None) -> np.ndarray:
-    """Join the rows of all `arrays`, called `names` in messages, in a temporary file of `workspace` if given.
-
-    Raises DataError where they differ in type or width.
-    """
-    first = arrays[0]
-    for array, name in zip(arrays, names, strict=True):
-        if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
-            raise DataError(
-                f"{name} holds {array.dtype} of shape {list(array.shape)}, but {names[0]} {first.dtype} of shape "
-                f"{list(first.shape)}; all must have one type and width"
-            )
-    if len(arrays) == 1:
-        return first
-    shape = (sum(map(len, arrays)), *first.shape[1:])
-    out = np.empty(shape, first.dtype) if workspace is None else workspace.array("joined", shape, first.dtype)
-
-    # Blocks of rows: the arrays may be mapped and larger than memory.
-    rows = max(1, _BYTES_JOINED_AT_ONCE // max(1, first.dtype.itemsize * int(np.prod(first.shape[1:]))))
-    place = 0
-    for array in arrays:
-        for start in range(0, len(array), rows):
-            block = array[start : start + rows]
-            out[place : place + len(block)] = block
-            place += len(block)
-    return out

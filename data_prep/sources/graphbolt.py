@@ -1,4 +1,4 @@
-"""GraphBolt's OnDiskDataset (DGL): a folder with metadata.yaml and the files that it names; graphs of one type.
+"""GraphBolt's OnDiskDataset (DGL): a folder with metadata.yaml and the files that it names.
 
 https://www.dgl.ai/dgl_docs/stochastic_training/ondisk-dataset-specification.html. Where the file of the edges is gone,
 the graph of preprocessed/metadata.yaml is read.
@@ -15,11 +15,13 @@ import numpy as np
 from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import Edges, EdgeStream
 from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, believable, checked_pairs, whole_numbers
+from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.array_files import read_array, read_companions
 from data_prep.formats.description import entry, read_yaml
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.edge_text import edge_stream
-from data_prep.formats.torch_files import load_torch
+from data_prep.formats.graphbolt_types import is_typed, read_typed
+from data_prep.formats.torch_files import read_tensor
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import HELD_EDGES
 from leapmpi.errors import ConfigError, DataError
@@ -41,9 +43,11 @@ def can_read(path: Path) -> bool:
     return path.is_dir() and (path / METADATA).is_file()
 
 
-def read(path: Path, options: ReadOptions) -> RawGraph:
+def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     """Read the graph of the dataset in the folder `path`, with the sets of the task number `options.split_index`."""
     about = read_yaml(path / METADATA)
+    if is_typed(about):
+        return read_typed(path, about, str(path / METADATA), options)
     edges, vertices, name = _edges(path, about, options.workspace)
     # Raw files may be gone with that of the edges; GraphBolt keeps copies of all others.
     if Path(name).suffix == ".pt" and (made := path / "preprocessed" / METADATA).is_file():
@@ -52,10 +56,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     options, named_features, named_labels = options.of_source(arrays["node"], path)
     features, labels = read_companions(options)
     if features is None and (found := named_features or _first(arrays["node"], _FEATURES)):
-        features = _array(arrays["node"][found], options.workspace)
+        features = read_tensor(arrays["node"][found], options.workspace)
         features = features[:, None] if features.ndim == 1 else features
     if labels is None and (found := named_labels or _first(arrays["node"], _LABELS)):
-        labels = _array(arrays["node"][found], options.workspace)
+        labels = read_tensor(arrays["node"][found], options.workspace)
     rows = next((len(array) for array in (features, labels) if array is not None), None)
     count = options.vertices or vertices or rows
 
@@ -69,7 +73,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         labels,
         edges_name=name,
         edge_arrays=EdgeArrays(
-            f"{path}: edges", **{field: _array(kept[found], options.workspace) for field, found in carried.items()}
+            f"{path}: edges", **{field: read_tensor(kept[found], options.workspace) for field, found in carried.items()}
         ),
     )
     _add_task(graph, path, about, options, count)
@@ -130,18 +134,6 @@ def _feature_files(path: Path, about: dict[str, Any], domain: str) -> dict[str, 
     return {entry(each, "name", str, where): path / entry(each, "path", str, where) for each in listed}
 
 
-def _array(path: Path, workspace: Workspace | None) -> np.ndarray:
-    """Read the array in a file of numpy or torch."""
-    if path.suffix not in (".pt", ".pth"):
-        return read_array(path)
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    found = load_torch(path, workspace)
-    if not isinstance(found, np.ndarray):
-        raise DataError(f"{path} holds a {type(found).__name__}; expected one tensor")
-    return found
-
-
 def _first(held: dict[str, Path], known: tuple[str, ...]) -> str | None:
     return next((name for name in known if name in held), None)
 
@@ -195,7 +187,7 @@ def _members(path: Path, listed: object, workspace: Workspace | None) -> tuple[n
     if seeds is None:
         return None
     others = [file for name, file in files if file != seeds and name in (None, "labels")]
-    return _array(seeds, workspace), _array(others[0], workspace) if others else None
+    return read_tensor(seeds, workspace), read_tensor(others[0], workspace) if others else None
 
 
 def _labels(sets: dict[str, tuple[np.ndarray, np.ndarray | None] | None], count: int, path: Path) -> np.ndarray | None:

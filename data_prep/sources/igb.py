@@ -1,4 +1,4 @@
-"""Illinois Graph Benchmark, homogeneous (Khatua et al., KDD 2023): SIZE/processed with paper and paper__cites__paper.
+"""Illinois Graph Benchmark (Khatua et al., KDD 2023): SIZE/processed with paper and paper__cites__paper, or all types.
 
 Splits are those of its own loader: of the labelled papers the first 60 % train, the next 20 % validate. The arrays of
 sizes large and full have no header, although they are called .npy.
@@ -10,15 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, whole_numbers
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, checked_pairs
+from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array
+from data_prep.formats.typed_folders import counted, relation_of
 from leapmpi.errors import ConfigError, DataError
 
-SUMMARY = "folder of IGB, homogeneous: [processed/]paper/node_feat.npy, paper__cites__paper/edge_index.npy"
+SUMMARY = "folder of IGB or IGB-heterogeneous: [processed/]paper/node_feat.npy, paper__cites__paper/edge_index.npy"
 OPTIONS = frozenset({"label_column"})
 
 _EDGES, _PAPERS = Path("paper__cites__paper/edge_index.npy"), Path("paper")
 _LABELS = {"19": "node_label_19.npy", "2K": "node_label_2K.npy"}
+_INDEX, _SEPARATOR = "edge_index.npy", "__"
+_ORIGIN = "IGB: 60 %, 20 % and 20 % of the labelled papers, in their order"
 _COLUMNS = 1024
 """Features of a paper."""
 _MAGIC = b"\x93NUMPY"
@@ -31,7 +35,7 @@ def can_read(path: Path) -> bool:
     return path.is_dir() and _folder(path) is not None
 
 
-def read(path: Path, options: ReadOptions) -> RawGraph:
+def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     """Read the graph in the folder `path`; `options.label_column` is 19 (default) or 2K, the number of classes."""
     folder = _folder(path)
     if folder is None:
@@ -39,33 +43,66 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     kind = options.label_column or "19"
     if kind not in _LABELS:
         raise ConfigError(f"--label-column {kind}: IGB has labels of {' and of '.join(_LABELS)} classes; give one")
-    edges = read_array(folder / _EDGES)
-    edges = whole_numbers(edges, str(folder / _EDGES))
-    if edges.ndim != 2 or edges.shape[1] != 2:
-        raise DataError(f"{folder / _EDGES} must have shape [edges, 2], but it is {list(edges.shape)}")
     features = _array(folder / _PAPERS / "node_feat.npy", _COLUMNS)
-    label_file = folder / _PAPERS / _LABELS[kind]
-    labels = _array(label_file, 1).reshape(-1) if label_file.is_file() else None
-    if labels is not None and len(labels) != len(features):
-        raise DataError(f"{label_file} has {len(labels):,} rows, but there are {len(features):,} papers")
-
-    # As its loader splits; papers without a label are the last ones.
-    labelled = _LABELLED.get(len(features), {}).get(kind, len(features))
-    if labels is not None:
-        labels = np.where(np.arange(len(labels)) < labelled, labels, -1).astype(np.int64)
-    first, second = int(labelled * 0.6), int(labelled * 0.6) + int(labelled * 0.2)
-    splits = {"train": np.arange(first), "val": np.arange(first, second), "test": np.arange(second, labelled)}
+    labels, splits = _labels(folder, kind, len(features))
     used = [_EDGES, _PAPERS / "node_feat.npy", *([_PAPERS / _LABELS[kind]] if labels is not None else [])]
+    relations = sorted(each for each in folder.glob(f"*{_SEPARATOR}*") if (each / _INDEX).is_file())
+    if len(relations) > 1:
+        return _typed(path, folder, relations, RawVertices(len(features), features, labels, splits), used)
     return RawGraph(
         len(features),
-        edges.T,
+        _edges(folder / _EDGES),
         features,
         labels,
-        splits if labels is not None else None,
+        splits,
         edges_name=str(folder / _EDGES),
-        split_origin="IGB: 60 %, 20 % and 20 % of the labelled papers, in their order",
+        split_origin=_ORIGIN,
         files={str((folder / each).relative_to(path)): each.stem for each in used},
     )
+
+
+def _edges(file: Path) -> np.ndarray:
+    """Read the edges in `file`, mapped: integers [2, E]."""
+    return checked_pairs(read_array(file), str(file), rows=True)
+
+
+def _labels(folder: Path, kind: str, papers: int) -> tuple[np.ndarray | None, dict[str, np.ndarray] | None]:
+    """Read the labels of papers, and split them as its loader does; papers without a label are the last ones."""
+    file = folder / _PAPERS / _LABELS[kind]
+    if not file.is_file():
+        return None, None
+    labels = _array(file, 1).reshape(-1)
+    if len(labels) != papers:
+        raise DataError(f"{file} has {len(labels):,} rows, but there are {papers:,} papers")
+    labelled = _LABELLED.get(papers, {}).get(kind, papers)
+    labels = np.where(np.arange(papers) < labelled, labels, -1).astype(np.int64)
+    first, second = int(labelled * 0.6), int(labelled * 0.6) + int(labelled * 0.2)
+    return labels, {"train": np.arange(first), "val": np.arange(first, second), "test": np.arange(second, labelled)}
+
+
+def _typed(path: Path, folder: Path, relations: list[Path], papers: RawVertices, used: list[Path]) -> TypedRawGraph:
+    """Read the typed graph of several relations; papers come first."""
+    graph = TypedRawGraph({str(_PAPERS): papers}, [], str(_PAPERS), split_origin=_ORIGIN)
+    types = {each.name for each in folder.iterdir() if each.is_dir()}
+    for each in relations:
+        named = relation_of(each.name, _SEPARATOR, types)
+        if named is None:
+            raise DataError(f"{each}: expected SOURCE{_SEPARATOR}RELATION{_SEPARATOR}DESTINATION as its name")
+        graph.relations.append(RawRelation(*named, _edges(each / _INDEX), str(each / _INDEX)))
+        used.append((each / _INDEX).relative_to(folder))
+    rows = {str(_PAPERS): {str(folder / _PAPERS / "node_feat.npy"): papers.count}}
+    others = dict.fromkeys(name for each in graph.relations for name in (each.source, each.destination))
+    for name in others:
+        file = folder / name / "node_feat.npy"
+        if name != str(_PAPERS):
+            features = _array(file, _COLUMNS) if file.is_file() else None
+            graph.vertices[name] = RawVertices(-1, features)
+            rows[name] = {} if features is None else {str(file): len(features)}
+            used += [] if features is None else [file.relative_to(folder)]
+    for name, count in counted({}, rows, graph.relations, str(folder)).items():
+        graph.vertices[name].count = count
+    graph.files = {str((folder / each).relative_to(path)): each.stem for each in dict.fromkeys(used)}
+    return graph
 
 
 def _folder(path: Path) -> Path | None:

@@ -3,7 +3,7 @@
 Either NAME/raw/edge.csv.gz with NAME/split/SCHEME/train.csv.gz, or the same without the raw/ level; plain .csv too.
 Of link prediction the splits are split/SCHEME/valid.pt and test.pt, with `edge` and perhaps `edge_neg`, or
 `source_node` and `target_node`. The binary layout of the largest graphs, raw/data.npz and raw/node-label.npz, is read
-as well.
+as well. Typed graphs have raw/relations and raw/num-node-dict.csv.gz (formats/ogb_hetero.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, checked_pairs, whole_numbers
+from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.formats.numeric_text import read_numbers
+from data_prep.formats.ogb_hetero import csv_in, read_typed, typed_folder
 from data_prep.formats.torch_files import load_torch
 from leapmpi.dataset.hdf5.names import HELD_EDGES
 from leapmpi.errors import ConfigError, DataError
@@ -30,11 +32,13 @@ _SPLIT_FILES = {"train": "train", "val": "valid", "test": "test"}
 
 
 def can_read(path: Path) -> bool:
-    return path.is_dir() and _raw_folder(path) is not None
+    return path.is_dir() and (_raw_folder(path) or typed_folder(path)) is not None
 
 
-def read(path: Path, options: ReadOptions) -> RawGraph:
+def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     """Read the graph in the folder `path` with its split, the `options.split_index`-th by name of several."""
+    if (typed := typed_folder(path)) is not None:
+        return read_typed(path, typed, options)
     raw = _raw_folder(path)
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
@@ -52,7 +56,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     parts = {"edge": "edges", "num-node-list": "counts", "num-edge-list": "counts"}
     parts |= {"node-feat": "features", "node-label": "labels", "edge-feat": "edge features"}
     parts |= {"edge_weight": "edge weights", "edge_year": "edge times"}
-    found = {_csv(raw, stem): what for stem, what in parts.items()}
+    found = {csv_in(raw, stem): what for stem, what in parts.items()}
     if (raw / "data.npz").exists():
         found = {raw / "data.npz": "edges, features", raw / "node-label.npz": "labels"}
     graph.files = {str(file.relative_to(path)): what for file, what in found.items() if file}
@@ -61,15 +65,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     return graph
 
 
-def _csv(folder: Path, name: str) -> Path | None:
-    """Return the file `name` in `folder`, compressed or not, or None."""
-    return next((file for suffix in (".csv.gz", ".csv") if (file := folder / f"{name}{suffix}").exists()), None)
-
-
 def _raw_folder(path: Path) -> Path | None:
     """Find the folder with the raw files: path/raw or `path` itself; None where neither has them."""
     for folder in (path / "raw", path):
-        if _csv(folder, "edge") and _csv(folder, "num-node-list"):
+        if csv_in(folder, "edge") and csv_in(folder, "num-node-list"):
             return folder
         if (folder / "data.npz").exists() and (folder / "node-label.npz").exists():
             return folder
@@ -77,7 +76,7 @@ def _raw_folder(path: Path) -> Path | None:
 
 
 def _count(folder: Path, name: str) -> int | None:
-    file = _csv(folder, name)
+    file = csv_in(folder, name)
     if file is None:
         return None
     numbers = read_numbers(file, np.int64).reshape(-1)
@@ -87,7 +86,7 @@ def _count(folder: Path, name: str) -> int | None:
 
 
 def _text(raw: Path, options: ReadOptions) -> RawGraph:
-    file = _csv(raw, "edge")
+    file = csv_in(raw, "edge")
     edges, notes = edge_stream(file)
     stated = _count(raw, "num-edge-list")
 
@@ -99,8 +98,8 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
         if stated not in (None, found):
             raise DataError(f"{file} holds {found:,} edges, but num-edge-list says {stated:,}; is it truncated?")
 
-    features, labels = _csv(raw, "node-feat"), _csv(raw, "node-label")
-    of_edges = _csv(raw, "edge-feat")
+    features, labels = csv_in(raw, "node-feat"), csv_in(raw, "node-label")
+    of_edges = csv_in(raw, "edge-feat")
     carried = read_numbers(of_edges, np.float32, options.workspace) if of_edges else None
     return RawGraph(
         _count(raw, "num-node-list"),
@@ -115,7 +114,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
 
 def _column(raw: Path, name: str) -> np.ndarray | None:
     """Read one number for each edge from the file `name`, None without such a file."""
-    file = _csv(raw, name)
+    file = csv_in(raw, name)
     if file is None:
         return None
     found = read_numbers(file, np.float64)
@@ -141,7 +140,9 @@ def _add_splits(graph: RawGraph, folder: Path, options: ReadOptions) -> None:
     """Add to `graph` the vertices or the edges of one split; a note where there are several and none was chosen."""
     split_index, notes = options.split_index, graph.notes
     schemes = sorted(
-        entry for entry in folder.iterdir() if entry.is_dir() and (_csv(entry, "train") or (entry / "test.pt").exists())
+        entry
+        for entry in folder.iterdir()
+        if entry.is_dir() and (csv_in(entry, "train") or (entry / "test.pt").exists())
     )
     if not schemes:
         raise DataError(
@@ -160,7 +161,7 @@ def _add_splits(graph: RawGraph, folder: Path, options: ReadOptions) -> None:
         return
 
     # A file per split; validation and test may be missing.
-    files = {name: _csv(schemes[index], stem) for name, stem in _SPLIT_FILES.items()}
+    files = {name: csv_in(schemes[index], stem) for name, stem in _SPLIT_FILES.items()}
     graph.splits = {name: read_numbers(file, np.int64).reshape(-1) for name, file in files.items() if file}
     graph.split_origin = f"split/{schemes[index].name}"
 

@@ -1,4 +1,4 @@
-"""A torch_geometric Data, or a dict of the same tensors, saved by torch.save: one homogeneous graph in a .pt file."""
+"""A Data or HeteroData of torch_geometric, or a dict of the same tensors, saved by torch.save in a .pt file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from data_prep.edges.raw_graph import (
     marked_edges,
     whole_numbers,
 )
+from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.array_files import read_companions
+from data_prep.formats.hetero_data import is_typed, read_hetero
 from data_prep.formats.torch_files import load_torch
 from leapmpi.dataset.hdf5.names import HELD_EDGES, HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
 
-SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"
+SUMMARY = "torch_geometric's Data or HeteroData (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"
 OPTIONS = frozenset({"split_index", "vertices", "features", "labels", "edge_labels", "vertex_times"})
 
 
@@ -44,9 +46,11 @@ def can_read(path: Path) -> bool:
     return path.suffix in (".pt", ".pth") and path.name not in _NO_GRAPHS and path.is_file()
 
 
-def read(path: Path, options: ReadOptions) -> RawGraph:
+def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     """Read the graph in `path`; masks with several columns give split `options.split_index` (0 unless given)."""
     data = _single(load_torch(path, options.workspace), path)
+    if is_typed(data):
+        return read_hetero(data, path, options)
 
     # Edges are the only tensor that must be there.
     edges = _tensor(data, "edge_index", path)
@@ -99,7 +103,7 @@ def _single(found: object, path: Path) -> dict:
     slices = None
     if isinstance(found, tuple) and found:
         found, slices, *_ = *found, None
-    if isinstance(slices, dict) and any(np.ndim(_array(cut)) == 1 and len(cut) > 2 for cut in slices.values()):
+    if isinstance(slices, dict) and any(np.ndim(_array(cut)) == 1 and len(cut) > 2 for cut in _cuts(slices)):
         raise DataError(
             f"{path} holds several graphs; save the one to train on alone: torch.save(dataset[0], 'one.pt')"
         )
@@ -107,6 +111,11 @@ def _single(found: object, path: Path) -> dict:
         kind = type(found).__name__
         raise DataError(f"{path} holds a {kind}; expected a Data of torch_geometric or a dict with edge_index")
     return found
+
+
+def _cuts(slices: dict) -> list[object]:
+    """List the slices of a data set, those of types and relations too."""
+    return [cut for each in slices.values() for cut in (each.values() if isinstance(each, dict) else [each])]
 
 
 def _array(found: object) -> np.ndarray | None:

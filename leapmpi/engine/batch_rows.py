@@ -1,7 +1,7 @@
-"""Which rank counts which vertices in the statistics of a batch: each (layer, vertex) is counted once.
+"""Counting of vertices in the statistics of a batch: each (layer, vertex) is counted by one rank.
 
 The smallest rank that has a vertex in a layer counts it. The home of the vertex finds that rank, in one exchange a
-mini-batch, before any weight is needed: destinations of a layer are the first ones of the layer below, so the number of
+mini-batch, before any weight is needed. Destinations of a layer are the first ones of the layer below. So the number of
 the innermost block in which a rank has a vertex says all about it.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import Model
@@ -24,7 +25,9 @@ _KIND = "activations"
 
 
 def refusal(model: Model, time_steps: int, trains_labelled: bool) -> str | None:
-    """Why `model` cannot be trained in so many time steps, or by a strategy that trains it away from its roots."""
+    """Return why `model` cannot be trained in so many time steps, or by a strategy that trains it away from its
+    roots.
+    """
     if not batch_norms(model):
         return None
     if time_steps > 1:
@@ -37,8 +40,17 @@ def refusal(model: Model, time_steps: int, trains_labelled: bool) -> str | None:
     return None
 
 
+def check_time_steps(model: Model, time_steps: int, trains_labelled: bool) -> None:
+    """Raise ConfigError, agreed on by all ranks, if `model` cannot be trained in so many time steps."""
+    if reason := refusal(model, time_steps, trains_labelled):
+        error = ConfigError(f"model.norm: {reason}")
+        error.agreed = True
+        raise error
+
+
 def shared_out(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -> BatchRows | None:
-    """Which rows of the one micro-batch this rank counts; None where the model has no batch normalisation. Collective.
+    """Return which rows of the one micro-batch this rank counts; None where the model has no batch normalisation.
+    Collective.
 
     With it, how numbers of all ranks are gathered in training.
     """
@@ -76,7 +88,9 @@ def predict_batch_rows(ctx: RankContext, micro_batches: Sequence[MicroBatch], tr
 
 
 def statistics_bytes(model: Model, micro_batch: MicroBatch) -> int:
-    """Bytes, about, that batch normalisation takes while `micro_batch` is trained: rows of each, some in float64."""
+    """Return bytes, about, that batch normalisation takes while `micro_batch` is trained: rows of each, some in
+    float64.
+    """
     blocks, kept, largest = micro_batch.blocks, 0, 0
     for norm in batch_norms(model).values():
         numbers = blocks[len(blocks) - norm.after].n_dst * len(norm.gain)
@@ -86,13 +100,14 @@ def statistics_bytes(model: Model, micro_batch: MicroBatch) -> int:
 
 
 def _innermost(micro_batch: MicroBatch) -> tuple[np.ndarray, np.ndarray]:
-    """The destinations of all blocks, int64, and uint8: the number of the innermost block of which each is one."""
+    """Return the destinations of all blocks, int64, and the innermost block that has each as a destination, uint8."""
     ends = [block.n_dst for block in micro_batch.blocks]
     return micro_batch.blocks[-1].dst, np.repeat(np.arange(len(ends), dtype=np.uint8), np.diff(ends, prepend=0))
 
 
 def _until(ctx: RankContext, vertices: np.ndarray, innermost: np.ndarray, blocks: int) -> np.ndarray:
-    """uint8[k]: the number of the first block in which a smaller rank has the vertex too, else `blocks`. Collective.
+    """Return uint8[k]: the number of the first block in which a smaller rank has the vertex too, else `blocks`.
+    Collective.
 
     From its innermost block to that one, exclusive, this rank counts a vertex of `vertices` (int64[k]).
     """
@@ -115,7 +130,8 @@ def _until(ctx: RankContext, vertices: np.ndarray, innermost: np.ndarray, blocks
 
 
 def _first_shared(named: np.ndarray, innermost: np.ndarray, blocks: int) -> np.ndarray:
-    """uint8[k]: for each naming of a vertex, the first block in which an earlier naming has it too, else `blocks`.
+    """Return uint8[k]: for each naming of a vertex, the first block in which an earlier naming has it too, else
+    `blocks`.
 
     named: int64[k]; innermost: uint8[k], the first block that each naming is for.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.engine.edges.edge_features import stand_ins
+from leapmpi.engine.edge_features import stand_ins
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.layer import costs
@@ -39,7 +39,7 @@ _SENT = 1 << 18
 
 
 def counted_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
-    """The rates of this job by `ctx.machine`, those of the slowest rank; equal in every run. Collective.
+    """Return the rates of this job by `ctx.machine`, those of the slowest rank; equal in every run. Collective.
 
     `roots` int64[k] have their home here.
     """
@@ -49,19 +49,21 @@ def counted_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
 
 
 def local_roots(ctx: RankContext, batch: np.ndarray) -> np.ndarray:
-    """The roots of `batch` (int64) whose home is this rank, or some local vertices where there are none. Local."""
+    """Return the roots of `batch` (int64) whose home is this rank, or some local vertices where there are none.
+    Local.
+    """
     first, end = ctx.local_range
     roots = at_home(batch, first, end)
     return roots if len(roots) else np.arange(first, min(end, first + 2))
 
 
 def by_machine(ctx: RankContext, row: float, edge: float) -> Rates:
-    """The rates of a job in which a row and an edge take that many seconds on the slowest rank. Local."""
+    """Return the rates of a job in which a row and an edge take that many seconds on the slowest rank. Local."""
     return Rates(row, edge, ctx.machine.step, ctx.machine.collective, ctx.machine.byte)
 
 
 def counted_seconds(ctx: RankContext, roots: np.ndarray) -> tuple[float, float]:
-    """Seconds of an input row and of an edge by `ctx.machine`, counted with up to 256 of `roots`.
+    """Return seconds of an input row and of an edge by `ctx.machine`, counted with up to 256 of `roots`.
 
     Local, but for the sampler: collective where the topology is sharded.
     """
@@ -74,7 +76,7 @@ def counted_seconds(ctx: RankContext, roots: np.ndarray) -> tuple[float, float]:
 
 
 def _operations(ctx: RankContext, blocks: list[Block], share_of_edges: int) -> int:
-    """Multiply-adds of forward and backward, about, with all edges (1) or none (0)."""
+    """Count the multiply-adds of forward and backward, about, with all edges (1) or none (0)."""
     total = 0
     for layer, block in zip(ctx.model.layers, reversed(blocks), strict=True):
         before, after = costs(layer, block.n_src, block.n_dst, share_of_edges * block.edges, layer.number > 1)
@@ -83,7 +85,7 @@ def _operations(ctx: RankContext, blocks: list[Block], share_of_edges: int) -> i
 
 
 def measured_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
-    """The rates of this job, those of the slowest rank; `roots` int64[k] have their home here. Collective.
+    """Return the rates of this job, those of the slowest rank; `roots` int64[k] have their home here. Collective.
 
     Parameters and counters are left as they were.
     """
@@ -94,7 +96,9 @@ def measured_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
 
 
 def compute_rates(ctx: RankContext, roots: np.ndarray) -> tuple[float, float, float]:
-    """Seconds of an input row, of an edge and of a time step on this rank. As collective as `counted_seconds`."""
+    """Return seconds of an input row, of an edge and of a time step on this rank. As collective as
+    `counted_seconds`.
+    """
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     roots = roots[:_ROOTS]
     blocks = ctx.sampler.sample(key, roots)
@@ -110,7 +114,7 @@ def compute_rates(ctx: RankContext, roots: np.ndarray) -> tuple[float, float, fl
 
 
 def link_seconds(communicator: Communicator) -> tuple[float, float]:
-    """Seconds of a collective that carries nothing, and of a byte. Collective."""
+    """Measure the seconds of a collective that carries nothing, and of a byte. Collective."""
     count = _SENT // 8
     send, receive = np.zeros(count * (communicator.size - 1)), np.empty(count * (communicator.size - 1))
     counts = np.full(communicator.size, count)
@@ -126,7 +130,7 @@ def link_seconds(communicator: Communicator) -> tuple[float, float]:
 
 
 def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
-    """Forward and backward on rows that stand for any others."""
+    """Run forward and backward on placeholder rows."""
     count = blocks[0].n_dst
     sampled = MicroBatch(blocks[0].dst, blocks, None)
     stand_ins(ctx, sampled)

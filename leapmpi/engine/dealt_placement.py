@@ -21,7 +21,7 @@ class DealtPlacement(Placement):
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """Always 1. Raises ConfigError when another number, or a setting of leap's, is given."""
+        """Return 1. Raises ConfigError when another number, or a setting of leap's, is given."""
         if config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"):
             raise ConfigError(
                 f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; "
@@ -32,7 +32,7 @@ class DealtPlacement(Placement):
         return 1
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
-        """Contiguous slices of the batch, which is in random order already."""
+        """Return contiguous slices of the batch, which is in random order already."""
         return plan_pull(batch, self.ctx.ranks, epoch=epoch, iteration=iteration)
 
 
@@ -45,10 +45,10 @@ class FixedModePlacement(DealtPlacement):
 
     @abstractmethod
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
-        """The strategy's exchange mode, after the name by which records call it."""
+        """Return the strategy's exchange mode, after the name by which records call it."""
 
     def exchange_mode(self) -> tuple[str, ExchangeMode]:
-        """The strategy's mode. Raises ConfigError when another is given, or the model does not suit it."""
+        """Return the strategy's mode. Raises ConfigError when another is given, or the model does not suit it."""
         config, ctx = self.config, self.ctx
         if config.remote != "auto":
             raise ConfigError(

@@ -11,7 +11,8 @@ from leapmpi.plan.machine_rates import MachineRates, kept_rates, machine_key, pr
 
 
 def kept_for(ranks: int, on_gpu: bool) -> MachineRates:
-    """Kept rates for jobs of `ranks` ranks on one node like this, else the documented constants. Local, without a job.
+    """Return kept rates for jobs of `ranks` ranks on one node like this, else the documented constants. Local, without
+    a job.
 
     Raises ConfigError where the file of kept rates is damaged.
     """
@@ -24,13 +25,14 @@ def kept_for(ranks: int, on_gpu: bool) -> MachineRates:
 
 
 def key_of(world: World, device: torch.device) -> str:
-    """The name under which rates of this job's machine are kept, as rank 0 sees it. Local."""
+    """Return the name under which rates of this job's machine are kept, as rank 0 sees it. Local."""
     computes = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
     return machine_key(computes, library_name(load_mpi()), world.size, world.nodes)
 
 
 def machine_rates(world: World, device: torch.device) -> MachineRates:
-    """Kept rates for jobs like this one, else the documented constants; those of rank 0 on all ranks. Collective.
+    """Return kept rates for jobs like this one, else the documented constants; those of rank 0 on all ranks.
+    Collective.
 
     Raises ConfigError, on all ranks, where the file of kept rates is damaged.
     """

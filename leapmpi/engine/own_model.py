@@ -13,7 +13,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
 from leapmpi.engine.calibration import local_roots
-from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import model_of
@@ -24,17 +24,17 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 _ROOTS = 64
 _BYTES = 64 << 20
-"""What the rows may take in float64."""
+"""Bytes that the rows may take in float64."""
 
 
 def code_of(config: Config) -> dict[str, str]:
-    """The digest of the file of each model and sampler that is a user's own, by what the setting says."""
+    """Return the digest of the file of each model and sampler that is a user's own, by the setting's value."""
     names = [config.sampling.sampler, *(each.model.name for each in models_of(config))]
     return {name: digest_of(name) for name in names if names_code(name)}
 
 
 def changed_code(config: Config, about: Mapping[str, Any]) -> list[str]:
-    """Sentences about code that is another than when the file or checkpoint that says `about` was written."""
+    """Return sentences about code that has changed since the file or checkpoint with the values `about` was written."""
     before = about.get("code", {})
     return [
         f"{name.rpartition(':')[0]} has changed since then"
@@ -44,9 +44,8 @@ def changed_code(config: Config, about: Mapping[str, Any]) -> list[str]:
 
 
 def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
-    """Sentences, on rank 0, about what in users' modules depends on where roots are trained. Collective.
-
-    Raises ConfigError, on all ranks alike, for a module that cannot be trained.
+    """Return sentences, on rank 0, about results of users' modules that depend on where roots are trained.
+    Collective.
     """
     own = [each for each in models_of(config) if names_code(each.model.name)]
     if not own:
@@ -85,7 +84,7 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
 
 
 def _roots(ctx: RankContext, candidates: np.ndarray, key: DrawKey) -> np.ndarray:
-    """Up to 64 of `candidates`, fewer where their sample has too many rows."""
+    """Return up to 64 of `candidates`, fewer where their sample has too many rows."""
     roots = candidates[:_ROOTS]
     while len(roots) > 2:
         rows = ctx.sampler.sample_here(key, roots, roots)[-1].n_src

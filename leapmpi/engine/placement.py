@@ -35,19 +35,19 @@ class Placement(ABC):
     """One strategy on one rank."""
 
     roots_are_local = True
-    """Whether every root is trained on its home rank; else roots are dealt to the ranks at random."""
+    """Whether every root is trained on its home rank; else roots are assigned to ranks at random."""
 
     trains_labelled = True
     """Whether this rank computes the loss of its own micro-batches' roots; False where `labelled_rank` says another."""
 
     takes_full_batch = False
-    """Whether `--batch-size full` may be asked for."""
+    """Whether `--batch-size full` is supported."""
 
     deals_parts = False
-    """Whether `--balance-parts` may be asked for."""
+    """Whether `--balance-parts` is supported."""
 
     def __init_subclass__(cls) -> None:
-        """A strategy that says which roots are labelled need not say as well that they are others."""
+        """Set `trains_labelled` to False in a strategy that overrides `labelled_rank`."""
         if "labelled_rank" in vars(cls) and "trains_labelled" not in vars(cls):
             cls.trains_labelled = False
 
@@ -60,7 +60,9 @@ class Placement(ABC):
     @staticmethod
     @abstractmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """The number of time steps of an iteration. Raises ConfigError for one that this strategy cannot do."""
+        """Return the number of time steps of an iteration. Raises ConfigError for one that this strategy cannot
+        take.
+        """
 
     @classmethod
     def check_settings(cls, config: Config, dataset: Dataset) -> None:
@@ -72,7 +74,8 @@ class Placement(ABC):
 
     @classmethod
     def why_whole_topology(cls, config: StrategyConfig) -> str:
-        """Why this strategy reads the lists of vertices of other ranks, and what else to choose; empty if it does not.
+        """Return why this strategy reads the lists of vertices of other ranks, and what else to choose; empty if it
+        does not.
 
         Local.
         """
@@ -80,7 +83,7 @@ class Placement(ABC):
 
     @classmethod
     def place_parameters(cls, ctx: RankContext) -> RankContext:
-        """`ctx` with the model's parameters on the ranks where this strategy needs them. Local, nothing is read.
+        """Return `ctx` with the model's parameters on the ranks where this strategy needs them. Local, nothing is read.
 
         Raises ConfigError where the model cannot be split so.
         """
@@ -88,7 +91,7 @@ class Placement(ABC):
 
     @classmethod
     def place(cls, world: World, loaded: Loaded) -> Loaded:
-        """`loaded` with parameters and features held as this strategy needs them. Local.
+        """Return `loaded` with parameters and features held as this strategy needs them. Local.
 
         Raises ConfigError and ResourceError where that cannot be.
         """
@@ -111,7 +114,7 @@ class Placement(ABC):
 
     @abstractmethod
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
-        """Deal `batch` (int64 roots in shuffled order) to ranks and time steps; `time_steps` overrides their number.
+        """Assign `batch` (int64 roots in shuffled order) to ranks and time steps; `time_steps` overrides their number.
 
         Local and pure. In training rank 0 alone calls it, in dry runs every rank does.
         """
@@ -122,12 +125,12 @@ class Placement(ABC):
         return self.ctx.rank
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
-        """The roots (int64) whose loss this rank computes, by micro-batch. Local."""
+        """Return the roots (int64) whose loss this rank computes, by micro-batch. Local."""
         planned = minibatch.planned
         return [planned.cell(self.labelled_rank, step) for step in range(len(minibatch.micro_batches))]
 
     def after_step(self, minibatch: MiniBatch, step: int) -> None:
-        """Pass on what travels when time step `step` is done and another follows. Collective."""
+        """Send what moves between time step `step` and the next one. Collective."""
         return
 
     @property
@@ -140,8 +143,10 @@ class Placement(ABC):
         return
 
     def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:
-        """Change what holds from this iteration on, and record it in `log`. Local, on rank 0; other ranks see it in the
-        schedule."""
+        """Choose what holds from this iteration on, and record it in `log`. Local, on rank 0.
+
+        Other ranks see it in the schedule.
+        """
         return
 
     @property
@@ -153,7 +158,7 @@ class Placement(ABC):
         return type(self).decide is Placement.decide
 
     def iteration_ended(self, minibatch: MiniBatch) -> None:
-        """All ranks are done with `minibatch`. Local."""
+        """Note that all ranks are done with `minibatch`. Local."""
         return
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
@@ -167,7 +172,7 @@ class Placement(ABC):
         return features.shard.resident_bytes + (features.cached_bytes(features.cache) if features.cache else 0)
 
     def state(self) -> dict[str, Any]:
-        """What this strategy has chosen, the same on all ranks: plain values and numpy arrays by name. Local."""
+        """Return the choices of this strategy, the same on all ranks: plain values and numpy arrays by name. Local."""
         return {"time_steps": self.time_steps}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -183,7 +188,7 @@ class Placement(ABC):
         self.time_steps = state["time_steps"]
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What this rank alone has chosen or keeps, by name; empty where ranks keep nothing of their own. Local."""
+        """Return the arrays that this rank alone keeps, by name; empty if ranks keep nothing of their own. Local."""
         return {}
 
     def restore_rank(self, state: dict[str, np.ndarray]) -> None:
@@ -196,15 +201,15 @@ class StrategyMember(Member):
     """A strategy."""
 
     placement: type[Placement]
-    engine: type | None = None
-    """The sub-class of Engine that plans its iterations; None for Engine itself."""
+    preparation: type[Any] | None = None
+    """The Preparation (engine.py) of its mini-batches; None where each rank draws micrographs."""
 
 
 STRATEGIES = Registry("strategy", "leapmpi.strategies", StrategyMember)
 
 
 def placement_class(name: str) -> type[Placement]:
-    """The strategy called `name`; leap stands in for `auto` until that is chosen.
+    """Return the strategy called `name`; leap stands in for `auto` until that is chosen.
 
     Raises ConfigError for an unknown one.
     """

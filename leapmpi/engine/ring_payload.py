@@ -1,9 +1,4 @@
-"""What travels with a model of `naive` from rank to rank: its blocks, and what its first layer has gathered so far.
-
-Two kinds. Sums: where the first layer is linear, every rank adds its local rows' share to the sums of all destinations,
-and the edges that start at its rows leave the blocks. Rows: attention weighs rows by what they hold, so projected rows
-are collected on the way and aggregated at its end.
-"""
+"""Payload of a model of `naive` from rank to rank: its blocks, and the rows or sums of its first layer so far."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ of sampled neighbours and their indices for every other hop, from the roots on."
 
 @dataclass
 class RingVisit:
-    """What a model does at one rank: it reads `read` rows there, of which `compute` makes its share.
+    """Work of a model at one rank: `compute` makes its share of the `read` rows there.
 
     It brings `before` gathered rows along and takes `after` on. `share` is kept between the two ways around the ring.
     """
@@ -66,12 +61,12 @@ class SumPayload:
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
     def pack(self, block: Block) -> BlockArrays:
-        """The arrays of the first layer's `block`; all neighbours remain."""
+        """Return the arrays of the first layer's `block`; all neighbours remain."""
         counts = np.diff(block.indptr)
         return [block.dst, counts, counts, block.neighbours]
 
     def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
-        """What local rows add to what `model` has gathered."""
+        """Return the work of `model` on local rows."""
         ctx = self.ctx
         destinations, sampled, remaining, neighbours = blocks[: self.head]
         share = self.builder.share(self.layer, ctx.features, indptr_of(remaining), neighbours, destinations, sampled)
@@ -84,7 +79,7 @@ class SumPayload:
         )
 
     def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
-        """`blocks` as they go on from the home rank of vertices `first` to `end` (exclusive).
+        """Return `blocks` as they go on from the home rank of vertices `first` to `end` (exclusive).
 
         Where the dataset's edges have weights all edges go on: means divide by the sum of the weights drawn.
         """
@@ -96,11 +91,13 @@ class SumPayload:
         return [destinations, sampled, np.diff(left), neighbours[away], *blocks[self.head :]]
 
     def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
-        """The number of rows that `model` has gathered once it has visited `ranks` ranks: one per destination."""
+        """Return the number of rows that `model` has gathered once it has visited `ranks` ranks: one per
+        destination.
+        """
         return len(blocks[0])
 
     def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
-        """A function from all gathered rows to what the first layer's `finish` adds up, which are the sums."""
+        """Return a function from all gathered rows to what the first layer's `finish` adds up, which are the sums."""
         return lambda gathered: gathered
 
 
@@ -120,11 +117,11 @@ class RowPayload:
         self.width = self.layer.rows.width
 
     def pack(self, block: Block) -> BlockArrays:
-        """The whole block."""
+        """Return the whole block."""
         return [block.src, np.diff(block.indptr), block.indices.astype(np.int64)]
 
     def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
-        """The local rows that `model` reads, after those collected before."""
+        """Return the local rows that `model` reads, after those collected before."""
         ctx = self.ctx
         turn = (model - ctx.rank) % ctx.ranks
         vertices = blocks[0][self._turns(blocks, model) == turn]
@@ -137,15 +134,15 @@ class RowPayload:
         return RingVisit(len(vertices), before, before + len(vertices), projected)
 
     def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
-        """The whole block is needed at the end."""
+        """Return all of the block, which is needed at the end."""
         return blocks
 
     def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
-        """One row per source whose home was visited."""
+        """Return one row per source whose home was visited."""
         return int((self._turns(blocks, model) < ranks).sum())
 
     def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
-        """Rows take the order of the block's sources, and are aggregated: float[n_dst, out]."""
+        """Order the rows as the block's sources and aggregate them: float[n_dst, out]."""
         ctx = self.ctx
         sources, counts, indices = blocks[: self.head]
         hop = len(ctx.sampler.fanouts) - 1
@@ -161,7 +158,7 @@ class RowPayload:
         return aggregate
 
     def _turns(self, blocks: BlockArrays, model: int) -> np.ndarray:
-        """int64[sources]: the time step at which `model` visits the home of each."""
+        """Return int64[sources]: the time step at which `model` visits the home of each."""
         return (model - home_of(blocks[0], self.ctx.rank_offsets)) % self.ctx.ranks
 
 
@@ -171,18 +168,20 @@ RingPayload = SumPayload | RowPayload
 def block_of(
     topology: Topology, hop: int, src: np.ndarray, counts: np.ndarray, indices: np.ndarray, device: torch.device
 ) -> BlockTensors:
-    """The block of sources `src`, as it was before it travelled: `counts` int64[n_dst], `indices` int64[edges]."""
+    """Return the block of sources `src`, as it was before it travelled: `counts` int64[n_dst], `indices`
+    int64[edges].
+    """
     names = topology.original_id[src], topology.degree(src)
     block = Block(hop, len(counts), src, indptr_of(counts), indices.astype(np.int32), *names)
     return to_tensors(with_weights(block, topology), device)
 
 
 def to_words(blocks: BlockArrays) -> np.ndarray:
-    """The arrays of `blocks` in one, int64: their number and lengths first."""
+    """Return the arrays of `blocks` in one, int64: their number and lengths first."""
     return np.concatenate(([len(blocks)], [len(each) for each in blocks], *blocks))
 
 
 def from_words(words: np.ndarray) -> BlockArrays:
-    """The arrays that `to_words` put into `words`."""
+    """Return the arrays that `to_words` put into `words`."""
     count = int(words[0])
     return np.split(words[1 + count :], np.cumsum(words[1:count]))

@@ -18,9 +18,9 @@ Coming = tuple[np.ndarray | None, int, int]
 
 
 class ScheduleBroadcast:
-    """Hands out schedules, of which those of the iterations that are `expected` are broadcast ahead.
+    """Hands out schedules; those of the iterations that are `expected` are broadcast ahead.
 
-    The first goes alone, so that nobody waits for the others to be made, then two, then four. Bytes count for the
+    The first goes alone, so that no rank waits until others are made, then two, then four. Bytes count for the
     iteration whose schedule is handed out: an epoch that is stopped and resumed counts them once.
     """
 
@@ -31,13 +31,15 @@ class ScheduleBroadcast:
         self._together, self._longest = 1, 0
 
     def expect(self, coming: Sequence[Coming]) -> None:
-        """From now on these iterations are asked for, in this order; what was expected before is not. Local."""
+        """Expect these iterations next, in this order, and no others. Local."""
         self._held, self._expected, self._together = {}, list(coming), 1
 
     def schedule(
         self, batch: np.ndarray | None, epoch: int, iteration: int, make: Callable[[np.ndarray, int, int], Schedule]
     ) -> Schedule:
-        """That of `batch`, which `make` gives on rank 0, from a batch, its epoch and its iteration. Collective."""
+        """Return the schedule of `batch`, which `make` makes on rank 0 of a batch, its epoch and its iteration.
+        Collective.
+        """
         place = epoch, iteration
         if place not in self._held:
             known = bool(self._expected) and self._expected[0][1:] == place
@@ -60,7 +62,7 @@ class ScheduleBroadcast:
 
 
 def _as_many_as_fit(make: Callable[[np.ndarray, int, int], Schedule], coming: Sequence[Coming]) -> np.ndarray:
-    """int64: the number of schedules, their lengths, and they themselves, up to about _MOST numbers."""
+    """Return int64: the number of schedules, their lengths, and their content, up to about _MOST numbers."""
     buffers: list[np.ndarray] = []
     for batch, epoch, iteration in coming:
         assert batch is not None, "rank 0 has all batches"
@@ -71,7 +73,7 @@ def _as_many_as_fit(make: Callable[[np.ndarray, int, int], Schedule], coming: Se
 
 
 def _apart(buffers: np.ndarray) -> list[Schedule]:
-    """The schedules that `_as_many_as_fit` put together."""
+    """Return the schedules that `_as_many_as_fit` put together."""
     count = int(buffers[0])
     ends = list(accumulate(buffers[1 : 1 + count].tolist(), initial=1 + count))
     return [Schedule.from_buffer(buffers[ends[k] : ends[k + 1]]) for k in range(count)]

@@ -1,10 +1,11 @@
-"""What the mini-batches of an engine move and hold, predicted without any communication."""
+"""Traffic and memory of an engine's mini-batches, predicted without any communication."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from leapmpi.engine.batch_rows import statistics_bytes
+from leapmpi.engine.edge_roots import embedding_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
@@ -23,20 +24,14 @@ def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: T
 
 
 def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-    """The part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
-    engine.predict_draws(minibatches[engine.ctx.rank], traffic)
+    """Add to `traffic` the part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
+    engine.preparation.predict_draws(minibatches[engine.ctx.rank], traffic)
     engine.mode.predict(minibatches, traffic)
-    engine.predict_request(minibatches[engine.ctx.rank], traffic)
-
-
-def embedding_bytes(engine: Engine) -> int:
-    """Bytes of the embedding of an edge's end. Local."""
-    model = engine.ctx.model
-    return engine.ctx.task.width * model.layers[0].bias.element_size()
+    engine.preparation.predict_request(minibatches[engine.ctx.rank], traffic)
 
 
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
-    """Bytes, about, that mini-batches like this one take on this rank at most. Local.
+    """Return the bytes, about, that mini-batches like this one take on this rank at most. Local.
 
     Blocks and rows of it and of those prepared ahead; hidden values, gradients and statistics of one.
     """
@@ -51,7 +46,7 @@ def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
         for each in micro_batches
     ]
     if (edge_loss := minibatch.edge_loss) is not None:
-        scored = (edge_loss.held_bytes(number, embedding_bytes(engine)) for number in range(len(steps)))
+        scored = (edge_loss.held_bytes(number, embedding_bytes(engine.ctx)) for number in range(len(steps)))
         steps = [step + pairs for step, pairs in zip(steps, scored, strict=True)]
     prepared = sum(block_bytes(each.blocks) for each in micro_batches) + mode.held_bytes(minibatch)
     return (1 + engine.prefetch_depth) * prepared + max(steps)

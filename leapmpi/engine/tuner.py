@@ -1,7 +1,7 @@
 """Choosing the number of time steps while training: proposed by the cost model, confirmed by warm medians.
 
-Arithmetic on measured times. It starts at the fewest time steps that memory allows, where synchronous training
-is nearly always fastest, and tries another number only when the model, scaled to what was measured, promises a gain.
+Arithmetic on measured times. It starts at the fewest time steps that memory allows, where synchronous training is
+nearly always fastest. It tries another number only if the model, scaled to the measurements, promises a gain.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Tuner:
         self._times: list[float] = []
 
     def add(self, time_steps: int, seconds: float) -> None:
-        """An iteration of `time_steps` took `seconds`. Those planned before a change do not count."""
+        """Add the `seconds` of an iteration of `time_steps`. Iterations planned before a change do not count."""
         if time_steps == self.current and not self.decided:
             self._times.append(seconds)
 
     def choose(self) -> TunerChoice | None:
-        """What holds from the next iteration on, when enough is known to say something new."""
+        """Return the choice for the next iterations, once enough is known to make a new one."""
         if self.decided or len(self._times) < WARM + WINDOW:
             return None
         self.measured[self.current] = statistics.median(self._times[WARM:])
@@ -52,7 +52,7 @@ class Tuner:
         return TunerChoice(self.current, self._evidence())
 
     def _promising(self) -> int | None:
-        """The untried number for which the model promises most, and at least GAIN."""
+        """Return the untried number for which the model promises most, and at least GAIN."""
         limit = self.predicted[self.best] * (1 - GAIN)
         untried = [each for each in self.predicted if each not in self.measured and self.predicted[each] < limit]
         return min(untried, key=self.predicted.__getitem__, default=None)
@@ -66,7 +66,7 @@ class Tuner:
         }
 
     def state(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
+        """Return plain values for a checkpoint."""
         return {
             "best": self.best,
             "current": self.current,
@@ -78,7 +78,7 @@ class Tuner:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Tuner:
-        """The tuner that had this `state`."""
+        """Return the tuner that had this `state`."""
         tuner = cls(state["best"], {int(steps): seconds for steps, seconds in state["predicted"]})
         tuner.current, tuner.decided, tuner._times = state["current"], state["settled"], list(state["times"])
         tuner.measured = {int(steps): seconds for steps, seconds in state["measured"]}

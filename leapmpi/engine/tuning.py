@@ -1,4 +1,4 @@
-"""What is chosen before training: the rates of this job, the exchange mode, and candidates for time steps."""
+"""Choices before training: the rates of this job, the exchange mode, and candidates for time steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A number of time steps: what the first batch would ask for, and the bytes of the fullest rank."""
+    """A number of time steps, with the counts of the first batch and the bytes of the fullest rank."""
 
     time_steps: int
     counts: Counts
@@ -37,7 +37,7 @@ class Candidate:
 
 
 def job_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
-    """The rates of this job: counted, measured with --tune, or those of the replayed run. Collective.
+    """Return the rates of this job: counted, measured with --tune, or those of the replayed run. Collective.
 
     They are found once, and recorded as a decision of the run.
     """
@@ -56,7 +56,7 @@ def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
     minibatch = engine.plan(batch, 0, 0)
     found = bytes_by_mode(minibatch, engine.ctx)
     if not any(counts.any() for counts in found.values()):
-        # Rows in files are read ahead of their iteration, where raw rows are asked for.
+        # Rows in files are read ahead of their iteration, if raw rows are requested.
         reads_files = isinstance(engine.ctx.features.shard, MappedShard) and "raw" in found
         engine.use_mode("raw" if reads_files else fewest_bytes(found))
     else:
@@ -88,7 +88,7 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
         evidence["memory"] = {str(each.time_steps): each.memory for each in found}
         log = engine.tuning_log
         log.make(TuningRecord(TIME_STEPS, *log.begin, placement.time_steps, evidence))
-    elif limit is not None and engine.ctx.ranks == 1 and not engine.limits_memory:
+    elif limit is not None and engine.ctx.ranks == 1 and not engine.preparation.limits_memory:
         # One rank has nothing to choose, but the limit holds there too.
         time_step_candidates(engine, batch, limit)
 
@@ -99,7 +99,7 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
         rates = _replayed_rates(engine)
     else:
         rates_of = measured_rates if engine.config.tune else counted_rates
-        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(engine.vertices_of(batch), "schedule")))
+        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(engine.roots.vertices_of(batch), "schedule")))
     if ctx.communicator.rank == 0:
         evidence = {} if engine.config.tune or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
@@ -108,7 +108,7 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
 
 
 def _replayed_rates(engine: Engine) -> Rates:
-    """The rates that rank 0 has from the earlier run, on all ranks. Collective."""
+    """Return the rates that rank 0 has from the earlier run, on all ranks. Collective."""
     communicator, values = engine.ctx.communicator, None
     if communicator.rank == 0:
         earlier = engine.tuning_log.earlier(RATES, 0, 0)
@@ -123,7 +123,7 @@ def _replayed_rates(engine: Engine) -> Rates:
 
 
 def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | None) -> list[Candidate]:
-    """Numbers of time steps worth a look: the fewest that fit `limit` (bytes), then doublings up to the ranks.
+    """Return numbers of time steps worth a look: the fewest that fit `limit` (bytes), then doublings up to the ranks.
 
     Sampled on streams of their own. Raises TooLarge, on all ranks, when none fits. Collective.
     """
@@ -145,7 +145,7 @@ def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
 
     Engines that limit their memory have checked it.
     """
-    if engine.limits_memory:
+    if engine.preparation.limits_memory:
         return
     facts = Needs(socket.gethostname(), predicted_memory(engine, minibatch), 0, available_bytes())
     found = [Needs(*each) for each in engine.ctx.communicator.all_gather_objects(list(astuple(facts)))]
@@ -155,12 +155,12 @@ def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
 
 
 def _none_ahead(engine: Engine) -> str:
-    """The advice to prepare nothing ahead, where something is."""
+    """Return the advice to prepare nothing ahead, if something is."""
     return "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
 
 
 def _too_large(engine: Engine, least: Candidate) -> TooLarge:
-    """The error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
+    """Return the error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
     steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
     return TooLarge(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
@@ -170,7 +170,7 @@ def _too_large(engine: Engine, least: Candidate) -> TooLarge:
 
 
 def _numbers(ranks: int, every: bool) -> Iterator[int]:
-    """1, 2, 4 ... and the ranks; all numbers where the fewest that fit are looked for."""
+    """Yield 1, 2, 4 ... and the ranks; all numbers to find the fewest that fit."""
     if every:
         yield from range(1, ranks + 1)
         return
@@ -182,7 +182,7 @@ def _numbers(ranks: int, every: bool) -> Iterator[int]:
 
 
 def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Candidate:
-    """What all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
+    """Count what all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
     # Schedule and sample the batch on streams of their own.
     ctx = engine.ctx
     minibatch = engine.trial(batch, time_steps)

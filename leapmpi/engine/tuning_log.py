@@ -8,8 +8,9 @@ from typing import Any
 
 RATES, REMOTE, TIME_STEPS, STRATEGY = "rates", "remote", "time_steps", "strategy"
 DEPENDENCIES, PARTS = "dependencies", "parts"
-"""What records are `about`: the job's rates, the exchange mode, the number of time steps, the strategy; the rates by
-which a full batch caches or communicates what other ranks have; the first part of each rank."""
+"""Subjects of records: the job's rates, the exchange mode, the number of time steps, the strategy, the rates by which
+`hybrid` chose dependencies, and the distribution of parts.
+"""
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class TuningRecord:
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def to_values(self) -> dict[str, Any]:
-        """Plain values for a record."""
+        """Return plain values for a record."""
         return asdict(self)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> TuningRecord:
-        """The decision in a record, which may hold more."""
+        """Return the decision in a record, which may hold more."""
         return cls(**{each.name: values[each.name] for each in fields(cls)})
 
 
@@ -43,12 +44,12 @@ class TuningLog:
         self._new: list[TuningRecord] = []
 
     def replay(self, earlier: Iterable[TuningRecord]) -> None:
-        """From now on decide as `earlier` says; all ranks call it alike, rank 0 knows the decisions."""
+        """Repeat the decisions in `earlier` from now on; all ranks call it, and rank 0 has the decisions."""
         self.replays = True
         self._earlier = {(each.about, each.epoch, each.iteration): each for each in earlier}
 
     def earlier(self, about: str, epoch: int, iteration: int) -> TuningRecord | None:
-        """What the replayed run decided at this very iteration."""
+        """Return the decision of the replayed run at this very iteration."""
         return self._earlier.get((about, epoch, iteration))
 
     def make(self, decision: TuningRecord) -> None:
@@ -61,12 +62,12 @@ class TuningLog:
         return tuple(self._new)
 
     def take(self) -> Sequence[TuningRecord]:
-        """Decisions made since the last take."""
+        """Take the decisions made since the last call."""
         taken, self._new = self._new, []
         return taken
 
 
 def from_records(records: Iterable[dict[str, Any]]) -> list[TuningRecord]:
-    """The decisions among the records of a run, whose epochs count from 1."""
+    """Return the decisions among the records of a run, whose epochs count from 1."""
     decisions = (TuningRecord.from_values(each) for each in records if each["event"] == "decision")
     return [replace(each, epoch=each.epoch - 1) for each in decisions]

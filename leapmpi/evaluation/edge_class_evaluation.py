@@ -30,7 +30,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
     """
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
-        """Raises ConfigError for a sampler of evaluation that cannot leave edges out, where it has to."""
+        """Raise ConfigError for a sampler of evaluation that cannot leave edges out, if it has to."""
         super().__init__(config, dataset, topology, ctx)
         labels = {"val": self.held_back.val_labels, "test": self.held_back.test_labels}
         self._labels: dict[str, np.ndarray] = {}
@@ -57,7 +57,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
         return self._labels[split][home == self.ctx.rank]
 
     def outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
-        """Scores and labels of the edges of `split` whose destination is at home here. Collective."""
+        """Return scores and labels of the edges of `split` whose destination this rank owns. Collective."""
         found: list[Outcome] = []
         everything = [(self.key(split), np.arange(len(self.edges[split])))]
         for key, chosen in self.groups(split) or everything:

@@ -1,8 +1,8 @@
-"""What scoring edges has in common: ends are embedded, each on its home rank, and sources go where edges are scored.
+"""Common base of scoring edges: ends are embedded by their owners, and sources are sent to where edges are scored.
 
-Every vertex that is needed is embedded once, or once for each group of edges where draws read times. It draws from the
-whole topology, which lacks the edges that are held back, or of which the edges of the split are left out (the task says
-so, as in training).
+Every vertex that is needed is embedded once, or once for each group of edges where draws read times. Draws see the
+whole topology. It lacks the edges that are held back, or the edges of the split are left out if the task says so, as in
+training.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ToEmbed(NamedTuple):
     """The vertices of all ranks that are to be embedded, as one rank sees them."""
 
     own: np.ndarray
-    """int64, ascending: those at home here."""
+    """int64, ascending: those that this rank owns."""
     most: int
     """As many as the rank with the most has."""
     few: np.ndarray
@@ -57,7 +57,7 @@ class EdgeEvaluator(Evaluator):
 
     @property
     def scorer(self) -> Scorer:
-        """What scores pairs of embeddings."""
+        """Scorer of pairs of embeddings."""
         assert self.ctx.model.scorer is not None, "a model of a task on edges has one"
         return self.ctx.model.scorer
 
@@ -65,13 +65,13 @@ class EdgeEvaluator(Evaluator):
         return len(self.edges[split])
 
     def keep(self, split: str, chosen: np.ndarray) -> None:
-        """Score only the edges of `split` at `chosen`, positions or bool. Local."""
+        """Keep only the edges of `split` at `chosen`, positions or bool. Local."""
         self.edges[split] = self.edges[split][chosen]
         if (times := self.times[split]) is not None:
             self.times[split] = np.asarray(times)[chosen]
 
     def keep_sample(self) -> dict[str, np.ndarray]:
-        """Score as many edges as the settings allow; their positions among all, by split. Local."""
+        """Keep as many edges as the settings allow; return their positions among all, by split. Local."""
         self.whole_sizes = {split: len(edges) for split, edges in self.edges.items()}
         found = {}
         for split, edges in self.edges.items():
@@ -82,13 +82,13 @@ class EdgeEvaluator(Evaluator):
         return found
 
     def names_of(self, edges: np.ndarray) -> np.ndarray:
-        """int64[k, 2]: the original ids of the ends of `edges` (int64[k, 2]), of any ranks. Local."""
+        """Return int64[k, 2]: the original ids of the ends of `edges` (int64[k, 2]), of any ranks. Local."""
         if isinstance(self.topology, Topology):
             return self.topology.original_id[edges]
         return original_ids(self._dataset, edges.reshape(-1)).reshape(edges.shape)
 
     def scores_of(self, models: Sequence[Model], remote: str) -> list[dict[str, float | None]]:
-        """What `scores` gives for each of `models`, one after the other, fed by the mode `remote`. Collective."""
+        """Return the scores of each of `models`, one after the other, fed by the mode `remote`. Collective."""
         kept = self.ctx, self._mode
         found = []
         for model in models:
@@ -99,11 +99,12 @@ class EdgeEvaluator(Evaluator):
         return found
 
     def key(self, split: str, group: int = 0) -> DrawKey:
-        """The key of the draws of `split`, and of one of its groups."""
+        """Return the key of the draws of `split`, and of one of its groups."""
         return DrawKey(_STREAMS[split], self.ctx.seed, 0, group)
 
     def groups(self, split: str) -> list[tuple[DrawKey, np.ndarray]] | None:
-        """Keys of the groups of `split` with the positions of their edges, where draws read times; else None. Local.
+        """Return keys of the groups of `split` with the positions of their edges, where draws read times; else None.
+        Local.
 
         No draw of a group sees an edge that is later than the earliest of the group.
         """
@@ -130,7 +131,7 @@ class EdgeEvaluator(Evaluator):
             self.splits = splits
 
     def to_embed(self, vertices: np.ndarray | None) -> ToEmbed:
-        """`vertices` (int64[k], ascending, the same on all ranks), or all where they are None. Local."""
+        """Return `vertices` (int64[k], ascending, the same on all ranks), or all where they are None. Local."""
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
         bounds = offsets if vertices is None else np.searchsorted(vertices, offsets)
         few = [np.arange(first, min(first + self.batch_size, end)) for first, end in pairwise(bounds.tolist())]
@@ -140,7 +141,7 @@ class EdgeEvaluator(Evaluator):
         return ToEmbed(own, int(np.diff(bounds).max()), places)
 
     def embedded(self, key: DrawKey, vertices: ToEmbed) -> tuple[np.ndarray, torch.Tensor]:
-        """Those of `vertices` that are at home here, and their embeddings float[k, D]. Collective."""
+        """Return those of `vertices` that this rank owns, and their embeddings float[k, D]. Collective."""
         own, parts = vertices.own, [np.empty((0, self.ctx.task.width))]
         if self.exact:
             return own, torch.from_numpy(self.exact_outputs(self.ctx.model, own))
@@ -151,7 +152,7 @@ class EdgeEvaluator(Evaluator):
         return own, torch.from_numpy(np.concatenate(parts[1:] or parts))
 
     def to_all(self, sources: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> torch.Tensor:
-        """The embeddings of `sources`, wherever they are at home: float[k, D]. Collective."""
+        """Return the embeddings of `sources`, whichever rank owns them: float[k, D]. Collective."""
         ctx = self.ctx
         distinct, inverse = np.unique(sources, return_inverse=True)
         counts = np.bincount(home_of(distinct, ctx.rank_offsets), minlength=ctx.ranks)
@@ -161,7 +162,9 @@ class EdgeEvaluator(Evaluator):
         return arrived[torch.from_numpy(inverse)]
 
     def at_home(self, candidates: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Row of each of `candidates` (int64[k, n]) at home here, and its position in `own`: int64 each."""
+        """Return the row of each of `candidates` (int64[k, n]) that this rank owns, and its position in `own`: int64
+        each.
+        """
         first, end = self.ctx.local_range
         rows, columns = np.nonzero((candidates >= first) & (candidates < end))
         return rows, np.searchsorted(own, candidates[rows, columns])

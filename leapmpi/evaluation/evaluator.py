@@ -16,7 +16,7 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.evaluation.scoring_by_layers import ScoringByLayers
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -52,7 +52,7 @@ class Evaluator:
         self.limit = config.evaluate.limit
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
         self.whole_sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
-        """How many roots each split has, scored or not."""
+        """Number of roots of each split, scored or not."""
         if self.limit:
             self.splits = {
                 name: (stream, ids[scored_sample(stream, ctx.seed, original_ids(dataset, ids), self.limit)])
@@ -82,7 +82,7 @@ class Evaluator:
         """Further figures of the last evaluation, by split, where there are any."""
 
     def _takes_all(self, own: Sampler | None) -> bool:
-        """Whether all in-neighbours can be gone through, where `own` draws for evaluation, if anything does."""
+        """Return whether all in-neighbours can be gone through, where `own` draws for evaluation, if anything does."""
         if own is None:
             return True
         if not (isinstance(own, ShardedSampler) and isinstance(self._topology, TopologyShard)):
@@ -90,13 +90,13 @@ class Evaluator:
         return isinstance(own.inner, NodeWiseSampler) and serves_all(self._topology, self.ctx.model.layers)
 
     def _own_sampler(self, fanouts: tuple[int, ...], ctx: RankContext) -> Sampler | None:
-        """What draws for evaluation, where the sampler of training has a way of its own; None: node-wise."""
+        """Return the sampler for evaluation if that of training has a way of its own; None: node-wise."""
         splits = {stream: np.asarray(ids) for stream, ids in self.splits.values()}
         timed = splits if ctx.task.roots == "vertices" else {}
         return ctx.sampler.drawing.for_scoring(fanouts, timed, self.batch_size)
 
     def size(self, split: str) -> int:
-        """How many roots of `split` are scored."""
+        """Return how many roots of `split` are scored."""
         return len(self.splits[split][1])
 
     def dry_run(self) -> None:
@@ -123,12 +123,12 @@ class Evaluator:
             self.ctx, self._mode = replace(self.ctx, model=model), None
 
     def scores(self) -> dict[str, float | None]:
-        """The metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
+        """Return the metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
         self._use_whole_model()
         return self.scores_now()
 
     def scores_now(self) -> dict[str, float | None]:
-        """`scores` of the model that the context holds. Collective."""
+        """Return `scores` of the model that the context holds. Collective."""
         self._scored = {
             name: self.outcomes(name, [self._mode])[0] for name, (_, ids) in self.splits.items() if len(ids)
         }
@@ -137,14 +137,14 @@ class Evaluator:
         }
 
     def take_breakdown(self) -> dict[str, dict]:
-        """The last scores of one model, by split, taken apart by class, degree and part; once. Collective."""
+        """Return the last scores of one model, by split, taken apart by class, degree and part; once. Collective."""
         scored, self._scored = self._scored, {}
         if self.ctx.task.roots != "vertices":
             return {}
         return {split: self._taken_apart(split, outcomes) for split, outcomes in scored.items()}
 
     def _taken_apart(self, split: str, outcomes: list[Outcome]) -> dict:
-        """`breakdown` of one split. Collective."""
+        """Return `breakdown` of one split. Collective."""
         ctx, ids = self.ctx, self._scored_vertices(split)
         outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
         topology = self._topology
@@ -156,13 +156,13 @@ class Evaluator:
         )
 
     def _scored_vertices(self, split: str) -> np.ndarray:
-        """int64: the vertices whose outputs `outcomes` gives, in their order. Local."""
+        """Return int64: the vertices whose outputs `outcomes` gives, in their order. Local."""
         if self.exact:
             return self._mine(self.splits[split][1])
         return np.concatenate([roots for _, roots in self._rounds(split)])
 
     def scores_of(self, models: Sequence[Model], remote: str) -> list[dict[str, float | None]]:
-        """What `scores` gives for each of `models`; vertices are sampled once, and inputs fetched by the mode `remote`.
+        """Return the scores of each of `models`; vertices are sampled once, and inputs fetched by the mode `remote`.
 
         Collective.
         """
@@ -176,7 +176,7 @@ class Evaluator:
         return [found[number] for number in range(len(models))]
 
     def trivial_scores(self) -> dict[str, float | str | None]:
-        """What one answer for all vertices can score at best on each split, and the `answer` in words.
+        """Return the best score of one answer for all vertices on each split, and the `answer` in words.
 
         It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
         """
@@ -190,25 +190,26 @@ class Evaluator:
         return self._value(self.metric, [(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
 
     def own_labels(self, split: str) -> np.ndarray:
-        """Labels of those roots of `split` that this rank scores. Local."""
+        """Return labels of those roots of `split` that this rank scores. Local."""
         return self.ctx.root_labels(self._mine(self.splits[split][1]), local=True).cpu().numpy().copy()
 
     def _mine(self, ids: np.ndarray) -> np.ndarray:
-        """Those of the vertices `ids` whose home is this rank."""
+        """Return those of the vertices `ids` whose home is this rank."""
         return at_home(ids, *self.ctx.local_range)
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
-        """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
+        """Return the metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
         if not len(self.splits[split][1]):
             return [None] * len(modes)
         return [self._value(self.metric, each) for each in self.outcomes(split, modes)]
 
     def choose(self, names: Sequence[str]) -> list[Metric]:
-        """The metrics called `names`. Raises ConfigError for one that does not fit. Local."""
+        """Return the metrics called `names`. Raises ConfigError for one that does not fit. Local."""
         return [choose_metric(name, self.ctx.task) for name in names]
 
     def full_report(self, chosen: Sequence[Metric], by_class: bool) -> dict[str, dict]:
-        """`metrics`: the score of each of `chosen` on each split; `classes`, if `by_class`: what is said of each class.
+        """Return `metrics`: the score of each of `chosen` on each split; `classes`, if `by_class`: what is said of each
+        class.
 
         Splits without vertices have None. The same on all ranks. Collective.
         """
@@ -226,7 +227,7 @@ class Evaluator:
         return found
 
     def _by_class(self, outcomes: list[Outcome]) -> dict[str, list]:
-        """The report on each class, label or target. Collective."""
+        """Return the report on each class, label or target. Collective."""
         regression, communicator = self.ctx.task.answers == "regression", self.ctx.communicator
         figures, confused = counts_of(outcomes, regression)
         everywhere = np.concatenate(
@@ -235,7 +236,9 @@ class Evaluator:
         return report(communicator.all_gather_rows(np.ascontiguousarray(figures)), everywhere, regression)
 
     def outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
-        """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
+        """Return outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode.
+        Collective.
+        """
         if self.exact:
             return [[self._exact_outcome(split, mode.ctx.model if mode else self.ctx.model)] for mode in modes]
         rounds, mine = self._rounds(split), self._mine(self.splits[split][1])
@@ -251,7 +254,9 @@ class Evaluator:
         return [[each[number] for each in outcomes] for number in range(len(modes))]
 
     def _exact_outcome(self, split: str, model: Model) -> Outcome:
-        """Outputs of `model` and labels of this rank's vertices of a split; all splits go at once. Collective."""
+        """Return outputs of `model` and labels of this rank's vertices of a split; all splits go at once.
+        Collective.
+        """
         vertices = np.unique(np.concatenate([self._mine(ids) for _, ids in self.splits.values()]))
         if id(model) not in self._outputs:
             self._outputs[id(model)] = self.exact_outputs(model, vertices)
@@ -260,13 +265,15 @@ class Evaluator:
         return rows, self.own_labels(split)
 
     def exact_outputs(self, model: Model, vertices: np.ndarray) -> np.ndarray:
-        """What `model` answers for `vertices` (int64 ascending, of this rank), from all in-neighbours. Collective."""
+        """Return the answers of `model` for `vertices` (int64 ascending, of this rank), from all in-neighbours.
+        Collective.
+        """
         inference = LayerwiseInference(replace(self.ctx, model=model), self._topology, round=lambda: self.round())
         outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
         return self.ctx.task.answer(outputs).cpu().numpy()
 
     def _rounds(self, split: str) -> list[tuple[DrawKey, np.ndarray]]:
-        """Keys and this rank's roots of the rounds in which a split is scored; as many on all ranks. Local."""
+        """Return keys and this rank's roots of the rounds in which a split is scored; as many on all ranks. Local."""
         stream, ids = self.splits[split]
         own, seed = self.ctx.communicator.rank, self.ctx.seed
         if (groups := self.ctx.sampler.drawing.scoring_groups(stream)) is not None:
@@ -278,7 +285,9 @@ class Evaluator:
         return [(DrawKey(stream, seed, 0, 0), roots) for roots in slices]
 
     def _value(self, metric: Metric, outcomes: list[Outcome]) -> float | None:
-        """The metric from one model's outputs and labels of all rounds; None where it is undefined. Collective."""
+        """Return the metric from one model's outputs and labels of all rounds; None where it is undefined.
+        Collective.
+        """
         communicator = self.ctx.communicator
         if isinstance(metric, CountedMetric):
             own = metric.combined(np.stack([metric.counts(outputs, labels) for outputs, labels in outcomes]))
@@ -290,7 +299,7 @@ class Evaluator:
     def _logits(
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Logits and labels of `roots`, whose home is this rank, for the model of each mode."""
+        """Return logits and labels of `roots`, whose home is this rank, for the model of each mode."""
         sample = modes[0].sample if modes[0] else self.ctx.sampler.sample
         micro_batch = MicroBatch(roots, sample(key, roots), None)
         minibatch = MiniBatch(None, key, [micro_batch], drops=False)
@@ -305,7 +314,7 @@ class Evaluator:
         return [(answer(mode.logits(minibatch, 0)).cpu().numpy().copy(), labels) for mode in chosen]
 
     def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
-        """The mode that feeds this model's first layer, chosen in the first round."""
+        """Return the mode that feeds this model's first layer, chosen in the first round."""
         if self._mode is None:
             # By bytes, not by clocks: scores are the same in every run.
             name = fewest_bytes(bytes_by_mode(minibatch, self.ctx)) if self._remote == "auto" else self._remote
@@ -313,7 +322,7 @@ class Evaluator:
         return self._mode
 
     def _ranked(self, metric: Metric, outcomes: list[Outcome]) -> float:
-        """All outputs go to rank 0, which scores them exactly and broadcasts the value. Collective."""
+        """Send all outputs to rank 0, which scores them exactly and broadcasts the value. Collective."""
         outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
         table = np.column_stack((outputs, labels)).astype(np.float64, order="C")
 

@@ -1,8 +1,9 @@
 """Scoring edges that are held back: each is ranked among negatives of its source, exactly, over all ranks.
 
-Source embeddings go to all ranks; each rank scores the candidates at home there, and what adds up are counts. So no
-candidate's embedding travels, and the rank of an edge does not depend on the partition but for rounding. Negatives that
-the source gives are pairs common to all edges of a split: each is scored once, and all ranks count by all their scores.
+Source embeddings go to all ranks; each rank scores the candidates that it owns, and counts add up. So no candidate's
+embedding travels, and the rank of an edge does not depend on the partition but for rounding. Negatives given by the
+source of the data are pairs common to all edges of a split. Each is scored once, and all ranks count by all their
+scores.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from leapmpi.config.schema import Config, enumeration
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.edges.edge_batches import edges_of
+from leapmpi.engine.edge_roots import edges_of
 from leapmpi.errors import ConfigError
 from leapmpi.evaluation.edge_evaluation import EdgeEvaluator, ToEmbed
 from leapmpi.exchange.context import RankContext
@@ -52,12 +53,14 @@ class LinkEvaluator(EdgeEvaluator):
 
     @cached_property
     def _vertices(self) -> ToEmbed:
-        """What is embedded for all splits. Collective."""
+        """Vertices to embed for all splits. Collective."""
         return self._needed(self.edges)
 
     @property
     def ranked_against(self) -> str:
-        """What an edge is ranked against, in words: 'given negatives in val and 100 drawn vertices in test'."""
+        """Candidates that an edge is ranked against, in words: 'given negatives in val and 100 drawn vertices in
+        test'.
+        """
         drawn = "all vertices" if self._all else f"{self._count} drawn vertices"
         by_split = {name: "given negatives" if name in self._given else drawn for name in self.edges if self.size(name)}
         if len(set(by_split.values())) < 2:
@@ -92,7 +95,8 @@ class LinkEvaluator(EdgeEvaluator):
         return {name: self.details[name][self.metric.name] if name in self.details else None for name in self.edges}
 
     def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
-        """`metrics`: the score of each of them on each split, and `figures`: all figures of each split that has edges.
+        """Return `metrics`: the score of each of them on each split, and `figures`: all figures of each split that has
+        edges.
 
         The same on all ranks. Collective. Raises ConfigError for `by_class`.
         """
@@ -106,7 +110,9 @@ class LinkEvaluator(EdgeEvaluator):
         return {"metrics": found, **({"figures": self.details} if self.details else {})}
 
     def trivial_scores(self) -> dict[str, float | str | None]:
-        """What a scorer that finds all pairs alike scores: every edge in the middle of its candidates. Local."""
+        """Return the score of a scorer that finds all pairs alike: every edge in the middle of its candidates.
+        Local.
+        """
         found: dict[str, float | str | None] = {"answer": self.metric.trivial}
         for name, edges in self.edges.items():
             candidates = len(self._given[name]) if name in self._given else self._count
@@ -116,11 +122,13 @@ class LinkEvaluator(EdgeEvaluator):
         return found
 
     def _negatives(self, name: str, edges: np.ndarray) -> np.ndarray:
-        """The drawn negatives int64[k, count] of `edges`, the same in every evaluation. Collective where sharded."""
+        """Return the drawn negatives int64[k, count] of `edges`, the same in every evaluation. Collective where
+        sharded.
+        """
         return self._uniform.draw(self.key(name), edges, self._count, self.names_of(edges))
 
     def _needed(self, edges: Mapping[str, np.ndarray]) -> ToEmbed:
-        """All vertices in `edges` by split, or in one of their negatives, or all. Collective where sharded."""
+        """Return all vertices in `edges` by split, or in one of their negatives, or all. Collective where sharded."""
         if self._all and any(len(each) for each in edges.values()):
             return self.to_embed(None)
         needed = IdSet(self.ctx.vertices, 0, 0)
@@ -130,7 +138,9 @@ class LinkEvaluator(EdgeEvaluator):
         return self.to_embed(needed.listed(np.int64))
 
     def _among_given(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
-        """As `_table`, with the pairs that the source gives as the negatives of every edge. Collective."""
+        """Rank as `_table` does, with the pairs given by the source of the data as the negatives of every edge.
+        Collective.
+        """
         pairs = np.concatenate([edges, self._given[name]])
         scores, step = np.empty(len(pairs), embeddings.numpy().dtype), _CHUNK_NUMBERS
         for first in range(0, len(pairs), step):
@@ -144,14 +154,14 @@ class LinkEvaluator(EdgeEvaluator):
         return np.column_stack([rank, (below + upto) / 2 / len(drawn)])
 
     def _table(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
-        """What metrics of edges read: float64[k, 2] of `edges` and their candidates. Collective."""
+        """Return the ranks that metrics of edges read: float64[k, 2] of `edges` and their candidates. Collective."""
         scorer = self.scorer
         negatives = self._negatives(name, edges)
         true = np.empty(len(edges), embeddings.numpy().dtype)
-        drawn = []  # scores of the negatives at home here, and the edges they belong to
+        drawn = []  # scores of own negatives
         greater, equal = np.zeros((2, len(edges)), np.int64)
 
-        # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates at home here.
+        # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates that this rank owns.
         for chunk in self._shown_chunks(name, len(edges), len(own)):
             with self.round(), torch.no_grad():
                 sources = self.to_all(edges[chunk, 0], own, embeddings)
@@ -177,14 +187,14 @@ class LinkEvaluator(EdgeEvaluator):
         return np.column_stack([1 + greater + equal / 2, below_twice / np.maximum(1, twice)])
 
     def _chunks(self, edges: int, own: int) -> Iterator[slice]:
-        """Slices of the edges, so that a rank holds few scores at a time; the same on all ranks. Local."""
+        """Yield slices of the edges, so that a rank holds few scores at a time; the same on all ranks. Local."""
         width = int(np.diff(self.ctx.rank_offsets).max()) if self._all else self._count
         step = max(1, _CHUNK_NUMBERS // max(1, width))
         for first in range(0, edges, step):
             yield slice(first, min(edges, first + step))
 
     def _shown_chunks(self, name: str, edges: int, own: int) -> Iterator[slice]:
-        """`_chunks`, and how far the evaluation of the split `name` has come."""
+        """Yield `_chunks`, and show the progress of the evaluation of the split `name`."""
         with progress_line.step(f"evaluation of {name}", edges, "edges") as shown:
             for chunk in self._chunks(edges, own):
                 yield chunk
@@ -193,7 +203,7 @@ class LinkEvaluator(EdgeEvaluator):
     def _true_scores(
         self, sources: torch.Tensor, destinations: np.ndarray, own: np.ndarray, embeddings: torch.Tensor
     ) -> np.ndarray:
-        """Scores of the edges, each computed at home of its destination. Collective."""
+        """Return scores of the edges, each computed by the owner of its destination. Collective."""
         scorer = self.scorer
         rows, places = self.at_home(destinations[:, None], own)
         scores = np.zeros(len(destinations), embeddings.numpy().dtype)
@@ -209,7 +219,7 @@ class LinkEvaluator(EdgeEvaluator):
         own: np.ndarray,
         embeddings: torch.Tensor,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How many vertices at home here score more than, and as much as, the edges of `chunk`: int64[k] twice.
+        """Count own vertices that score more than, and as much as, the edges of `chunk`: int64[k] twice.
 
         Known edges of the source, and the source itself, do not count.
         """
@@ -220,9 +230,9 @@ class LinkEvaluator(EdgeEvaluator):
 
 
 def given_negatives(config: Config, splits: EdgeSplits) -> dict[str, np.ndarray]:
-    """By split, the pairs int64[j, 2] that the source gives to score against, where they serve.
+    """Return, by split, the pairs int64[j, 2] that the source of the data gives to score against, if they serve.
 
-    Raises ConfigError where they are asked for and there are none.
+    Raises ConfigError where they are required and there are none.
     """
     asked = config.link.eval_negatives
     found = {"val": splits.val_negatives, "test": splits.test_negatives}
@@ -233,5 +243,5 @@ def given_negatives(config: Config, splits: EdgeSplits) -> dict[str, np.ndarray]
 
 
 def _counts(rows: np.ndarray, hits: np.ndarray, size: int) -> np.ndarray:
-    """int64[size]: how often each row occurs in `rows[hits]`."""
+    """Return int64[size]: how often each row occurs in `rows[hits]`."""
     return np.bincount(rows[hits], minlength=size)

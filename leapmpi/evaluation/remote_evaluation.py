@@ -34,16 +34,16 @@ class RemoteEvaluator(Evaluator):
             self._scorer.dry_run()
 
     def scores(self) -> dict[str, float | None]:
-        """The metric on each split of the model as it is on rank 0."""
+        """Return the metric on each split of the model as it is on rank 0."""
         self._send_weights()
         return self._where_data_are(lambda scorer: scorer.scores())
 
     def trivial_scores(self) -> dict[str, float | str | None]:
-        """What one answer for all vertices can score at best, and the answer in words."""
+        """Return the best score of one answer for all vertices, and the answer in words."""
         return self._where_data_are(lambda scorer: scorer.trivial_scores())
 
     def take_breakdown(self) -> dict[str, dict]:
-        """The last scores, by split, taken apart by class, degree and part; once."""
+        """Return the last scores, by split, taken apart by class, degree and part; once."""
         return self._where_data_are(lambda scorer: scorer.take_breakdown())
 
     def _send_weights(self) -> None:
@@ -57,7 +57,7 @@ class RemoteEvaluator(Evaluator):
         values.copy_(torch.from_numpy(arrived.view(sent.dtype)[: len(sent)]))
 
     def _where_data_are(self, action: Callable[[Evaluator], T]) -> T:
-        """What `action` gives on the first rank that prepares; those that compute take part in its rounds."""
+        """Return the result of `action` on the first rank that prepares; compute ranks take part in its rounds."""
         found: Any = None
         if self._scorer:
             self._scorer.round = self._announced
@@ -71,11 +71,11 @@ class RemoteEvaluator(Evaluator):
 
     @contextmanager
     def _announced(self) -> Iterator[None]:
-        """A round of the ranks that prepare, which the others join."""
+        """Wrap a round of the ranks that prepare, which the others join."""
         self._another(True)
         with self.round():
             yield
 
     def _another(self, mine: bool) -> bool:
-        """Whether another round follows, as the ranks that prepare say."""
+        """Return whether another round follows, as the ranks that prepare say."""
         return bool(self.everyone.all_gather_rows(np.array([int(mine)])).any())

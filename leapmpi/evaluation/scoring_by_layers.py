@@ -36,7 +36,8 @@ class ScoringByLayers:
         """By stream."""
 
     def is_cheaper(self, ctx: RankContext, batches: Sequence[tuple[DrawKey, np.ndarray]], roots: np.ndarray) -> bool:
-        """Whether outputs for `roots` (int64, of this rank), cut into `batches`, are computed by layers. Collective.
+        """Return whether to compute outputs for `roots` (int64, of this rank), cut into `batches`, by layers.
+        Collective.
 
         By counts: where the layers read at most two thirds of the edges of all batches, and their rows take no more
         than the features. Batches are taken to be as large as the first.
@@ -56,7 +57,9 @@ class ScoringByLayers:
         return self._cheaper[key.stream]
 
     def outputs(self, ctx: RankContext, key: DrawKey, roots: np.ndarray, round: Round) -> np.ndarray:
-        """What the task of `ctx` answers for `roots` (int64, of this rank) on samples drawn with `key`. Collective."""
+        """Return the answers of the task of `ctx` for `roots` (int64, of this rank) on samples drawn with `key`.
+        Collective.
+        """
         inference = drawn_inference(ctx, self._topology, ctx.sampler.fanouts, key, round)
         ordered, places = np.unique(roots, return_inverse=True)
         rows = torch.from_numpy(inference.outputs(ordered)).to(ctx.device)

@@ -66,8 +66,8 @@ class RankContext:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
-        return self.communicator.size
+        """Number of ranks among which roots are placed."""
+        return len(self.rank_offsets) - 1
 
     @property
     def learned(self) -> LearnedRows | None:

@@ -50,7 +50,7 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
     folder, once there is one, then says that the run failed and why, and a traceback goes to failure-rank-R.txt beside
     it.
     """
-    world, phases, folder = watchdog.world, watchdog.phases, watchdog.folder
+    world, phases = watchdog.world, watchdog.phases
     try:
         yield
     except (LeapmpiError, KeyboardInterrupt) as error:
@@ -63,7 +63,7 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
         status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
         if getattr(error, "agreed", False) or world.size == 1:
             if world.rank == 0:
-                record_failure_once(why, folder, _facts(watchdog), status)
+                record_failure_once(why, watchdog.folder, _facts(watchdog), status)
             raise error
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
         _end_all(f"{why} ({world.name}, {phases.where()})", code, watchdog, status)
@@ -71,7 +71,7 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
         # Memory that was refused, or a defect.
         found = _explain(error, watchdog)
         if world.size == 1:
-            record_failure_once(str(found), folder, _facts(watchdog))
+            record_failure_once(str(found), watchdog.folder, _facts(watchdog))
             raise found from error
         _end_all(str(found), found.exit_code, watchdog)
 
@@ -117,8 +117,8 @@ def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
 
     # The traceback goes to the run folder, where it can be written.
     kept = ""
-    for folder in watchdog.folder:
-        path = folder / failure_file(world.rank)
+    if watchdog.folder:
+        path = watchdog.folder / failure_file(world.rank)
         with suppress(OSError):
             path.write_text(traceback.format_exc(), encoding="utf-8")
             kept = f" (traceback in {path})"

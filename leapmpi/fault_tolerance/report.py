@@ -69,12 +69,12 @@ def describe_stall(
     return text, blamed[0] if blamed else None
 
 
-def report_failure(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
+def report_failure(why: str, folder: Path | None, facts: Facts, status: str = FAILED) -> bool:
     """Report `why` and record it with `facts`, unless another rank has done so; returns whether this rank did.
 
-    `folder` holds the run folder once there is one; `status` is FAILED or INTERRUPTED.
+    `folder` is the run folder, None before there is one; `status` is FAILED or INTERRUPTED.
     """
-    if record_failure_once(why, folder, facts, status) or not folder or Run(folder[0]).failure is None:
+    if record_failure_once(why, folder, facts, status) or not folder or Run(folder).failure is None:
         if status == INTERRUPTED:
             say(f"leapmpi: {Interrupted.label}{one_line(why)}", os.getppid())
         else:
@@ -84,9 +84,9 @@ def report_failure(why: str, folder: list[Path], facts: Facts, status: str = FAI
     return False
 
 
-def record_failure_once(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
+def record_failure_once(why: str, folder: Path | None, facts: Facts, status: str = FAILED) -> bool:
     """Record in the run folder that the run failed; False where there is none or something is recorded already."""
-    return bool(folder) and record_failure(folder[0], why, status, **facts)
+    return folder is not None and record_failure(folder, why, status, **facts)
 
 
 def wait_for_silence(folder: Path, patience: float = _SURVIVORS) -> None:

@@ -63,15 +63,16 @@ class Watchdog:
     """Where this rank writes its heartbeats; `start` makes the first, in the memory of the node."""
     _node_table: HeartbeatTable
 
-    def __init__(self, world: World, phases: PhaseTimers, limit: float, folder: list[Path]) -> None:
+    def __init__(self, world: World, phases: PhaseTimers, limit: float) -> None:
         """Watch from `start` on; the job is ended after `limit` seconds without any move (0: never).
 
-        `phases` says where this rank is; `folder` holds the run folder once there is one.
+        `phases` says where this rank is.
         """
         self.world = world
         self.phases = phases
         self.limit = limit
-        self.folder = folder
+        self.folder: Path | None = None
+        """The run folder, once `enter` has named it."""
         self.has_reported = False
         self.inputs: list[FileStamps] = []
         """The files of the dataset that the job reads, once it does."""
@@ -109,8 +110,9 @@ class Watchdog:
         """A sentence about a file of the dataset that changed since the job opened it; None where none did."""
         return next((changed for files in self.inputs if (changed := files.changed())), None)
 
-    def write_heartbeats_to(self, folder: Path) -> None:
-        """From now on write heartbeats to the run folder, where this rank can reach it. Collective."""
+    def enter(self, folder: Path) -> None:
+        """Write reports, and heartbeats if this rank can reach it, to the run folder from now on. Collective."""
+        self.folder = folder
         created = None
         if self.world.rank == 0:
             # A folder that cannot hold the heartbeats is no reason to end: the nodes keep theirs.
@@ -308,11 +310,11 @@ class Watchdog:
     def _report_taken_over(self) -> None:
         """The run folder is another start's now: nothing is written there."""
         self._set_state(GIVING_UP)
-        where = f"{self.folder[0]}: " if self.folder else ""
+        where = f"{self.folder}: " if self.folder else ""
         why = (
             f"{where}another start has taken over the run folder while {self.world.name} stood still; it goes on there"
         )
-        report_failure(why, [], {})
+        report_failure(why, None, {})
 
     def _report_stall(self, now: float) -> None:
         # Let others write their stacks first: the report may end the job.
@@ -331,7 +333,7 @@ class Watchdog:
         why, blamed = describe_stall(known, silent, self.world.size, self.limit, self.world.name)
         if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher(self._parent)
-        self._report(why + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else ""), blamed)
+        self._report(why + (f" (stacks in {self.folder}/stuck-rank-*.txt)" if self.folder else ""), blamed)
 
     def _report(self, why: str, about: Heartbeat | None) -> None:
         """Report once: where there is no run folder that shows who has reported, the lowest rank of the node does."""
@@ -340,11 +342,12 @@ class Watchdog:
 
     def _leave_stack(self) -> None:
         """Write where this rank is, what its threads wait for and their stacks, to the run folder."""
-        if not self.folder:
+        if self.folder is None:
             return
+        folder = self.folder
 
         def write() -> None:
-            path = self.folder[0] / stuck_file(self.world.rank)
+            path = folder / stuck_file(self.world.rank)
             with suppress(OSError), path.open("w", encoding="utf-8") as file:
                 waiting = "waits for others" if waits.waiting else "does not wait for others"
                 file.write(f"{self.world.name}, process {os.getpid()}, {self.phases.where()}: {waiting}\n")

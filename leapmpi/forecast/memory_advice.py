@@ -17,7 +17,7 @@ from leapmpi.engine.traffic import predicted_memory
 from leapmpi.errors import LeapmpiError
 from leapmpi.forecast.simulator import Forecaster, draw_key
 from leapmpi.forecast.strategy_choice import MOST_EDGES, edges_of
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.nn.task import task_of
 from leapmpi.runs.text import size_text
 from leapmpi.session.topology_kind import SHARDED
@@ -58,11 +58,12 @@ class MemoryAdvice:
         if edges_of(first.ctx.sampler, batch, key, ranks) > MOST_EDGES:
             return None
         planned = first.planned(batch, key)
-        if not isinstance(first, FullBatchEngine):
+        if not isinstance(first.preparation, FullBatchGraphs):
             # The blocks of one rank at a time are held.
             return max(predicted_memory(engine, engine.draw(planned, key)) for engine in engines)
-        drawn = zip(engines, first.sample_all(engines, planned, key), strict=True)
-        return max(engine.needs(each) for engine, each in drawn if isinstance(engine, FullBatchEngine))
+        made = zip(engines, first.sample_all(engines, planned, key), strict=True)
+        preparations = ((engine.preparation, minibatch) for engine, minibatch in made)
+        return max(each.needs(minibatch) for each, minibatch in preparations if isinstance(each, FullBatchGraphs))
 
     def _fitting(self, room: float) -> Iterator[str]:
         config, fanout = self.config, self.config.sampling.fanout

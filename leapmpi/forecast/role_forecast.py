@@ -14,10 +14,11 @@ from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
-from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
+from leapmpi.engine.disaggregated.share_preparation import SharePreparation, preparing_engine
+from leapmpi.engine.disaggregated.share_training import ShareTraining
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
-from leapmpi.engine.edges.edge_features import KIND, edge_request, stand_ins
+from leapmpi.engine.edge_features import KIND, edge_request, stand_ins
+from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.modes.raw import union
 from leapmpi.exchange.named_destinations import NamedDestinations
@@ -89,12 +90,13 @@ def _forecast(
     (ctx,) = virtual_ranks(whole, dataset, topology, 1)
     nobody = cast("Communicator", VirtualRank(0, 1))
     shipping = Shipping(nobody, roles, dataset.feature_dim, ctx.features.dtype)
-    prepares = PreparationEngine(ctx, config.strategy, shipping, rank_offsets(dataset.offsets, roles.shares))
-    computes = ComputeEngine(ctx, config.strategy, shipping)
+    engine = preparing_engine(ctx, config.strategy, shipping, rank_offsets(dataset.offsets, roles.shares))
+    prepares, computes = engine.preparation, ShareTraining(ctx, shipping)
+    assert isinstance(prepares, SharePreparation), "it is that of a rank that prepares"
     train = config.train
     batch = ctx.sampler.batches(dataset.splits.train, train.seed, 1, train.batch_size, PRESAMPLE)[0]
     key = DrawKey(PRESAMPLE, train.seed, 1, 0)
-    schedule = cast("Schedule", prepares.planned(batch, key))
+    schedule = cast("Schedule", engine.planned(batch, key))
 
     # What each preparation rank takes and sends: rows of others arrive while it prepares the next mini-batch.
     offsets, slowest = rank_offsets(dataset.offsets, roles.preparing), 0.0
@@ -104,7 +106,7 @@ def _forecast(
         prepares.shares = roles.prepared_by(number)
         seconds = median_seconds(lambda: prepares.shares_of(_with_rows(prepares, schedule, key)))
         minibatch = _with_rows(prepares, schedule, key)
-        ids, rows = _fetched(prepares, minibatch, offsets, number)
+        ids, rows = _fetched(engine, minibatch, offsets, number)
         sent["features"] += rows
         sent["ids"] += ids
         if ctx.edge_features:
@@ -125,7 +127,7 @@ def _forecast(
     return RoleForecast(label, roles, balance, sent)
 
 
-def _fetched(engine: PreparationEngine, minibatch: MiniBatch, offsets: np.ndarray, rank: int) -> tuple[int, int]:
+def _fetched(engine: Engine, minibatch: MiniBatch, offsets: np.ndarray, rank: int) -> tuple[int, int]:
     """Bytes of ids and of rows, or sums, that preparation rank `rank` of those with `offsets` requests of others."""
     ctx, layer = engine.ctx, engine.ctx.model.layers[0]
     ids = rows = 0
@@ -144,9 +146,9 @@ def _fetched(engine: PreparationEngine, minibatch: MiniBatch, offsets: np.ndarra
     return ids, rows if ctx.features.sparse else rows + int(ctx.features.answer_bytes(request).sum())
 
 
-def _with_rows(engine: PreparationEngine, schedule: Schedule, key: DrawKey) -> MiniBatch:
-    """The engine's part of `schedule`, drawn, with rows and labels."""
-    ctx, minibatch = engine.ctx, engine.sample(schedule, key)
+def _with_rows(prepares: SharePreparation, schedule: Schedule, key: DrawKey) -> MiniBatch:
+    """Draw the part of `prepares` of `schedule`, with rows and labels."""
+    ctx, minibatch = prepares.ctx, prepares.sample(schedule, key)
     for each in minibatch.micro_batches:
         stand_ins(ctx, each)
     roots = [each.roots for each in minibatch.micro_batches]

@@ -15,8 +15,7 @@ from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
-from leapmpi.engine.edges.edge_engine import EdgeEngine
-from leapmpi.engine.engine import Engine, make_engine
+from leapmpi.engine.engine import Engine
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.exchange.context import RankContext
@@ -35,7 +34,6 @@ from leapmpi.features.expected_reads import choose
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of, rank_offsets
@@ -135,10 +133,7 @@ class Forecaster:
         if several:
             # Inputs are fetched once for all, and the largest model stands for the memory of an iteration.
             config = list(variations(config).values())[leading_model(several)]
-        engines = self.engines(config, ranks)
-        for each in engines:
-            if isinstance(each, EdgeEngine):
-                each.deals = each.deals or bool(models)
+        engines = self.engines(config, ranks, scatters=bool(models))
         first, sampler = engines[0], engines[0].ctx.sampler
         batches = self.batches(first, config)
         names = modes_for(several, first.ctx.features, config) if several else None
@@ -155,7 +150,7 @@ class Forecaster:
 
         begun = Traffic(ranks)
         for each in engines:
-            each.predict_epoch(len(batches), begun)
+            each.roots.predict_epoch(len(batches), begun)
         sent_before = begun.bytes_by_kind()
 
         # An epoch: the mean of the sampled ones for all iterations but the last.
@@ -195,14 +190,13 @@ class Forecaster:
         edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
         return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
 
-    def engines(self, config: Config, ranks: int) -> list[Engine]:
+    def engines(self, config: Config, ranks: int, scatters: bool = False) -> list[Engine]:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
-        make = EdgeEngine if task_of(config, self.dataset).roots == "edges" else make_engine
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
-        engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
+        engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
@@ -290,7 +284,7 @@ def drawn(engines: Sequence[Engine], planned: Schedule | EdgePlan, iteration: in
 
 def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
     """The vertices int64 that are embedded for `batch`."""
-    found = engine.vertices_of(batch)
+    found = engine.roots.vertices_of(batch)
     assert found is not None, "there is a batch"
     return found
 
@@ -332,7 +326,7 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
     # Collectives: the exchanges of the first layer; and the schedule, the requests with their counts, two halves of the
     # reduction, and the same for labels.
     exchanges = engine.mode.collectives(schedule.time_steps)
-    others = 5 if engine.labels_are_local(minibatches[0]) else 8
+    others = 5 if engine.preparation.labels_are_local(minibatches[0]) else 8
     return Counts(
         rows=np.array([[each.blocks[-1].n_src for each in minibatch.micro_batches] for minibatch in minibatches]),
         edges=np.array(

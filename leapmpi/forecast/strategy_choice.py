@@ -15,7 +15,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
@@ -174,7 +174,7 @@ class _Count:
 
     def __init__(self, config: Config, forecaster: Forecaster, ranks: int, machine: MachineRates) -> None:
         self.config, self.forecaster, self.ranks, self.machine = config, forecaster, ranks, machine
-        self._drawn: dict[tuple[type[Engine], int, bytes], list[MiniBatch]] = {}
+        self._drawn: dict[tuple[type[Preparation], int, bytes], list[MiniBatch]] = {}
         # The batches of an epoch, by a sampler that all strategies share. Settings of another hold for leap too.
         self.first = forecaster.engines(self._config_of(FIRST), ranks)
         sampler, train = self.first[0].ctx.sampler, config.train
@@ -205,7 +205,7 @@ class _Count:
     def _minibatches(self, engines: Sequence[Engine], number: int) -> list[MiniBatch]:
         """The mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
         schedule = engines[0].placement.schedule(self.batches[number], DRY_EPOCH, number)
-        key = type(engines[0]), number, schedule.to_buffer().tobytes()
+        key = type(engines[0].preparation), number, schedule.to_buffer().tobytes()
         if key not in self._drawn:
             self._drawn[key] = drawn(engines, schedule, number)
         return self._drawn[key]

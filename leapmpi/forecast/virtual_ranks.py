@@ -11,7 +11,7 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
+from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard

@@ -1,9 +1,4 @@
-"""Which remote inputs of a layer a rank computes itself, and how the others come: arithmetic on seconds and bytes.
-
-After NeutronStar's algorithm 4 (SIGMOD 2022): dependencies are taken in the order of what computing them again costs,
-each at the price that what was taken before has left: inputs that are here by then are free. Beyond the paper's two
-ways, rows or sums of owners may be communicated.
-"""
+"""Choice between computing remote inputs of a layer and receiving them: arithmetic on seconds and bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ class Prices:
 
 @compiled
 def _fresh(indptr, indices, present, vertices, k):
-    """How many of vertices[k] and its in-neighbours are not present."""
+    """Return how many of vertices[k] and its in-neighbours are not present."""
     vertex = vertices[k]
     fresh = 0 if present[vertex] else 1
     for e in range(indptr[k], indptr[k + 1]):
@@ -50,7 +45,7 @@ def _first_seconds(indptr, indices, present, vertices, row, edge, new_input, sec
 
 @compiled
 def _take(indptr, indices, present, vertices, order, sent, row, edge, new_input, sizes, room, cached, seconds):
-    """Caches vertices in `order` while that is cheaper than `sent` and fits `room`; the bytes taken."""
+    """Cache vertices in `order` while that is cheaper than `sent` and fits `room`; return the bytes taken."""
     taken = 0.0
     for k in order:
         degree = indptr[k + 1] - indptr[k]
@@ -87,7 +82,7 @@ def choose_cached(
     room: float,
     exchange: float = 0.0,
 ) -> Caching:
-    """Which of `candidates` (int64[k], distinct) to compute here, where communicating one takes `sent` seconds.
+    """Return which of `candidates` (int64[k], distinct) to compute here, where communicating one takes `sent` seconds.
 
     indptr, indices: int64[k + 1] and the in-neighbours of each candidate. present: bool[n], inputs of the layer below
     that are here anyway. At most `room` bytes are taken. exchange: seconds that communicating takes beside the rows;
@@ -112,14 +107,14 @@ def choose_cached(
 
 
 def choose_kept(candidates: int, sent: float, row_bytes: int, room: float) -> Caching:
-    """How many features to keep, of as many `candidates`: those that fit, the first ones."""
+    """Return how many features to keep, of as many `candidates`: those that fit, the first ones."""
     count = candidates if room >= candidates * row_bytes else int(max(0.0, room) // max(1, row_bytes))
     cached = np.arange(candidates) < count
     return Caching(cached, np.where(cached, 0.0, sent), float(count * row_bytes))
 
 
 def choose_sums(seconds: np.ndarray, owner: np.ndarray, pairs: np.ndarray, of_sum: float) -> np.ndarray:
-    """Which owners send sums: bool[ranks], those whose sums take less time than all that would be done else.
+    """Return which owners send sums: bool[ranks], those whose sums take less time than all that would be done else.
 
     seconds, owner: float64[k] and int64[k], of each remote source its way without sums, and its home. pairs:
     int64[ranks], sums that each owner would send, of `of_sum` seconds each.

@@ -29,7 +29,7 @@ MIXED = "mixed"
 """The value of `--remote` that mixes projected rows and partial sums."""
 
 MODE = "layer by layer"
-"""How records call the way in which layers are fed."""
+"""Name in records of the way in which layers are fed."""
 
 
 class FullBatchPlacement(Placement):
@@ -45,7 +45,7 @@ class FullBatchPlacement(Placement):
     """Whether it chooses by itself what is communicated."""
 
     def chooser(self, room: float = math.inf) -> Chooser:
-        """Who splits the inputs of all layers, once; what it caches may take `room` bytes. Local."""
+        """Return the chooser that splits the inputs of all layers, once; its cache may take `room` bytes. Local."""
         return self
 
     @property
@@ -54,7 +54,7 @@ class FullBatchPlacement(Placement):
         return False
 
     def settle(self, log: TuningLog) -> None:
-        """Settle by what rates inputs are split, before they are. Collective."""
+        """Agree on the rates by which inputs will be split. Collective."""
         return
 
     def record(self, log: TuningLog, evidence: Mapping[str, Any]) -> None:
@@ -62,19 +62,22 @@ class FullBatchPlacement(Placement):
         return
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
-        """Which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself: bool[k].
+        """Return which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself:
+        bool[k].
 
         Of the first layer: whose features it keeps. Local and pure.
         """
         raise NotImplementedError(f"{type(self).__name__} splits inputs in another way")
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """0 for the kind that `--remote` names, where the layer can be fed so, else for raw rows."""
+        """Return 0 for the kind that `--remote` names if the layer can be fed so, else for raw rows; infinity for
+        others.
+        """
         kind = RAW if self.config.remote == "auto" or self._refusal(inputs.layer) else self._kind
         return np.where([each == kind for each in KINDS], 0.0, np.inf)
 
     def split(self, inputs: LayerInputs, kind: str) -> Split:
-        """What `caches` says; the others as `kind`."""
+        """Split inputs by `caches`; the others are sent as `kind`."""
         cached = np.zeros(inputs.block.n_src, bool)
         remote = np.flatnonzero(inputs.home != self.ctx.rank)
         cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
@@ -82,7 +85,9 @@ class FullBatchPlacement(Placement):
         return Split(cached, np.ones(self.ctx.ranks, bool), layer.rows.pair is not None, self.mixes(layer))
 
     def mixes(self, layer: Layer) -> bool:
-        """Whether projected rows of `layer` are sent among its partial sums: not where these are requested alone."""
+        """Return whether projected rows of `layer` are sent among its partial sums: not where these are requested
+        alone.
+        """
         return self.config.remote != PARTIAL and may_mix(self.ctx, layer)
 
     @property
@@ -91,7 +96,7 @@ class FullBatchPlacement(Placement):
         return PARTIAL if self.config.remote == MIXED else self.config.remote
 
     def _refusal(self, layer: int) -> str:
-        """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
+        """Return why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
         return refusal(self.ctx.model.layers[layer], self._kind, layer == 0 and reads_learned(self.ctx))
 
     @classmethod
@@ -100,7 +105,7 @@ class FullBatchPlacement(Placement):
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """Always 1. Raises ConfigError for settings that ask for something else."""
+        """Return 1. Raises ConfigError for settings of time steps and tuning."""
         given = {
             "time_steps": config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"),
             "tune": config.tune,
@@ -162,7 +167,7 @@ class FullBatchPlacement(Placement):
                 raise ConfigError(f"strategy.{key}: {name} {why}; leave it out, or use leap or pull")
 
     def exchange_mode(self) -> tuple[str, ExchangeMode]:
-        """Raises ConfigError where no layer can be fed as `--remote` says."""
+        """Return the mode of full batches. Raises ConfigError where no layer can be fed as `--remote` says."""
         if self.config.remote != "auto" and all(reasons := list(map(self._refusal, range(len(self.ctx.model.layers))))):
             raise ConfigError(
                 f"strategy.remote: {self.config.remote} cannot feed any layer of this model: {reasons[-1]}; use raw or "
@@ -176,5 +181,5 @@ class FullBatchPlacement(Placement):
         return False
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
-        """All roots on their home ranks."""
+        """Return all roots on their home ranks."""
         return plan_leap(batch, self.ctx.rank_offsets, 1, epoch=epoch, iteration=iteration)

@@ -37,7 +37,7 @@ _INDEX_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """How a layer would be fed by one kind: seconds of an iteration, the split, and bytes that it takes."""
+    """A layer fed by one kind: seconds of an iteration, the split, and bytes that it takes."""
 
     seconds: float
     split: Split
@@ -54,7 +54,9 @@ class HybridChoice:
         self._ways: dict[str, _Way] = {}
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """Seconds of an iteration for the remote inputs of a layer, by each of KINDS; infinite where it cannot be."""
+        """Return seconds of an iteration for the remote inputs of a layer, by each of KINDS; infinite where it cannot
+        be.
+        """
         layer, learned = self.ctx.model.layers[inputs.layer], inputs.layer == 0 and reads_learned(self.ctx)
         if inputs.layer:
             self._known = self._lists(inputs)
@@ -62,7 +64,7 @@ class HybridChoice:
         return np.array([self._ways[kind].seconds if kind in self._ways else math.inf for kind in KINDS])
 
     def split(self, inputs: LayerInputs, kind: str) -> Split:
-        """The split of `kind`; what it caches leaves less room for the layers below."""
+        """Return the split of `kind`; what it caches leaves less room for the layers below."""
         way = self._ways[kind]
         self.room -= way.taken
         return way.split
@@ -100,7 +102,7 @@ class HybridChoice:
         return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
 
     def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:
-        """Which of the remote inputs `vertices` to compute here, or to keep if they are features."""
+        """Return which of the remote inputs `vertices` to compute here, or to keep if they are features."""
         ctx = self.ctx
         if inputs.layer == 0:
             room = 0.0 if reads_learned(ctx) else self.room
@@ -111,7 +113,8 @@ class HybridChoice:
         return choose_cached(indptr, indices, vertices, present, sent, prices, self.room, self._exchange)
 
     def _lists(self, inputs: LayerInputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where the in-neighbours of each remote input begin and what they are; and bool[n], what is here anyway.
+        """Return where the in-neighbours of each remote input begin and what they are; and bool[n], what is here
+        anyway.
 
         Collective where the topology is sharded: the lists of vertices of other ranks come from there.
         """
@@ -141,7 +144,9 @@ class HybridChoice:
         return 4 * self.machine.collective
 
     def _sent(self, layer: int, kind: str) -> float:
-        """Seconds of one row that is communicated for `layer`, there and its gradient back; and of its projection."""
+        """Return seconds of one row that is communicated for `layer`, there and its gradient back; and of its
+        projection.
+        """
         ctx, found = self.ctx, self.ctx.model.layers[layer]
         size = found.bias.element_size()
         if layer == 0 and kind == RAW:
@@ -152,14 +157,16 @@ class HybridChoice:
         return seconds
 
     def _feature_bytes(self) -> int:
-        """Bytes of a feature row that is kept, and of what the first layer makes of it."""
+        """Return bytes of a feature row that is kept, and of what the first layer makes of it."""
         ctx, first = self.ctx, self.ctx.model.layers[0]
         copies = (not ctx.scatters) + (first.dropout > 0)
         projected = 0 if first.linear else 2 * first.bias.element_size() * first.rows.width
         return ctx.features.shard.row_bytes + copies * ctx.input_row_bytes + projected
 
     def _new_input(self, layer: int) -> float:
-        """Seconds of one more input of a hidden `layer`: sent, or computed here too, with an average in-degree."""
+        """Return seconds of one more input of a hidden `layer`: sent, or computed here too, with an average
+        in-degree.
+        """
         sampler, below = self.ctx.sampler, self._prices(layer - 1)
         graph = sampler.shard if isinstance(sampler, ShardedSampler) else sampler.topology
         degree = graph.edges / max(1, graph.vertices)
@@ -167,7 +174,7 @@ class HybridChoice:
         return min(self._sent(layer, RAW), computed)
 
     def _prices(self, layer: int) -> Prices:
-        """What a destination of `layer` costs."""
+        """Return the seconds of a destination of `layer`."""
         found, unit = self.ctx.model.layers[layer], self.machine.multiply_add
         size, shard = found.bias.element_size(), self.ctx.features.shard
         if layer == 0 and isinstance(shard, SparseShard):

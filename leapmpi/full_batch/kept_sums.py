@@ -22,14 +22,18 @@ from leapmpi.plan.homes import home_of
 
 
 def sums_can_be_kept(ctx: RankContext) -> bool:
-    """Whether the first layer sums up features before any weight, dropout or normalisation, and features stay."""
+    """Return whether the first layer sums up features before any weight, dropout or normalisation, and features
+    stay.
+    """
     first = ctx.model.layers[0]
     plain = first.linear and first.traits.plain_sums and plain_prefix(first)
     return plain and not reads_learned(ctx) and not ctx.features.sparse
 
 
 def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
-    """`graph`, whose first layer is fed by raw rows, with sums: it reads the rows of destinations alone, or none."""
+    """Return `graph`, whose first layer is fed by raw rows, with sums: it reads the rows of destinations alone, or
+    none.
+    """
     assert graph.plans[0].kind == RAW, "sums are those of whole rows"
     first, destinations = ctx.model.layers[0], graph.plans[0].block.dst
     fed = destinations if reads_own(first) else destinations[:0]
@@ -38,7 +42,7 @@ def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
 
 
 def sums_feed(ctx: RankContext, block: BlockTensors, rows: Rows) -> LayerFeed:
-    """The first layer from sums of `rows`, the features of all sources, that are kept. Local.
+    """Return the first layer from sums of `rows`, the features of all sources, that are kept. Local.
 
     It reads the rows of destinations, or none where they are not read.
     """

@@ -1,4 +1,4 @@
-"""What the ranks compute twice, keep and communicate for each layer of a full batch: counts, for people and records."""
+"""Counts by layer of a full batch, for people and records: inputs computed twice, kept, and communicated."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, LayerGraph
 from leapmpi.plan.homes import home_of
 
 COUNTED = ("cached", "rows", "by_kind", "sums")
-"""What `counts_of` counts: remote inputs that a rank has itself; rows that come in every iteration; projected rows or
-partial sums that come; sums of features that are kept."""
+"""Counts of `counts_of`: remote inputs that a rank has itself; rows received in every iteration; projected rows or
+partial sums received; sums of features that are kept.
+"""
 
 Account = Sequence[Mapping[str, int | str]]
 
 
 def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndarray:
-    """int64[layers, 5] of one rank: the number of the layer's kind in KINDS, then what COUNTED says."""
+    """Return int64[layers, 5] of one rank: the number of the layer's kind in KINDS, then what COUNTED says."""
 
     def away(vertices: np.ndarray) -> np.ndarray:
         return home_of(vertices, rank_offsets) != rank
@@ -39,12 +40,12 @@ def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndar
 
 
 def features_that_come(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> int:
-    """How many feature rows one rank is sent in every iteration. Local."""
+    """Return how many feature rows one rank is sent in every iteration. Local."""
     return int((home_of(graph.fed, rank_offsets) != rank).sum()) - len(graph.cached)
 
 
 def account_of(counts: np.ndarray) -> Account:
-    """Plain values by layer, over all ranks, from int64[ranks, layers, 5] as `counts_of` gives them."""
+    """Return plain values by layer, over all ranks, from int64[ranks, layers, 5] as `counts_of` gives them."""
     kinds, totals = counts[0, :, 0].tolist(), counts[:, :, 1:].sum(axis=0).tolist()
     return [
         {"kind": KINDS[kind], **dict(zip(COUNTED, each, strict=True))} for kind, each in zip(kinds, totals, strict=True)
@@ -52,7 +53,7 @@ def account_of(counts: np.ndarray) -> Account:
 
 
 def sentence(account: Account) -> str:
-    """One line about all layers."""
+    """Return one line about all layers."""
     layers = [f"layer {number}: {_of_layer(number, each)}" for number, each in enumerate(account, 1)]
     return "inputs at home elsewhere, over all ranks: " + "; ".join(layers)
 

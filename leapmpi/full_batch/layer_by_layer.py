@@ -26,14 +26,14 @@ from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 
 EDGE_BYTES = 28
-"""What an edge of a block that is kept takes: its list by source, one with edges to themselves, weights."""
+"""Bytes of an edge of a block that is kept: its list by source, one with edges to themselves, weights."""
 
 VERTEX_BYTES = 24
-"""What a source of such a block takes."""
+"""Bytes of a source of such a block."""
 
 
 def feeds_of(ctx: RankContext, graph: LayerGraph, blocks: Sequence[BlockTensors]) -> list[LayerFeed]:
-    """The feeds of all layers, from the first on. Local.
+    """Return the feeds of all layers, from the first on. Local.
 
     `blocks` are the tensors of those of `graph`, from the last layer to the first.
     """
@@ -42,7 +42,7 @@ def feeds_of(ctx: RankContext, graph: LayerGraph, blocks: Sequence[BlockTensors]
 
 
 def held_rows(graph: LayerGraph, layers: Sequence[Layer]) -> list[int]:
-    """How many sources of each block, from the last layer to the first, are held at once. Local."""
+    """Return how many sources of each block, from the last layer to the first, are held at once. Local."""
     parts = list(zip(layers, graph.plans, strict=True))
     return [_held_rows(graph, *each) for each in reversed(parts)]
 
@@ -54,7 +54,7 @@ def _held_rows(graph: LayerGraph, layer: Layer, plan: LayerPlan) -> int:
 
 
 def _moved(graph: LayerGraph, layer: Layer, plan: LayerPlan) -> int:
-    """Numbers that are sent and received for `layer` on this rank, one way and at once. Local."""
+    """Return numbers that are sent and received for `layer` on this rank, one way and at once. Local."""
     total = 0
     if plan.rows:
         counts = plan.rows.received_counts, plan.rows.sent_counts
@@ -76,11 +76,13 @@ class LayerByLayer(Raw):
     description = "rows of the first and of hidden layers of vertices at home elsewhere, and gradients"
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
-        """What the first layer reads as features."""
+        """Return the vertices whose features the first layer reads."""
         return graph_of(minibatch).fed
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their gradients."""
+        """Add feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their
+        gradients.
+        """
         rank, size = self.ctx.rank, self.layer.bias.element_size()
         graph = graph_of(minibatches[rank])
         if graph.features_stay:
@@ -98,21 +100,23 @@ class LayerByLayer(Raw):
                 traffic.add_exchange(rank, plan.by_kind.received_counts, "activations", width * size)
 
     def collectives(self, time_steps: int) -> int:
-        """The rows of each layer, and gradients of all but the first."""
+        """Return the rows of each layer, and gradients of all but the first."""
         return 2 * len(self.ctx.model.layers) - 1
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
-        """No edges where sums of features are kept."""
+        """Count no edges if sums of features are kept."""
         sources, destinations, edges = super().work(minibatches, traffic)
         return sources, destinations, 0 if graph_of(minibatches[self.ctx.rank]).summed is not None else edges
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
-        """Those of all layers."""
+        """Return the feeds of all layers."""
         return ExchangeMode.feeds(self, minibatch, number)
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
-        """With blocks and the lists of their edges, sums that are kept, the largest exchange of a layer, and rows that
-        are computed for other ranks."""
+        """Return the bytes held, with blocks and the lists of their edges, sums that are kept, and other exchanges.
+
+        Of the exchanges of layers the largest counts, and all rows computed for other ranks.
+        """
         graph, size = graph_of(minibatch), self.layer.bias.element_size()
         lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in graph.blocks)
         sums = 0 if graph.summed is None else graph.plans[0].block.n_dst * self.layer.in_dim
@@ -121,7 +125,7 @@ class LayerByLayer(Raw):
         return super().held_bytes(minibatch) + lists + size * (sums + moved + computed)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """With the inputs of hidden layers, which are copies, and their gradients."""
+        """Return the bytes of a step, with the inputs of hidden layers, which are copies, and their gradients."""
         size = self.layer.bias.element_size()
         layers = self.ctx.model.layers
         rows = micro_batch.held_rows or [block.n_src for block in micro_batch.blocks]
@@ -130,7 +134,7 @@ class LayerByLayer(Raw):
 
 
 def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
-    """Numbers that `layer` holds, where it is not fed by raw rows, beyond what it would hold then."""
+    """Return numbers that `layer` holds, where it is not fed by raw rows, beyond what it would hold then."""
     if plan.by_kind is None:
         return 0
     rows, sent, block = len(plan.by_kind.vertices), int(plan.by_kind.sent_counts.sum()), plan.block
@@ -142,13 +146,13 @@ def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
 
 
 def graph_of(minibatch: MiniBatch) -> LayerGraph:
-    """What this rank computes for a full batch."""
+    """Return the graph that this rank computes."""
     assert minibatch.graph is not None, "mini-batches that are computed layer by layer have one"
     return minibatch.graph
 
 
 def kind_width(layer: Layer, kind: str) -> int:
-    """Numbers in a row that is communicated for `layer`, by the kind."""
+    """Return the numbers in a row that is communicated for `layer`, by the kind."""
     if kind == PROJECTED:
         return layer.rows.source_width
     if kind == PARTIAL:
@@ -163,12 +167,12 @@ def travelling_width(ctx: RankContext, layer: Layer, kind: str) -> float:
 
 
 def reads_learned(ctx: RankContext) -> bool:
-    """Whether learned rows stand for features, in forecasts too."""
+    """Return whether learned rows stand for features, in forecasts too."""
     return ctx.features.returned_row_bytes > 0
 
 
 def may_mix(ctx: RankContext, layer: Layer) -> bool:
-    """Whether projected rows of `layer` may be sent among its partial sums, in forecasts too. Local.
+    """Return whether projected rows of `layer` may be sent among its partial sums, in forecasts too. Local.
 
     With a sharded topology, the degrees of remote sources are not known.
     """
@@ -176,7 +180,7 @@ def may_mix(ctx: RankContext, layer: Layer) -> bool:
 
 
 def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
-    """Why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
+    """Return why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
     if kind == RAW:
         return ""
     if learned:

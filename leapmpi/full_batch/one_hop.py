@@ -1,4 +1,4 @@
-"""What all in-neighbours of vertices are, wherever their lists lie: a sampler of one hop that takes all."""
+"""A sampler of one hop that takes all in-neighbours, whichever rank holds their lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
 
 def one_hop(ctx: RankContext) -> Sampler:
-    """Draws all in-neighbours, whose blocks carry what edges carry. Local; its draws are collective if sharded."""
+    """Return a sampler of all in-neighbours, with the data of edges. Local; its draws are collective if sharded."""
     if isinstance(ctx.sampler, ShardedSampler):
         return ctx.sampler.for_scoring((ALL_NEIGHBOURS,), {}, 0).describing_all()
     sampler = NodeWiseSampler(ctx.sampler.topology, (ALL_NEIGHBOURS,), ctx.sampler.threads)

@@ -6,7 +6,9 @@ fastest slowest rank is taken where it pays. Where epochs are no faster then, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.tuning_log import PARTS, TuningRecord
-from leapmpi.full_batch.part_counts import part_counts
-from leapmpi.plan.part_balance import dealt, fitted, rank_seconds, slowness
+from leapmpi.nn.layer import Layer, costs
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds, slowness
 
 _EPOCHS = 3
 """Epochs by whose medians a deal is judged; the first one with it is left out."""
@@ -37,21 +40,21 @@ class Observation:
     epoch: float
 
     def to_values(self) -> dict[str, Any]:
-        """Plain values, for checkpoints."""
+        """Return plain values, for checkpoints."""
         return {"starts": self.starts.tolist(), "seconds": self.seconds.tolist(), "epoch": self.epoch}
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Observation:
-        """What `to_values` gave."""
+        """Return the observation whose `to_values` are given."""
         return cls(np.array(values["starts"]), np.array(values["seconds"]), values["epoch"])
 
 
 @dataclass
 class PartDealing:
-    """What was observed and decided; the same on all ranks but for what `decide` keeps, on rank 0.
+    """Observations and decisions about parts; the same on all ranks but for what `decide` keeps, on rank 0.
 
-    starts: int64[ranks + 1], the first part of each rank. seconds: of each epoch with this deal, seconds of computing
-    by rank, then those of the epoch.
+    starts: int64[ranks + 1], the first part of each rank. seconds: of each epoch with this distribution, seconds of
+    computing by rank, then those of the epoch.
     """
 
     dataset: Dataset
@@ -63,7 +66,10 @@ class PartDealing:
     _segments: np.ndarray | None = None
 
     def decide(self, engine: Engine, epoch: int, left: int) -> np.ndarray | None:
-        """A better deal from `epoch` on, of which `left` follow, int64[ranks + 1], recorded; or None. On rank 0."""
+        """Decide on a better distribution from `epoch` on, with `left` epochs to come; record it. On rank 0.
+
+        Returns int64[ranks + 1], or None to keep the parts where they are.
+        """
         log = engine.tuning_log
         if log.replays:
             earlier = log.earlier(PARTS, epoch, 0)
@@ -77,18 +83,18 @@ class PartDealing:
         return starts
 
     def take(self, starts: np.ndarray) -> None:
-        """Parts are dealt by `starts` from now on. Local."""
+        """Note that parts are distributed by `starts` from now on. Local."""
         self.starts, self.seconds = starts, []
 
     def moved_bytes(self, starts: np.ndarray, row_bytes: int) -> int:
-        """Bytes of features, rows of `row_bytes`, whose home `starts` changes. Local."""
+        """Return bytes of features, rows of `row_bytes`, whose home `starts` changes. Local."""
         offsets = self.dataset.offsets
         before, after = offsets[self.starts], offsets[starts]
         stay = np.minimum(before[1:], after[1:]) - np.maximum(before[:-1], after[:-1])
         return int(offsets[-1] - np.maximum(stay, 0).sum()) * row_bytes
 
     def state(self) -> dict[str, Any]:
-        """Plain values for checkpoints. Those of rank 0 hold."""
+        """Return plain values for checkpoints. Those of rank 0 hold."""
         observed = [each.to_values() for each in self.observed]
         kept = {"settled": self.settled, "seconds": self.seconds, "observed": observed}
         return {"starts": self.starts.tolist(), **kept}
@@ -99,7 +105,7 @@ class PartDealing:
         self.observed = [Observation.from_values(each) for each in state["observed"]]
 
     def _better(self, engine: Engine, left: int) -> tuple[np.ndarray, dict[str, Any]] | None:
-        """A deal that pays over `left` epochs, and why."""
+        """Return a distribution that pays over `left` epochs, and the evidence."""
         if self.settled or not left or len(self.seconds) <= _EPOCHS:
             return None
         *seconds, epoch = np.median(self.seconds[-_EPOCHS:], axis=0).tolist()
@@ -127,7 +133,7 @@ class PartDealing:
         starts = dealt(predicted, slow)
         slowest, least = (float((slow * rank_seconds(predicted, each)).max()) for each in (now.starts, starts))
         moved = self.moved_bytes(starts, engine.ctx.features.shard.row_bytes)
-        price = engine.planning_seconds + _READ_SECONDS * moved
+        price = engine.preparation.planning_seconds + _READ_SECONDS * moved
         tried = any(np.array_equal(starts, each.starts) for each in self.observed)
         if tried or least >= _CLEARLY * slowest or (slowest - least) * left <= price:
             return None
@@ -135,9 +141,47 @@ class PartDealing:
         return starts, evidence | {"slowness": slow.tolist(), "price": price}
 
     def _counts(self, engine: Engine) -> np.ndarray:
-        """The counts of all segments of parts, float64[P + 1, P + 1, 3]."""
+        """Return the counts of all segments of parts, float64[P + 1, P + 1, 3]."""
         if self._segments is None:
             train, offsets = self.dataset.splits.train, self.dataset.offsets
             found = part_counts(self.topology, train, offsets, engine.ctx.model.layers)
             self._segments = found.of_segments()
         return self._segments
+
+
+def part_counts(topology: Topology, train: np.ndarray, offsets: np.ndarray, layers: Sequence[Layer]) -> PartCounts:
+    """Count vertices, edges and boundaries of the layers that parts compute for the training vertices `train`,
+    int64[n].
+
+    offsets: int64[P + 1], the first vertex of each part. Each layer counts by its work: vertices and edges in
+    multiply-adds, rows that are read of other parts in numbers. Takes a pass over the edges for each layer.
+    """
+    parts = len(offsets) - 1
+    counts = PartCounts(np.zeros((parts, 2)), np.zeros((parts, parts)))
+    computed = np.zeros(topology.vertices, bool)
+    computed[train] = True
+    for number, layer in reversed(list(enumerate(layers))):
+        of_vertex, of_edge = _work(layer, number > 0)
+        below = computed.copy()
+        for part, (first, end) in enumerate(pairwise(offsets.tolist())):
+            mine = first + np.flatnonzero(computed[first:end])
+            sources = topology.in_neighbours(mine)
+            counts.own[part] += len(mine) * of_vertex, len(sources) * of_edge
+
+            # Distinct rows of other parts.
+            read = np.zeros(topology.vertices, bool)
+            read[sources] = True
+            below |= read
+            read[first:end] = False
+            counts.read[part] += layer.in_dim * np.bincount(home_of(np.flatnonzero(read), offsets), minlength=parts)
+        computed = below
+    return counts
+
+
+def _work(layer: Layer, passes_on: bool) -> tuple[int, int]:
+    """Return multiply-adds of a destination of `layer` and of an edge; `passes_on` says that its input has a
+    gradient.
+    """
+    (source, _), (_, row) = costs(layer, 1, 0, 0, passes_on), costs(layer, 0, 1, 0, passes_on)
+    before, after = costs(layer, 0, 0, 1, passes_on)
+    return (row, min(before, after)) if layer.linear else (source + row, before)

@@ -1,6 +1,6 @@
-"""What a run starts with: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan.
+"""Banner of a run: data, MPI, the table of ranks with hosts, devices, parts and memory, the plan.
 
-And what does not happen, though a user may think so: settings that cannot act, features that are not checked.
+It also lists settings that have no effect, and features that are not checked.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -19,8 +20,7 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
-from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
-from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.engine.disaggregated.share_preparation import sums_suffice
 from leapmpi.evaluation.link_evaluation import LinkEvaluator
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
@@ -31,7 +31,6 @@ from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.text import rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.session.role_loading import LoadedByRole
 from leapmpi.session.session import facts_of
 from leapmpi.session.setup import direct_path
 from leapmpi.system.memory import available_bytes, used_bytes
@@ -39,7 +38,7 @@ from leapmpi.training.trainer import Trainer
 
 
 def rank_facts(world: World, loaded: Loaded) -> dict:
-    """What rank 0 needs from every rank for the banner; `memory` and `free` are bytes in use and left on the host."""
+    """Return the facts about this rank for the banner; `memory` and `free` are bytes in use and left on the host."""
     device = loaded.ctx.device
     name = "" if device.type == "cpu" else f" {torch.cuda.get_device_name(device)}"
     return {
@@ -58,7 +57,7 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
 
 
 def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
-    """The banner, given the `rank_facts` of all ranks."""
+    """Return the banner, given the `rank_facts` of all ranks."""
     config, world, loaded = trainer.config, trainer.world, trainer.loaded
     dataset = loaded.dataset
     method = dataset.attributes.get("method", "unknown")
@@ -67,7 +66,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
         f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
-        f"topology {_topology(config, loaded, facts)}",
+        f"topology {_topology(trainer, facts)}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
@@ -79,21 +78,38 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
 
 
 def _roles(trainer: Trainer) -> list[str]:
-    """A line about who prepares and who computes, where these are not the same ranks."""
-    loaded = trainer.loaded
-    if not isinstance(loaded, LoadedByRole):
+    """Return a line about who prepares and who computes, where these are not the same ranks."""
+    if trainer.roles is None:
         return []
-    roles = loaded.roles
+    roles = trainer.roles.roles
     sent = "rows"
     if sums_suffice(trainer.ctx.model):
         sent = "sums" if trainer.engine.mode_name == "sums" else "sums, or rows where they are multiplied first"
+    ahead = trainer.prepared.prefetch_depth
     shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
-    return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {trainer.prefetch_depth} ahead at most"]
+    return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {ahead} ahead at most"]
 
 
-def _topology(config: Config, loaded: Loaded, facts: list[dict]) -> str:
-    """What the topology takes as it is held, and what it would take held the other way."""
-    if isinstance(loaded, LoadedByRole):
+def roles_record(trainer: Trainer) -> dict[str, Any] | None:
+    """Return what records hold of ranks that prepare and ranks that compute; None if all do both."""
+    if trainer.roles is None or trainer.prepared.balance is None:
+        return None
+    roles, balance = trainer.roles.roles, trainer.prepared.balance
+    return {"computing": roles.computing, "preparing": roles.preparing, **balance.to_values()}
+
+
+def about_roles(trainer: Trainer) -> list[str]:
+    """Return a sentence about how many ranks should prepare, by the times of the first iteration."""
+    if trainer.roles is None or trainer.prepared.balance is None:
+        return []
+    roles = trainer.roles.roles
+    return [f"by clocks, {trainer.prepared.balance.sentence(roles.preparing, roles.computing)}"]
+
+
+def _topology(trainer: Trainer, facts: list[dict]) -> str:
+    """Describe the memory of the topology as it is held, and as it would be the other way."""
+    config, loaded = trainer.config, trainer.loaded
+    if trainer.roles:
         return f"{size_text(max(fact['topology'] for fact in facts))}, on the nodes of ranks that prepare"
     dataset, carried = loaded.dataset, (uses_weights(config, loaded.dataset), uses_times(config, loaded.dataset))
     if isinstance(loaded.topology, TopologyShard):
@@ -107,14 +123,14 @@ def _topology(config: Config, loaded: Loaded, facts: list[dict]) -> str:
 
 
 def _inputs(config: Config, dataset: Dataset) -> str:
-    """'128 features', or what stands for them."""
+    """Describe the features: '128 features', or learned rows."""
     if dataset.feature_dim:
         return f"{dataset.feature_dim} features"
     return f"no features, learned rows of {input_width(config, dataset)} columns with moments and the best"
 
 
 def _of_edges(trainer: Trainer) -> str:
-    """'edges carry weights; ', or nothing."""
+    """Describe the data of edges: 'edges carry weights; ', or nothing."""
     dataset = trainer.loaded.dataset
     carried = ["weights"] * uses_weights(trainer.config, dataset)
     carried += [f"{dataset.edge_feature_dim} features"] * (dataset.edge_feature_dim > 0)
@@ -124,9 +140,9 @@ def _of_edges(trainer: Trainer) -> str:
 
 def _plan(trainer: Trainer) -> str:
     config, world, engine = trainer.config, trainer.world, trainer.engine
-    batch, steps = min(config.train.batch_size, trainer.root_count), engine.placement.time_steps
+    batch, steps = min(config.train.batch_size, trainer.components.batches.count), engine.placement.time_steps
     of = "edges" if trainer.ctx.task.roots == "edges" else "roots"
-    trained = trainer.loaded.roles.computing if isinstance(trainer.loaded, LoadedByRole) else world.size
+    trained = trainer.roles.roles.computing if trainer.roles else world.size
     roots = f"batch {batch:,} {of}, about {batch / trained:,.0f} per rank"
     if trainer.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"
@@ -139,7 +155,7 @@ def _plan(trainer: Trainer) -> str:
 
 
 def about_no_validation(trainer: Trainer) -> str:
-    """'no validation edges: the last epoch counts as the best', and how some are held back."""
+    """Describe a missing validation set: 'no validation edges: the last epoch counts as the best', with advice."""
     task = trainer.ctx.task
     mend = ""
     if isinstance(task, EdgeTask):
@@ -149,21 +165,21 @@ def about_no_validation(trainer: Trainer) -> str:
 
 
 def about_early_stop(trainer: Trainer) -> str:
-    """'5 evaluations without a better accuracy on the validation vertices'."""
+    """Describe early stopping: '5 evaluations without a better accuracy on the validation vertices'."""
     limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
     of = ", for each of the models" if trainer.config.strategy.vary else ""
     return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
 
 
 def _edges(trainer: Trainer) -> list[str]:
-    """A line about edges, where they are trained."""
+    """Return a line about edges, where they are trained."""
     if trainer.ctx.task.roots != "edges":
         return []
     link, sizes = trainer.config.link, [trainer.evaluator.size(split) for split in ("val", "test")]
     task = trainer.ctx.task
     assert isinstance(task, EdgeTask), "roots are edges"
     scorer = type(trainer.ctx.model.scorer).__module__.rpartition(".")[2]
-    splits = f"edges: {trainer.root_count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test"
+    splits = f"edges: {trainer.components.batches.count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test"
     own = "are left out of its draws" if task.leaves_out() else "stay in message passing"
     if not task.draws_negatives:
         return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
@@ -177,7 +193,7 @@ def _edges(trainer: Trainer) -> list[str]:
 
 
 def _scored(trainer: Trainer) -> list[str]:
-    """A line where a sample of the splits is scored."""
+    """Return a line where a sample of the splits is scored."""
     evaluator = trainer.evaluator
     sizes = {split: (evaluator.size(split), whole) for split, whole in evaluator.whole_sizes.items()}
     if all(scored == whole for scored, whole in sizes.values()):
@@ -187,9 +203,9 @@ def _scored(trainer: Trainer) -> list[str]:
 
 
 def _models(trainer: Trainer) -> str:
-    """'model sage, 1,234', or 'models gcn 1,234 and gat 1,300 to 2,600' where models differ: names and parameters."""
+    """Describe models and parameters: 'model sage, 1,234', or 'models gcn 1,234 and gat 1,300 to 2,600'."""
     counts: dict[str, set[int]] = {}
-    for each, layout in trainer.models:
+    for each, layout in trainer.models.described:
         # Those of all ranks, where each holds some.
         numbers = sum(math.prod(shape) for shape in layout.whole_shapes.values())
         counts.setdefault(each.model.name, set()).add(numbers)
@@ -200,12 +216,12 @@ def _models(trainer: Trainer) -> str:
 
 
 def _range(counts: set[int]) -> str:
-    """'1,234', or '1,234 to 5,678'."""
+    """Format a range: '1,234', or '1,234 to 5,678'."""
     return " to ".join(f"{each:,}" for each in sorted({min(counts), max(counts)}))
 
 
 def _sampler(config: Config) -> str:
-    """'fan-out 10,10', after the sampler where it is not the default one."""
+    """Describe the sampler: 'fan-out 10,10', after its name if it is not the default one."""
     sampling = config.sampling
     fanout = "fan-out " + ",".join("all" if each == -1 else str(each) for each in sampling.fanout)
     if sampling.sampler == "node-wise":
@@ -225,7 +241,7 @@ def _device_path(config: Config, loaded: Loaded) -> str:
 
 
 def _where(loaded: Loaded) -> str:
-    """Where a GPU finds rows, and what draws."""
+    """Return where a GPU finds rows, and what draws."""
     shard, sampler = loaded.ctx.features.shard, loaded.ctx.sampler
     places: dict[type, str] = {PinnedShard: "in pinned host memory", DeviceShard: "in device memory"}
     draws = "device" if isinstance(sampler, DeviceSampler) else "host"
@@ -237,12 +253,12 @@ def _moves(trainer: Trainer) -> str:
     if trainer.world.size == 1:
         return "moves between ranks: nothing, there is one rank"
     size = trainer.ctx.parameters.shared_gradients.nbytes
-    if isinstance(trainer.loaded, LoadedByRole):
-        apart = f"{engine.mode.description} ({trainer.loaded.roles.preparing} that prepare)"
+    if trainer.roles:
+        apart = f"{engine.mode.description} ({trainer.roles.roles.preparing} that prepare)"
         return f"moves between ranks in an iteration: {apart}, prepared shares, gradients ({size_text(size)})"
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
-    if isinstance(engine, EdgeEngine) and not engine.deals:
+    if engine.roots.embeds_remotely:
         moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1:
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
@@ -252,15 +268,17 @@ def _moves(trainer: Trainer) -> str:
 
 
 def own_modules(trainer: Trainer) -> list[str]:
-    """A sentence where a module of the user's own is trained: how its input comes."""
-    names = dict.fromkeys(config.model.name for config, layout in trainer.models if not layout.model.layers[0].splits)
+    """Return a sentence where a module of the user's own is trained: how its input comes."""
+    names = dict.fromkeys(
+        config.model.name for config, layout in trainer.models.described if not layout.model.layers[0].splits
+    )
     return [
         f"{name} is run as a whole, on raw rows: projected rows and partial sums need layers in parts" for name in names
     ]
 
 
 def unverified(config: Config, facts: list[dict]) -> list[str]:
-    """A sentence where features were loaded without a check, given the `rank_facts` of all ranks."""
+    """Return a sentence where features were loaded without a check, given the `rank_facts` of all ranks."""
     ranks = [rank for rank, each in enumerate(facts) if not each["verified"]]
     if not ranks:
         return []
@@ -273,7 +291,7 @@ def unverified(config: Config, facts: list[dict]) -> list[str]:
 
 
 def ignored(trainer: Trainer) -> list[str]:
-    """Sentences about settings that are not as by default and cannot act in this training."""
+    """Return sentences about settings that are not as by default and cannot act in this training."""
     config, engine, models = trainer.config, trainer.engine, models_of(trainer.config)
     why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
     why |= without_effect(
@@ -308,7 +326,7 @@ def ignored(trainer: Trainer) -> list[str]:
 
 
 def _unread(trainer: Trainer) -> list[str]:
-    """Sentences about what edges carry and no model reads."""
+    """Return sentences about what edges carry and no model reads."""
     names = dict.fromkeys(each.model.name for each in models_of(trainer.config))
     found, sentences = enumeration(list(names)), []
     weights_are_read = any("edge_weight" in layer.edge_data for layer in trainer.ctx.model.layers)

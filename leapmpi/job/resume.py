@@ -25,7 +25,9 @@ from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.features.learned_rows import without_rows
+from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.model import canonical, input_width
+from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
@@ -35,7 +37,8 @@ from leapmpi.session.label_statistics import set_scale
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.model_state import below, evaluations_since
-from leapmpi.training.trainer import Trainer
+from leapmpi.training.trainer import Origin
+from leapmpi.training.training_components import Components
 
 log = logging.getLogger("leapmpi")
 
@@ -59,7 +62,7 @@ class SavedRun:
 
 
 def find(config: Config, dataset: Dataset) -> SavedRun:
-    """The newest sound checkpoint in the run folder.
+    """Return the newest sound checkpoint in the run folder.
 
     Raises RunFolderError when there is none, or when its run had another dataset or other settings.
     """
@@ -88,7 +91,9 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
 
 
 def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[int] | None:
-    """The first part of each rank when `saved` was written; None where it has not been chosen for these ranks."""
+    """Return the first part of each rank when `saved` was written; None where it has not been chosen for these
+    ranks.
+    """
     if saved is None or saved.state.values["ranks"] != ranks or saved.state.values["uuid"] != dataset.uuid:
         return None
     starts: list[int] | None = saved.state.values.get("part_dealing", {}).get("starts")
@@ -96,7 +101,7 @@ def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[in
 
 
 def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The weights that config.train.init names, and what their file says about them. Local.
+    """Return the weights that config.train.init names, and the description in their file. Local.
 
     Raises RunFolderError for a folder that is no run of one model, DataError for a missing or damaged file.
     """
@@ -109,30 +114,31 @@ def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, An
     return read_weights(path / WEIGHTS_BEST, schemas.WEIGHTS)
 
 
-def start_from(trainer: Trainer) -> dict[str, Any]:
-    """Give all models of `trainer` the weights that its config names as the first; returns what was taken. Collective.
+def start_from(components: Components) -> dict[str, Any]:
+    """Give all models of `components` the weights that --init names; return what was taken. Collective.
 
     Raises DataError when they do not fit, on all ranks alike.
     """
-    init, dataset = trainer.config.train.init, trainer.loaded.dataset
-    arrays, about = trainer.world.on_all(lambda: initial_weights(trainer.config))
+    config, dataset = components.config, components.loaded.dataset
+    init = config.train.init
+    arrays, about = components.world.on_all(lambda: initial_weights(config))
     taken = {"from": init, **{key: about.get(key) for key in ("epoch", "feature_dim", "classes", "graph_uuid")}}
 
     def assign() -> None:
-        width = input_width(trainer.config, dataset)
-        for name, here in (("feature_dim", width), ("classes", trainer.ctx.task.classes)):
+        width = input_width(config, dataset)
+        for name, here in (("feature_dim", width), ("classes", components.ctx.task.classes)):
             if taken[name] not in (None, here):
                 noun = name.replace("feature_dim", "features")
                 raise DataError(
-                    f"--init {init}: its model was trained on {taken[name]} {noun}, {trainer.config.data} has {here}; "
+                    f"--init {init}: its model was trained on {taken[name]} {noun}, {config.data} has {here}; "
                     "take a run on data of the same widths"
                 )
-        for _, layout in trainer.models:
+        for _, layout in components.models.described:
             layout.assign(without_rows(arrays), f"--init {init}")
-        if trainer.ctx.learned:
-            trainer.ctx.learned.assign(arrays, f"--init {init}")
+        if components.ctx.learned:
+            components.ctx.learned.assign(arrays, f"--init {init}")
 
-    trainer.world.on_all(assign)
+    components.world.on_all(assign)
     return {**taken, "arrays": len(arrays), "parameters": sum(array.size for array in arrays.values())}
 
 
@@ -156,7 +162,7 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
 
 
 def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> Iterator[str]:
-    """What is another than before, though it may be, and bears on the results, for the log."""
+    """Yield allowed differences from before that bear on the results, for the log."""
     if saved["ranks"] != ranks:
         yield f"{ranks} ranks instead of {saved['ranks']}"
     if saved["uuid"] != dataset.uuid:
@@ -170,12 +176,12 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
 
 
 def _cosine(config: Config) -> bool:
-    """Whether the learning rate of any model depends on the number of epochs."""
+    """Return whether the learning rate of any model depends on the number of epochs."""
     return any(each.train.lr_schedule == "cosine" for each in models_of(config))
 
 
 def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:
-    """What the run in config.run.replay chose by measured times.
+    """Return the choices by measured times of the run in config.run.replay.
 
     Raises ConfigError when that run had other settings, another dataset or another number of ranks at any time,
     RunFolderError when it has no epoch.
@@ -218,70 +224,85 @@ def _text(value: object) -> str:
     return str(value) or "not given"
 
 
-def restore(trainer: Trainer, saved: SavedRun) -> None:
-    """Put `trainer` where it stood when `saved` was written, but for what `Trainer.prepare` restores. Collective.
+def restore(components: Components, saved: SavedRun, part_dealing: PartDealing | None) -> Origin:
+    """Restore models and rows as they were when `saved` was written, but for what `prepare` restores. Collective.
 
-    Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
+    Returns where training goes on; `part_dealing` is restored too. Raises DataError, on all ranks alike, where the
+    state does not fit the model or a file is damaged.
     """
-    checkpoints = CheckpointFolder(Path(trainer.config.run.folder))
-    values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
-    world.on_all(lambda: _check_fit(trainer, saved, checkpoints.path / saved.name))
-    # Seconds by rank and the phases of this version, in its order.
+    checkpoints = CheckpointFolder(Path(components.config.run.folder))
+    values, arrays, world, ctx = saved.state.values, saved.state.arrays, components.world, components.ctx
+    origin = str(checkpoints.path / saved.name)
+    world.on_all(lambda: _check_fit(components, saved, origin))
+    # On other ranks sums may differ in their last bits.
+    if scale := values.get("target_scale"):
+        set_scale(ctx, np.array(scale))
+    if part_dealing and (dealt := part_starts(saved, components.loaded.dataset, world.size)):
+        part_dealing.restore({**values["part_dealing"], "starts": dealt})
+    epochs = list(values["epochs"])
+    world.on_all(lambda: components.models.restore((arrays, values), epochs, origin))
+    _restore_ranks(components, saved, checkpoints)
+    choice = values.get("strategy_choice")
+    return Origin(
+        progress=_restored_progress(saved, ctx.communicator),
+        epochs=epochs,
+        restarts=values["restarts"] + 1,
+        seconds=values["run_seconds"],
+        choice=Choice.from_values(choice) if choice else None,
+    )
+
+
+def _restored_progress(saved: SavedRun, communicator: Communicator) -> EpochProgress:
+    """Return the progress in `saved`, with seconds by rank and the phases of this version, in its order. Local."""
+    values, arrays = saved.state.values, saved.state.arrays
     columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
     nothing = np.zeros(len(arrays["phases"]))
     phases = np.column_stack([columns.get(phase, nothing) for phase in PHASES])
     cores = arrays.get("core_seconds", nothing)  # checkpoints of earlier versions have none
-    trainer.progress = EpochProgress.restored(
-        values["progress"], arrays["losses"], phases, cores, trainer.ctx.communicator
-    )
-    # On other ranks sums may differ in their last bits.
-    if scale := values.get("target_scale"):
-        set_scale(trainer.ctx, np.array(scale))
-    if trainer.part_dealing and (dealt := part_starts(saved, trainer.loaded.dataset, world.size)):
-        trainer.part_dealing.restore({**values["part_dealing"], "starts": dealt})
-    trainer.epochs = list(values["epochs"])
-    world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
-    trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
+    return EpochProgress.restored(values["progress"], arrays["losses"], phases, cores, communicator)
 
-    # What this rank alone had; nothing on another number of ranks.
+
+def _restore_ranks(components: Components, saved: SavedRun, checkpoints: CheckpointFolder) -> None:
+    """Restore what each rank alone had: nothing on another number of ranks, but for learned rows. Collective."""
+    values, world = saved.state.values, components.world
     of_rank: dict[str, np.ndarray] = {}
     if values["rank_pieces"] == world.size:
         of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
-    trainer.engine.placement.restore_rank(below("strategy", of_rank))
-    if learned := trainer.ctx.learned:
+    components.engine.placement.restore_rank(below("strategy", of_rank))
+    if learned := components.ctx.learned:
         others = (rank for rank in range(values["rank_pieces"]) if rank != world.rank or not of_rank)
         found = (checkpoints.read_rank(saved.name, rank, saved.state).arrays for rank in others)
         pieces = (below("learned", piece) for piece in chain([of_rank] * bool(of_rank), found))
         world.on_all(lambda: learned.restore(pieces, str(checkpoints.path / saved.name)))
 
 
-def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:
+def _check_fit(components: Components, saved: SavedRun, origin: str) -> None:
     """Raise DataError, naming `origin`, where losses or seconds are not those of such a training. Local."""
-    values, arrays = saved.state.values, saved.state.arrays
+    values, arrays, per_epoch = saved.state.values, saved.state.arrays, components.batches.per_epoch
     for name, shape in (
-        ("losses", (trainer.per_epoch,)),
+        ("losses", (per_epoch,)),
         ("phases", (values["ranks"], len(values["phases"]))),
         *((("core_seconds", (values["ranks"],)),) if "core_seconds" in arrays else ()),
     ):
         if name not in arrays or arrays[name].shape != shape:
             found = arrays[name].shape if name in arrays else "missing"
             raise DataError(f"{origin}: {name} should have the shape {shape}, but it is {found}; choose another --run")
-    now = trainer.ctx.task.class_weights
+    now = components.ctx.task.class_weights
     if values.get("class_weights") != (None if now is None else now.tolist()):
         raise DataError(
             f"{origin}: the run was started with other class weights than --class-weights gives now; has the file been "
             "changed? Choose another --run folder"
         )
     epoch, iteration = values["progress"]["epoch"], values["progress"]["iteration"]
-    if iteration > trainer.per_epoch or epoch != len(values["epochs"]):
+    if iteration > per_epoch or epoch != len(values["epochs"]):
         raise DataError(
-            f"{origin}: it was written after iteration {iteration} of {trainer.per_epoch} in epoch {epoch + 1}, but "
+            f"{origin}: it was written after iteration {iteration} of {per_epoch} in epoch {epoch + 1}, but "
             f"holds {len(values['epochs'])} epochs; choose another --run"
         )
 
 
 def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
-    """What rank 0 found, on all ranks; others pass None. Collective."""
+    """Send what rank 0 found to all ranks; others pass None. Collective."""
     about = kinds = None
     if saved:
         about = [saved.name, saved.state.values, saved.complaints]
@@ -299,7 +320,9 @@ def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> Saved
 
 
 def _broadcast(array: np.ndarray | None, communicator: Communicator) -> np.ndarray:
-    """The bytes of rank 0's array, uint8[n], on all ranks; packed, as int64 numbers are broadcast. Collective."""
+    """Return the bytes of rank 0's array, uint8[n], on all ranks; packed, as int64 numbers are broadcast.
+    Collective.
+    """
     packed = None
     if communicator.rank == 0:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

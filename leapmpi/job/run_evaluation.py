@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.own_model import changed_code
-from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.evaluation.evaluator_choice import evaluator_of
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
@@ -19,7 +19,6 @@ from leapmpi.sampling.edge_lookup import reads_times
 from leapmpi.session.assigned_weights import assign
 from leapmpi.session.session import Session, in_session
 from leapmpi.session.setup import open_for_training, with_new_model
-from leapmpi.training.edge_trainer import evaluator_class
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm
@@ -36,11 +35,10 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Score the saved weights (`which`: best, final, or a file) of runs on val and test. Collective.
 
-    Each run comes with the config it is scored by; all must name the same dataset, sampler and fan-outs. Returns
-    {"metric", "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first
-    of which takes the place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also
-    {"classes": {"val", "test"}}, what scoring/class_report.py says of each class, label or target, and
-    {"class_names"} where they are known.
+    Each run has the config it is scored by; all must name the same dataset, sampler and fan-outs. Returns {"metric",
+    "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, also {"metrics":
+    {NAME: {"val", "test"}}}; the first one takes the place of the config's. With `by_class` also {"classes": {"val",
+    "test"}}: the report of scoring/class_report.py on each class, label or target, and {"class_names"} if known.
 
     Raises DataError when weights belong to another kind of dataset.
     """
@@ -64,8 +62,7 @@ def _evaluate(
             loaded = with_new_model(config, loaded)
         world.on_all(partial(assign, config, run, loaded, arrays, about))
         task = loaded.ctx.task
-        scorer = evaluator_class(task) if task.roots == "edges" else Evaluator
-        evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
+        evaluator = world.on_all(partial(evaluator_of, config, loaded))
         chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
         with session.phases("evaluate"):
             found = evaluator.full_report(chosen, by_class)

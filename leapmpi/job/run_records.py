@@ -1,4 +1,4 @@
-"""What a run says at its start and at its end: to people, in the log, in metrics.jsonl and in summary.json."""
+"""Records of the start and the end of a run: for people, in the log, in metrics.jsonl and in summary.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.config.schema import model_names
@@ -29,12 +29,8 @@ from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
 from leapmpi.runs.text import scores_text, size_text
 from leapmpi.system.memory import peak_bytes
 from leapmpi.training.checkpointer import Checkpointer
-from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("leapmpi")
 
@@ -73,14 +69,14 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
 
 
 def _about_program() -> dict[str, Any]:
-    """The version, the command line of this process, and the versions of what it stands on."""
+    """Return the version, the command line of this process, and the versions of what it stands on."""
     versions = {"python": platform.python_version()}
     for name in ("numpy", "torch", "mpi4py", "numba", "h5py"):
         # A library that was copied instead of installed does not say its version.
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     versions["mpi"] = library_name(load_mpi())
-    # As people type it, wherever the program lies.
+    # As people type it, wherever the program is installed.
     program = Path(sys.argv[0]).name
     command = shlex.join(["leapmpi" if program == "__main__.py" else program, *sys.argv[1:]])
     return {"version": VERSION, "command": command, "versions": versions}
@@ -117,23 +113,24 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info(line)
 
     # What was chosen, and which settings do not act.
-    if choice := trainer.strategy_choice:
-        log.info(f"strategy auto: {choice.strategy}, as at first" if trainer.restarts else choice.sentence())
-    if trainer.predicted_bytes:
-        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
+    origin, prepared = trainer.origin, trainer.prepared
+    if choice := origin.choice:
+        log.info(f"strategy auto: {choice.strategy}, as at first" if origin.restarts else choice.sentence())
+    if prepared.predicted_bytes:
+        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in prepared.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0], loaded.ctx.features).items():
             log.info("remote %s is left out: %s", name, reason)
     told = (
-        *trainer.sentences(),
-        *engine.sentences(),
-        *about_depth(engine, trainer.prefetch_depth),
+        *banner.about_roles(trainer),
+        *engine.preparation.sentences(),
+        *about_depth(engine, prepared.prefetch_depth),
         *trainer.feature_cache.sentences(),
     )
     doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
     for sentence in (*told, *doubts):
         log.info(sentence)
-    if taken := trainer.started_from:
+    if taken := origin.initial:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
         log.info(
             "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate begin anew",
@@ -141,8 +138,8 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         )
     if trainer.config.train.early_stop:
         log.info("training stops early after %s", banner.about_early_stop(trainer))
-    if isinstance(trainer, ReplicaTrainer):
-        log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
+    for sentence in trainer.models.sentences():
+        log.info(sentence)
     log.info("run folder %s", folder.path)
     if world.size == 1 and loaded.dataset.parts > 1:
         log.info(
@@ -152,11 +149,11 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     if not trainer.evaluator.size("val"):
         log.info(banner.about_no_validation(trainer))
     train = trainer.config.train
-    if few := few_updates(train.epochs, trainer.per_epoch, train.batch_size == trainer.root_count):
+    if few := few_updates(train.epochs, trainer.per_epoch, train.batch_size == trainer.components.batches.count):
         log.info("%s", few)
 
     # The same for programs.
-    remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
+    remote = {"chosen": engine.mode_name, "predicted_bytes": prepared.predicted_bytes}
     folder.record(
         "banner",
         uuid=loaded.dataset.uuid,
@@ -164,9 +161,9 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         ranks=facts,
         remote=remote,
         economy=trainer.feature_cache.about,
-        strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
-        init=trainer.started_from,
-        roles=trainer.roles_record(),
+        strategy_choice=origin.choice and origin.choice.to_values(),
+        init=origin.initial,
+        roles=banner.roles_record(trainer),
         code=code_of(trainer.config),
         rates={**trainer.ctx.machine.to_values(), "measured": trainer.ctx.machine != MachineRates()},
     )
@@ -189,29 +186,27 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
 
 
 def summary_of(trainer: Trainer) -> dict[str, Any]:
-    """What summary.json holds, the same on all ranks. Collective."""
+    """Return the content of summary.json, the same on all ranks. Collective."""
     config, world, dataset = trainer.config, trainer.world, trainer.loaded.dataset
     peaks = trainer.ctx.communicator.all_gather_objects(peak_bytes())
-    models: dict[str, Any] = {}
-    if isinstance(trainer, ReplicaTrainer):
-        models = {"models": trainer.about_models(), "scores_of_models": trainer.scores_of_models()}
+    choice, seconds = trainer.origin.choice, trainer.run_seconds()
     return {
         "version": VERSION,
         "strategy": config.strategy.name,
-        "strategy_choice": trainer.strategy_choice and trainer.strategy_choice.to_values(),
+        "strategy_choice": choice and choice.to_values(),
         "ranks": world.size,
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,
         "model": model_names(config),
         "code": code_of(config),
         "metric": trainer.evaluator.metric.name,
-        "seconds": trainer.run_seconds(),
-        "restarts": trainer.restarts,
+        "seconds": seconds,
+        "restarts": trainer.origin.restarts,
         "peak_memory_bytes": peaks,
-        "parameters_digest": trainer.digest(),
-        "best": trainer.best.to_values(),
+        "parameters_digest": trainer.models.digest(),
+        "best": trainer.models.best.to_values(),
         **({"stopped_early": len(trainer.epochs)} if trainer.stops_early else {}),
         "verify": config.run.verify,
-        **models,
+        **trainer.models.summary(seconds),
         "epochs": without_losses(trainer.epochs),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,7 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.ahead.prefetch_depth import choose_depth
 from leapmpi.engine.own_model import findings
-from leapmpi.engine.placement import placement_class
-from leapmpi.engine.tuning import choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
 from leapmpi.exchange.context import Loaded
@@ -28,6 +25,7 @@ from leapmpi.job import resume
 from leapmpi.job.resume import SavedRun
 from leapmpi.job.run_records import announce, announce_end, open_records, summary_of
 from leapmpi.job.settled import settle
+from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.plan.memory_model import TooLarge
 from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import Run
@@ -37,14 +35,11 @@ from leapmpi.session.role_checks import by_role
 from leapmpi.session.role_loading import LoadedByRole
 from leapmpi.session.session import Session, in_session
 from leapmpi.session.setup import compile_unsampled, with_batch_size
-from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.system.trace import record_timeline
 from leapmpi.training.checkpointer import Checkpointer
-from leapmpi.training.disaggregated_trainer import DisaggregatedTrainer
-from leapmpi.training.edge_trainer import EdgeReplicaTrainer, EdgeTrainer, with_root_edges
-from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.model_state import below
-from leapmpi.training.trainer import Trainer
+from leapmpi.training.trainer import Origin, Trainer
+from leapmpi.training.training_components import Components, components_of, prepare
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm
@@ -65,105 +60,94 @@ def train(config: Config, comm: Comm | None = None) -> Run:
     return in_session(config, comm, lambda session: _train(config, session))
 
 
-def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> Trainer:
-    """A trainer of `config` that is not prepared yet. Collective. Raises ConfigError and ResourceError on all ranks
-    alike.
+def advise_on_memory(error: TooLarge, components: Components) -> TooLarge:
+    """Return `error` with what is predicted to fit, if anything is, the same on all ranks. Collective."""
+    loaded, world, advised = components.loaded, components.world, ""
+    if world.rank == 0 and isinstance(loaded.topology, Topology):
+        advice = MemoryAdvice(components.config, loaded.dataset, loaded.topology, world.size, world.nodes)
+        advised = advice.sentence(error.room)
+    advised = all_gather_values(world.comm, advised)[0]
+    return TooLarge(f"{error}; {advised}", error.room) if advised else error
 
-    `begun` is when this start began, on the clock time.perf_counter.
+
+def build_trainer(config: Config, world: World, loaded: Loaded, found: Found, begun: float) -> Trainer:
+    """Return a trainer with compiled kernels and choices made, in the state that was `found`. Collective.
+
+    Raises ConfigError, DataError and ResourceError, on all ranks alike.
     """
-    several, edges = bool(config.strategy.vary), loaded.ctx.task.roots == "edges"
-    if edges:
-        loaded = with_root_edges(world, loaded)
-    kind: type[Trainer] = ReplicaTrainer if several else Trainer
-    if edges:
-        kind = EdgeReplicaTrainer if several else EdgeTrainer
-    if isinstance(loaded, LoadedByRole):
-        kind = DisaggregatedTrainer
-    placement = placement_class(config.strategy.name)
-    return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
-
-
-def prepare(trainer: Trainer, saved_choices: dict[str, Any] | None = None) -> None:
-    """Compile all kernels, and choose what the settings leave open. Collective.
-
-    `saved_choices` is the engine's state in the checkpoint of a run that is resumed. Raises TooLarge, on all ranks,
-    where an iteration takes more memory than it may or than there is; the message says what is predicted to fit.
-    """
-    try:
-        _choose_and_compile(trainer, saved_choices)
-    except TooLarge as error:
-        loaded, world = trainer.loaded, trainer.world
-        advised = ""
-        if world.rank == 0 and isinstance(loaded.topology, Topology):
-            advice = MemoryAdvice(trainer.config, loaded.dataset, loaded.topology, world.size, world.nodes)
-            advised = advice.sentence(error.room)
-        advised = all_gather_values(world.comm, advised)[0]
-        if not advised:
-            raise
-        raise TooLarge(f"{error}; {advised}", error.room) from None
-
-
-def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) -> None:
-    """What `prepare` does where there is memory enough. Collective."""
-    with trainer.ctx.phases("load"):
-        # Warming up draws first samples: what is refused there is refused by all ranks together.
-        trainer.world.on_all(trainer.warm_up)
-        batches = trainer.planned_batches(0)
-        first = batches[0] if batches else None
-
-        # The cache is chosen first: it bears on the bytes by which a mode is chosen.
-        if saved_choices is not None:
-            trainer.engine.restore(saved_choices)
-        trainer.feature_cache.choose()
-        if saved_choices is None:
-            trainer.predicted_bytes = trainer.choose_mode(first)
-        choose_placement(trainer.engine, first)
-        trainer.feature_cache.fill()
-        trainer.feature_cache.keep_hottest()
-
-        trainer.dry_run(first)
-        trainer.dry_run_evaluation()
-        trainer.feature_cache.begin()
-        set_aside_lasting_objects()
-    trainer.prefetch_depth = choose_depth(trainer.engine)
-
-
-def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun | None, begun: float) -> Trainer:
-    """A trainer that is ready to run: kernels compiled, open settings chosen, the state of `saved` restored.
-
-    Collective. Raises ConfigError, DataError and ResourceError, on all ranks alike.
-    """
-    trainer = make_trainer(config, world, loaded, begun)
-    if config.strategy.balance_parts != "off":
-        assert isinstance(loaded.topology, Topology), "full batches read the whole topology"
-        trainer.part_dealing = PartDealing(loaded.dataset, loaded.topology, loaded.starts)
+    saved, components = found.saved, components_of(config, world, loaded)
+    tuning_log, choices = components.engine.tuning_log, None
 
     # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
     if config.run.replay:
         records = world.on_root(lambda: resume.replayed_records(config, loaded.dataset, world.size))
-        trainer.engine.tuning_log.replay(records or [])
+        tuning_log.replay(records or [])
     if saved:
         values = saved.state.values
-        trainer.engine.tuning_log.begin = values["progress"]["epoch"], values["progress"]["iteration"]
-        prepare(trainer, {**values["strategy"], **below("strategy", saved.state.arrays)})
-        resume.restore(trainer, saved)
+        tuning_log.begin = values["progress"]["epoch"], values["progress"]["iteration"]
+        choices = {**values["strategy"], **below("strategy", saved.state.arrays)}
+    try:
+        prepared = prepare(components, choices)
+    except TooLarge as error:
+        raise advise_on_memory(error, components) from None
+
+    # Weights, records and parts: as they were saved, or those of the beginning.
+    dealing = None
+    if config.strategy.balance_parts != "off":
+        assert isinstance(loaded.topology, Topology), "full batches read the whole topology"
+        dealing = PartDealing(loaded.dataset, loaded.topology, loaded.starts)
+    if saved:
+        origin = resume.restore(components, saved, dealing)
     else:
-        prepare(trainer)
-        if config.train.init:
-            trainer.started_from = resume.start_from(trainer)
-    return trainer
+        origin = Origin(choice=found.choice, initial=resume.start_from(components) if config.train.init else None)
+        if found.choice:
+            choice = found.choice
+            tuning_log.make(TuningRecord(STRATEGY, 0, 0, choice.strategy, choice.to_values()))
+    return Trainer(components, prepared, begun, origin, dealing)
 
 
-def _findings(config: Config, loaded: Loaded, world: World) -> list[str]:
-    """What is found in users' modules, on the first rank that has rows to try them on. Collective."""
-    if not isinstance(loaded, LoadedByRole):
-        return findings(config, loaded, world)
-    data = replace(loaded, ctx=loaded.of_role)
-    return world.on_all(lambda: findings(config, data, loaded.role) if loaded.prepares else [])
+@dataclass(frozen=True)
+class Found:
+    """Findings of a start before it builds a trainer.
+
+    saved: the checkpoint to go on from. choice: of `--strategy auto`. before: how the last start failed. warnings:
+    about users' modules.
+    """
+
+    saved: SavedRun | None
+    choice: Choice | None
+    before: dict[str, Any] | None
+    warnings: list[str]
+
+
+def _train(config: Config, session: Session) -> Run:
+    """Train in `session`: load, build the trainer, open the run folder, run, write the summary. Collective."""
+    begun, world = time.perf_counter(), session.world
+    # A start that is ended before it trains has changed nothing: the same command may try again.
+    session.signals.exit_code = RESUMABLE
+
+    # All that can be refused is refused before a run folder is made. One that is there is locked.
+    lock = session.watchdog.lock = RunLock(world.size, lambda: session.signals.number != 0)
+    resumes, before = world.on_root(lambda: _reserve(config, lock)) or (False, None)
+    config, loaded, found = _load(config, session, resumes, before)
+    trainer = build_trainer(config, world, loaded, found, begun)
+
+    # From here on failures and heartbeats are written to the run folder, and a signal is noted, to be noticed in the
+    # first iteration.
+    folder = _claim(trainer.config, session, lock, resumes)
+    checkpointer = _checkpointer(trainer, folder, session, found)
+    announce(trainer, folder)
+    for sentence in found.warnings:
+        log.warning("warning: %s", sentence)
+    timeline = folder.path / timeline_file(world.rank) if config.run.timeline else None
+    with record_timeline(timeline, session.phases, world.rank, world.name), checkpointer.counting_failures():
+        trainer.run(folder, checkpointer)
+    checkpointer.save_end()
+    return _finish(trainer, folder)
 
 
 def _reserve(config: Config, lock: RunLock) -> tuple[bool, dict[str, Any] | None]:
-    """Whether the run in the run folder goes on, and how its last start failed. On rank 0.
+    """Return whether the run in the run folder goes on, and how its last start failed. On rank 0.
 
     A folder that is there is locked. Raises RunFolderError where it may not be used, or another start trains there.
     """
@@ -175,61 +159,63 @@ def _reserve(config: Config, lock: RunLock) -> tuple[bool, dict[str, Any] | None
     return resumes, how_it_ended(lock.folder)
 
 
-def _train(config: Config, session: Session) -> Run:
-    begun, world = time.perf_counter(), session.world
-    # A start that is ended before it trains has changed nothing: the same command may try again.
-    session.signals.exit_code = RESUMABLE
+def _load(
+    config: Config, session: Session, resumes: bool, before: dict[str, Any] | None
+) -> tuple[Config, Loaded, Found]:
+    """Load the dataset, and find the checkpoint if the run `resumes`. Collective.
 
-    # All that can be refused is refused before a run folder is made. One that is there is locked.
-    lock = session.watchdog.lock = RunLock(world.size, lambda: session.signals.number != 0)
-    resumes, before = world.on_root(lambda: _reserve(config, lock)) or (False, None)
-    dataset = session.open(config)
+    Returns the settings with their open choices made, too.
+    """
+    world, dataset = session.world, session.open(config)
     config = by_role(with_batch_size(config, dataset), dataset)
-    run = config.run
-    found = world.on_root(lambda: resume.find(config, dataset) if resumes else None)
-    world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
+    saved = world.on_root(lambda: resume.find(config, dataset) if resumes else None)
+    world.on_root(lambda: resume.initial_weights(config) if config.train.init and saved is None else None)
     if config.strategy.prepare_ranks:
         loaded: Loaded = session.load_by_role(config, dataset)
     else:
-        starts = all_gather_values(world.comm, resume.part_starts(found, dataset, world.size))[0]
+        starts = all_gather_values(world.comm, resume.part_starts(saved, dataset, world.size))[0]
         loaded = session.load(config, dataset, starts=np.array(starts) if starts else None)
-    found_in_models = _findings(config, loaded, world)
-    saved = resume.broadcast_saved(found, loaded.ctx.communicator)
+    warnings = _findings(config, loaded, world)
+    saved = resume.broadcast_saved(saved, loaded.ctx.communicator)
     if not config.strategy.prepare_ranks:
         compile_unsampled(world, loaded.ctx, config)
     config, choice = settle(config, world, loaded, saved)
-    trainer = build_trainer(config, world, loaded, saved, begun)
-    trainer.strategy_choice = choice
-    if choice and not saved:
-        trainer.engine.tuning_log.make(TuningRecord(STRATEGY, 0, 0, choice.strategy, choice.to_values()))
+    return config, loaded, Found(saved, choice, before, warnings)
 
-    # The run folder. From here on failures and heartbeats are written there, and a signal is noted, to be noticed in
-    # the first iteration.
-    epochs = config.train.epochs
+
+def _findings(config: Config, loaded: Loaded, world: World) -> list[str]:
+    """Examine users' modules on the first rank that has rows to try them on; return what was found. Collective."""
+    if not isinstance(loaded, LoadedByRole):
+        return findings(config, loaded, world)
+    data = replace(loaded, ctx=loaded.of_role)
+    return world.on_all(lambda: findings(config, data, loaded.role) if loaded.prepares else [])
+
+
+def _claim(config: Config, session: Session, lock: RunLock, resumes: bool) -> RunFolder:
+    """Make the run folder, or take over the one there is, and report to it from now on. Collective."""
+    world, run, epochs = session.world, config.run, config.train.epochs
     claimed = world.on_root(lambda: claim(run.folder, run.overwrite, epochs=epochs, lock=lock, resumes=resumes))
     path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
-    folder = claimed or RunFolder(path)
-    session.folder.append(folder.path)
-    session.watchdog.write_heartbeats_to(folder.path)
+    session.watchdog.enter(path)
     session.signals.polled = True
-    checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end)
-    world.on_root(lambda: open_records(checkpointer, saved, before))
-    if saved:
-        checkpointer.last = saved.name
-    # The run can be resumed from its first moment on.
-    elif (checkpointer.every or checkpointer.seconds) and (error := checkpointer.save()):
-        raise error
-    world.on_root(lambda: folder.start(config))
+    return claimed or RunFolder(path)
 
-    announce(trainer, folder)
-    for sentence in found_in_models:
-        log.warning("warning: %s", sentence)
-    timeline = folder.path / timeline_file(world.rank) if run.timeline else None
-    with record_timeline(timeline, session.phases, world.rank, world.name), checkpointer.counting_failures():
-        trainer.run(folder, checkpointer)
-    checkpointer.save_end()
+
+def _checkpointer(trainer: Trainer, folder: RunFolder, session: Session, found: Found) -> Checkpointer:
+    """Open the records in `folder` and return its checkpointer; the run can be resumed from then on. Collective."""
+    world, saved = session.world, found.saved
+    checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end, saved.name if saved else None)
+    world.on_root(lambda: open_records(checkpointer, saved, found.before))
+    if not saved and (checkpointer.every or checkpointer.seconds) and (error := checkpointer.save()):
+        raise error
+    world.on_root(lambda: folder.start(trainer.config))
+    return checkpointer
+
+
+def _finish(trainer: Trainer, folder: RunFolder) -> Run:
+    """Write the summary and log the end. Collective."""
     summary = summary_of(trainer)
-    world.on_root(lambda: folder.finish(summary, len(trainer.epochs)))
-    if world.rank == 0:
+    trainer.world.on_root(lambda: folder.finish(summary, len(trainer.epochs)))
+    if trainer.world.rank == 0:
         announce_end(trainer, summary, folder.path)
     return Run(folder.path)

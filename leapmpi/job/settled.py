@@ -20,7 +20,8 @@ from leapmpi.runs.schemas import STRATEGY_CHOICE
 
 
 def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None) -> tuple[Config, Choice | None]:
-    """`config` with the strategy that auto stands for, and the choice; None where nothing was to choose. Collective.
+    """Return `config` with the strategy that auto stands for, and the choice; None where nothing was to choose.
+    Collective.
 
     One rank trains with what stands where nothing is counted. Raises ConfigError, DataError and RunFolderError on all
     ranks alike.
@@ -43,7 +44,7 @@ def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None)
 
 
 def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
-    """The choice of rank 0, or that of the replayed run, on all ranks. Collective."""
+    """Return the choice of rank 0, or that of the replayed run, on all ranks. Collective."""
 
     def choice() -> Choice:
         if config.run.replay:
@@ -64,7 +65,7 @@ def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
 
 
 def _replayed(run: Run) -> Choice:
-    """The choice that `run` recorded, or what it was told. Raises RunFolderError for damaged records."""
+    """Return the choice that `run` recorded, or its setting. Raises RunFolderError for damaged records."""
     for record in run.metrics():
         if (record["event"], record.get("about")) == ("decision", STRATEGY):
             require(record["evidence"], STRATEGY_CHOICE, run.path / METRICS)

@@ -30,10 +30,8 @@ class TrainedRun(Run):
         return epoch_table([each for each in self.metrics() if each["event"] == "epoch"])
 
     def predict(self, data: Path | str = "", what: str = "logits", vertices: str = "", **request: Any) -> np.ndarray:
-        """What the run answers, exactly, for all vertices (or `vertices`) of `data`, that of the run when not given.
-
-        Rows are in the order of original ids, or of `vertices`. request: other fields of `PredictionRequest`.
-        For one process; several ranks write to a file: `leapmpi.predict`. Raises LeapmpiError.
+        """Return the exact answers of the run for all vertices (or `vertices`) of `data`, that of the run when not
+        given.
         """
         import numpy as np
 
@@ -82,6 +80,6 @@ class ReportPage:
     path: Path
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the page in a frame of its own, which runs no scripts."""
+        """Return the page for a notebook, in a frame of its own, which runs no scripts."""
         text = escape(self.path.read_text(encoding="utf-8"))
         return f'<iframe sandbox srcdoc="{text}" width="100%" height="700" style="border:0"></iframe>'

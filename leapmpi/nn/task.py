@@ -111,7 +111,7 @@ class Task(ABC):
 class EdgeTask(Task):
     """A task whose roots are edges: the model embeds their ends, a scorer reads pairs of embeddings.
 
-    Outputs of the model are as wide as hidden rows. The loss of pairs is computed by engine/edges/edge_loss.py."""
+    Outputs of the model are as wide as hidden rows. The loss of pairs is computed by exchange/edge_loss.py."""
 
     roots = "edges"
 

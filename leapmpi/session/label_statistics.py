@@ -1,9 +1,4 @@
-"""What a loss needs to know of all training labels: class weights, and mean and deviation of targets.
-
-Class weights are what the loss of a root is multiplied by, by its class. They are numbers of the whole training set, or
-given, and never of a batch or a rank: so R2 and R3 hold. The loss of a batch stays the sum over its roots of weight x
-loss; it is not divided by the weights of the classes in it.
-"""
+"""Statistics of all training labels for the loss: class weights, and mean and deviation of targets."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ _BALANCED = "balanced"
 
 
 def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContext) -> None:
-    """Give the task of `ctx` the class weights that `config` asks for, or mean and deviation of targets. Collective.
+    """Give the task of `ctx` the class weights of `config`, or mean and deviation of targets. Collective.
 
     Raises ConfigError and DataError, on all ranks alike, for weights that are no numbers or not as many as classes.
     """
@@ -52,7 +47,7 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
 
 
 def own_edge_labels(ctx: RankContext) -> np.ndarray:
-    """The labels of the edges of training whose destination is at home here, both directions of an edge: int32[k]."""
+    """Return the labels int32[k] of the training edges whose destination this rank owns, in both directions."""
     if isinstance(ctx.sampler, ShardedSampler):
         labels = ctx.sampler.shard.own.edge_label
         assert labels is not None, "they are loaded for the tasks that read them"
@@ -69,12 +64,13 @@ def set_scale(ctx: RankContext, scale: np.ndarray) -> None:
 
 
 def scale_values(ctx: RankContext) -> list[list[float]] | None:
-    """The scale of the targets as files hold it. Local."""
+    """Return the scale of the targets as files hold it. Local."""
     return None if ctx.task.scale is None else ctx.task.scale.tolist()
 
 
 def given_weights(setting: str, classes: int, noun: str = "classes") -> np.ndarray:
-    """float64[classes] as `setting` lists them, or from the file that it names: .npy, or text, one number per class.
+    """Return float64[classes] as `setting` lists them, or from the file that it names: .npy, or text, one number per
+    class.
 
     Raises ConfigError for what is neither, or has another number of weights or a negative one; DataError for a file
     that cannot be read.

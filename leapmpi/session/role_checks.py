@@ -1,10 +1,10 @@
-"""Settings with which some ranks cannot prepare what others compute with, told before anything is loaded."""
+"""Settings that do not go with --prepare-ranks, refused before anything is loaded."""
 
 from __future__ import annotations
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.disaggregated.preparation_engine import sums_suffice
+from leapmpi.engine.disaggregated.share_preparation import sums_suffice
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.model import model_of
 from leapmpi.plan.roles import Roles
@@ -14,7 +14,7 @@ STRATEGIES = ("leap", "pull")
 
 
 def by_role(config: Config, dataset: Dataset) -> Config:
-    """`config` as ranks with roles train `dataset`, where `auto` is leap; itself where they have none. Local.
+    """Return `config` as ranks with roles train `dataset`, where `auto` is leap; itself where they have none. Local.
 
     `--remote auto` fetches raw rows.
     """
@@ -27,7 +27,7 @@ def by_role(config: Config, dataset: Dataset) -> Config:
 
 
 def _sums_travel(config: Config, dataset: Dataset) -> bool:
-    """Whether ranks that prepare can add up for each other, and those that compute need no more."""
+    """Return whether ranks that prepare can add up for each other, and those that compute need no more."""
     model = model_of(config, dataset)
     return model.layers[0].sums.offers_shares and sums_suffice(model)
 

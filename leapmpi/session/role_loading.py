@@ -36,7 +36,7 @@ from leapmpi.system.worker_threads import set_threads
 
 @dataclass
 class LoadedByRole(Loaded):
-    """What a rank holds that has one role.
+    """Loaded data of a rank with one role.
 
     `ctx` has the communicator of all ranks, `of_role` that of the ranks of this role, which are `role`.
     """
@@ -61,7 +61,7 @@ class AbsentSampler(Sampler):
         self._batches = batches
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
-        """As the sampler of the preparation ranks says."""
+        """Return the number given by the sampler of the preparation ranks."""
         return self._batches
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
@@ -80,7 +80,7 @@ def load_by_role(
     phases: PhaseTimers,
     rates: MachineRates,
 ) -> LoadedByRole:
-    """Bring into place what this rank's role needs; `role` are the ranks of `world` that have the same. Collective.
+    """Load what this rank's role needs; `role` are the ranks of `world` that have the same role. Collective.
 
     Raises as `load` does, on all ranks alike.
     """
@@ -116,7 +116,7 @@ def load_by_role(
 
 
 def _facts(config: Config, part: Loaded) -> dict[str, Any]:
-    """What the labels and the sampler say, as plain values."""
+    """Return facts about labels and sampler, as plain values."""
     ctx = part.ctx
     weights = ctx.task.class_weights
     return {
@@ -136,7 +136,7 @@ def _without_data(
     rates: MachineRates,
     facts: dict[str, Any],
 ) -> Loaded:
-    """What a compute rank holds: the model, and no vertex. Local."""
+    """Return what a compute rank holds: the model, and no vertex. Local."""
     torch.set_num_threads(role.threads)
     set_threads(role.threads)
     autocast(config.train.dtype)

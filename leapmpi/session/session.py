@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import numpy as np
@@ -56,7 +55,7 @@ _BETWEEN_LINES = 30.0
 
 @dataclass(frozen=True)
 class Session:
-    """One job between the start and the end of MPI. `folder` holds the run folder once there is one.
+    """One job between the start and the end of MPI.
 
     `job_end` is when the scheduler will end the job, in seconds since 1970, if it does.
     """
@@ -64,7 +63,6 @@ class Session:
     world: World
     device: torch.device
     phases: PhaseTimers
-    folder: list[Path]
     watchdog: Watchdog
     signals: Signals = field(default_factory=Signals)
     job_end: float | None = None
@@ -72,7 +70,7 @@ class Session:
     """The ranks that have the same role as this one, where ranks have roles."""
 
     def open(self, config: Config) -> Dataset:
-        """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
+        """Return the dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
 
     def load(
@@ -94,7 +92,7 @@ class Session:
             return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
 
     def load_by_role(self, config: Config, dataset: Dataset) -> LoadedByRole:
-        """As `load`, where the last ranks prepare mini-batches and the others compute. Collective."""
+        """Load as `load` does, where the last ranks prepare mini-batches and the others compute. Collective."""
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             role = split(self.world, int(prepares(config, self.world.rank, self.world.size)))
@@ -109,9 +107,8 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     device = _device(config, comm)
     end = job_end() if launched_rank() == 0 else None
     world, phases = start(config.run.threads, comm), PhaseTimers()
-    folder: list[Path] = []
-    watchdog = Watchdog(world, phases, config.run.comm_timeout, folder)
-    session = Session(world, device, phases, folder, watchdog, job_end=end)
+    watchdog = Watchdog(world, phases, config.run.comm_timeout)
+    session = Session(world, device, phases, watchdog, job_end=end)
     watchdog.start()
 
     # From here on a failure of any rank is reported, and ends the job.
@@ -138,13 +135,15 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
 
 
 def prepares(config: Config, rank: int, ranks: int) -> bool:
-    """Whether `rank` of `ranks` prepares mini-batches for others, and computes with none. Local."""
+    """Return whether `rank` of `ranks` prepares mini-batches for others, and computes with none. Local."""
     preparing = config.strategy.prepare_ranks
     return 0 < preparing < ranks and rank >= ranks - preparing
 
 
 def _device(config: Config, comm: Comm | None) -> torch.device:
-    """The device of this rank; the CPU, and no GPU is touched, where its launcher's numbers say that it prepares."""
+    """Return the device of this rank; the CPU, and no GPU is touched, where its launcher's numbers say that it
+    prepares.
+    """
     launched = launcher_size()
     if comm is None and launched and prepares(config, launched_rank(), launched[1]):
         return torch.device("cpu")
@@ -152,7 +151,7 @@ def _device(config: Config, comm: Comm | None) -> torch.device:
 
 
 def check_settings(config: Config, world: World) -> Dataset:
-    """The dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
+    """Return the dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
     dataset = open_for_training(config)
     config = with_batch_size(config, dataset)
     if config.strategy.prepare_ranks:
@@ -171,7 +170,7 @@ def check_settings(config: Config, world: World) -> Dataset:
 
 
 def facts_of(config: Config, dataset: Dataset) -> Facts:
-    """What is known of `dataset` and the strategy of `config` before anything is loaded. Local."""
+    """Return the facts about `dataset` and the strategy of `config` before anything is loaded. Local."""
     placement, task, edges = placement_class(config.strategy.name), task_of(config, dataset), dataset.edge_splits
     validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
     return Facts(
@@ -190,10 +189,10 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
 
 @contextmanager
 def _deterministic(on_gpu: bool) -> Iterator[None]:
-    """While the body runs, let torch use operations that give the same bits each time, if `on_gpu`.
+    """Let torch use operations that give the same bits each time while the body runs, if `on_gpu`.
 
-    A CPU does so anyway. A module of the user's own gets a warning where
-    torch has none. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
+    A CPU does so anyway. A user's module gets a warning where torch has none. Set before the first work on a GPU, where
+    cuBLAS needs a workspace of fixed size.
     """
     if not on_gpu:
         yield
@@ -213,7 +212,7 @@ def _deterministic(on_gpu: bool) -> Iterator[None]:
 
 
 def _steps_shown(world: World) -> AbstractContextManager[None]:
-    """Show how far rank 0 has come: by a bar where it writes to a terminal itself, else by lines of the log."""
+    """Show the progress of rank 0: by a bar if it writes to a terminal itself, else by lines of the log."""
     if world.rank != 0:
         return nullcontext()
     # What a launcher forwards may end in a file, whatever it looks like here.
@@ -231,7 +230,7 @@ class _Screen(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def _log_to_screen(level: str, world: World) -> Iterator[None]:
-    """Log from `level` on while the body runs: all of rank 0, warnings of the others, by name.
+    """Write log records from `level` on to the screen: all of rank 0, warnings of the others, by name.
 
     Afterwards the logger is as it was; handlers that the body added are closed.
     """

@@ -19,7 +19,7 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
-from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
+from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
@@ -68,7 +68,9 @@ _VERIFY_BYTES = 1 << 30
 
 
 def choose_device(setting: str) -> torch.device:
-    """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected."""
+    """Return the device of this rank, by its number on the node; must run before MPI starts so that MPI sees it
+    selected.
+    """
     stand_in(setting == "stand-in")
     if setting in ("cpu", "stand-in") or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -102,7 +104,7 @@ def open_for_training(config: Config) -> Dataset:
 
 
 def with_batch_size(config: Config, dataset: Dataset) -> Config:
-    """`config` with the number of training vertices in the place of `--batch-size full`.
+    """Return `config` with the number of training vertices in the place of `--batch-size full`.
 
     Raises ConfigError where the strategy trains mini-batches only, or no vertices are trained.
     """
@@ -129,11 +131,11 @@ def load(
     starts: np.ndarray | None = None,
     goes_through_all: bool = False,
 ) -> Loaded:
-    """Bring this rank's parts of `dataset`, the node's topology and the model into place. Collective.
+    """Load this rank's parts of `dataset`, the node's topology and the model. Collective.
 
-    What is left open will be chosen by `rates`, or the documented constants. starts: int64[ranks + 1], the first part
-    of each rank; when None all hold as many, about. goes_through_all: each rank will go through all lists of its
-    vertices, and needs no others: the topology is sharded, whatever the setting.
+    Open choices will rest on `rates`, or the documented constants. starts: int64[ranks + 1], the first part of each
+    rank; when None all hold as many, about. goes_through_all: each rank will go through all lists of its vertices, and
+    needs no others: the topology is sharded, whatever the setting.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
@@ -196,9 +198,9 @@ def load(
 
 
 def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
-    """`loaded` with the parts of its dataset dealt to the ranks by `starts`, int64[ranks + 1]. Collective.
+    """Return `loaded` with the parts of its dataset distributed by `starts`, int64[ranks + 1]. Collective.
 
-    Features and labels are read anew; topology, model and communicator stay. Raises DataError, on all ranks alike, for
+    Features and labels are read again; topology, model and communicator stay. Raises DataError, on all ranks alike, for
     a damaged part.
     """
     dataset, ctx = loaded.dataset, loaded.ctx
@@ -230,7 +232,7 @@ def _parts_of(starts: np.ndarray, rank: int) -> range:
 
 
 def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
-    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse.
+    """Return the features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse.
 
     Raises ConfigError where `--feature-memory` is too small.
     """
@@ -242,7 +244,7 @@ def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.n
 def _topology(
     config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
 ) -> tuple[Topology | TopologyShard, str]:
-    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective.
+    """Return the topology, or this rank's shard of it if `sharded`, and how it is held. Collective.
 
     numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
     """
@@ -267,7 +269,7 @@ def _sampler(
     device: torch.device,
     room: float,
 ) -> Sampler:
-    """What draws from `topology`, on `device` where it can in `room` bytes. Collective."""
+    """Return the sampler of `topology`, on `device` if it can be in `room` bytes. Collective."""
     reads = reads_features(config, dataset)
     if isinstance(topology, Topology):
         train, threads = dataset.splits.train, world.threads
@@ -285,7 +287,7 @@ def _sampler(
 
 
 def _labels(part: Part, task: Task) -> np.ndarray:
-    """The labels of `part`; zeros where it has none, or edges are trained, which read none."""
+    """Return the labels of `part`; zeros where it has none, or edges are trained, which read none."""
     known = part.labels if task.roots == "vertices" else None
     return np.zeros(part.vertices, np.int64) if known is None else known
 
@@ -324,7 +326,7 @@ def _few_roots(ctx: RankContext) -> np.ndarray:
 
 
 def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
-    """Blocks of `hops` hops in which each of `vertices` (int64[n]) has one edge, from itself."""
+    """Return blocks of `hops` hops in which each of `vertices` (int64[n]) has one edge, from itself."""
     count = len(vertices)
     indptr, indices = np.arange(count + 1), np.arange(count, dtype=np.int32)
     described = vertices, indptr, indices, vertices, np.ones(count, np.int64)
@@ -332,7 +334,7 @@ def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
 
 
 def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: list[Block]) -> None:
-    """Forward and backward, in training and evaluation, on stand-ins for the rows of `blocks`. Local."""
+    """Compute forward and backward, in training and evaluation, on placeholders for the rows of `blocks`. Local."""
     sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     stand_ins(ctx, sampled)
     tensors = sampled.on_device(ctx.device)
@@ -345,7 +347,7 @@ def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: l
 
 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
-    """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
+    """Return the same data with a new model of `config`, and its own way to fetch rows."""
     ctx = loaded.ctx
     model = model_of(config, loaded.dataset).to(ctx.device)
     shard, learned = ctx.features.shard, None
@@ -380,7 +382,7 @@ def _features(
 def _first_rows(
     config: Config, dataset: Dataset, topology: Topology | TopologyShard, first: int, end: int
 ) -> LearnedRows:
-    """The rows of the vertices `first` to `end`, where nothing is learned yet. Local."""
+    """Return the rows of the vertices `first` to `end`, where nothing is learned yet. Local."""
     width = input_width(config, dataset)
     if isinstance(topology, Topology):
         original = topology.original_id[first:end]
@@ -390,7 +392,7 @@ def _first_rows(
 
 
 def direct_path(setting: str) -> tuple[bool, str]:
-    """Whether device memory goes to MPI directly, and why. MPI must have been started."""
+    """Return whether device memory goes to MPI directly, and why. MPI must have been started."""
     if setting != "auto":
         return setting == "cuda", f"--mpi-device-path {setting}"
     return cuda_aware(load_mpi())

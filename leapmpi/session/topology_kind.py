@@ -10,7 +10,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
-from leapmpi.engine.edges.edge_features import reads_features
+from leapmpi.engine.edge_features import reads_features
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import reads_sources
@@ -32,11 +32,11 @@ _SHARE_OF_FREE = 2
 
 
 def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
-    """Whether the topology of `dataset` is spread over the ranks. Collective.
+    """Return whether the topology of `dataset` is spread over the ranks. Collective.
 
     `auto` does so where a copy does not fit in half of the free memory of some node, and there are several.
 
-    Raises ConfigError, on all ranks alike, where it is asked for and something needs a whole one.
+    Raises ConfigError, on all ranks alike, where it is required and something needs a whole one.
     """
     reason = world.on_all(lambda: check_topology(config, dataset))
     if config.run.topology != "auto":
@@ -50,7 +50,9 @@ def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
 
 
 def check_topology(config: Config, dataset: Dataset) -> str:
-    """What `why_whole` says. Raises ConfigError where a sharded topology is asked for nevertheless. Local."""
+    """Return the reason of `why_whole`. Raises ConfigError if there is one and a sharded topology is required.
+    Local.
+    """
     reason = why_whole(config, dataset)
     if config.run.topology == SHARDED and reason:
         raise ConfigError(f"run.topology: sharded cannot serve this run: {reason}, or use --topology node")
@@ -58,7 +60,9 @@ def check_topology(config: Config, dataset: Dataset) -> str:
 
 
 def why_whole(config: Config, dataset: Dataset) -> str:
-    """Why `config` needs the whole topology on every node, and what else to choose; empty where it does not. Local."""
+    """Return why `config` needs the whole topology on every node, and what else to choose; empty where it does not.
+    Local.
+    """
     sampler, strategy = config.sampling.sampler, config.strategy
     if sources_named_by(sampler) is None:
         able = [name for name in SAMPLERS.names() if sources_named_by(name) is not None]
@@ -77,13 +81,13 @@ def why_whole(config: Config, dataset: Dataset) -> str:
 
 
 def sources_named_by(sampler: str) -> bool | None:
-    """Whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
+    """Return whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
     found = "" if names_code(sampler) else SAMPLERS.load(sampler).sharded
     return found == NAMED_LISTS if found else None
 
 
 def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool:
-    """Whether a shard holds original ids and in-degrees of the sources of its edges. Local.
+    """Return whether a shard holds original ids and in-degrees of the sources of its edges. Local.
 
     exact: whether models are run on all in-neighbours, too. Raises ConfigError for one that cannot be built.
     """
@@ -97,12 +101,12 @@ def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool
 
 
 def scores_exactly(config: Config) -> bool:
-    """Whether splits are scored by all in-neighbours. Local."""
+    """Return whether splits are scored by all in-neighbours. Local."""
     return set(config.evaluation_fanout) == {ALL}
 
 
 def reads_last_sources(config: Config, dataset: Dataset) -> bool:
-    """Whether a model reads original ids or in-degrees of sources that draw nothing. Local.
+    """Return whether a model reads original ids or in-degrees of sources that draw nothing. Local.
 
     They are those of its first layer; of every layer where each draws by itself. Raises ConfigError for a model that
     cannot be built.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.engine.placement import StrategyMember
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 
 
@@ -22,4 +22,4 @@ class DepCache(FullBatchPlacement):
         return np.ones(len(vertices), bool)
 
 
-MEMBER = StrategyMember(DepCache, FullBatchEngine)
+MEMBER = StrategyMember(DepCache, FullBatchGraphs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.engine.placement import StrategyMember
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 
 
@@ -19,4 +19,4 @@ class DepComm(FullBatchPlacement):
         return np.zeros(len(vertices), bool)
 
 
-MEMBER = StrategyMember(DepComm, FullBatchEngine)
+MEMBER = StrategyMember(DepComm, FullBatchGraphs)

@@ -19,7 +19,7 @@ from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import Chooser
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.hybrid_choice import HybridChoice
 from leapmpi.plan.machine_rates import MachineRates
@@ -68,7 +68,7 @@ class Hybrid(FullBatchPlacement):
             log.make(TuningRecord(DEPENDENCIES, *log.begin, self.machine.to_values(), dict(evidence)))
 
     def state(self) -> dict[str, Any]:
-        """With the rates by which inputs were split."""
+        """Return the state with the rates by which inputs were split."""
         return super().state() | {"machine": self.machine.to_values() if self.machine else None}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -77,4 +77,4 @@ class Hybrid(FullBatchPlacement):
         self.machine = MachineRates.from_values(state["machine"])
 
 
-MEMBER = StrategyMember(Hybrid, FullBatchEngine)
+MEMBER = StrategyMember(Hybrid, FullBatchGraphs)

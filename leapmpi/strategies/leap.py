@@ -36,12 +36,12 @@ class Leap(Placement):
         super().__init__(ctx, config)
         self.tuner: Tuner | None = None
         self.rule = merge_rule(config.merge)
-        """How time steps are merged."""
+        """Rule by which time steps are merged."""
         self._last: tuple[int, int, int, float] | None = None
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """1 for auto. Raises ConfigError for more time steps than ranks."""
+        """Return 1 for auto. Raises ConfigError for more time steps than ranks."""
         if config.time_steps in ("auto", "N"):
             return 1 if config.time_steps == "auto" else ranks
         if int(config.time_steps) > ranks:
@@ -57,12 +57,12 @@ class Leap(Placement):
 
     @cached_property
     def expected_work(self) -> ExpectedWork:
-        """What micrographs are expected to cost."""
+        """Expected cost of micrographs."""
         topology = self.ctx.sampler.topology
         return ExpectedWork(topology.indptr, topology.indices, self.ctx.sampler.fanouts)
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
-        """Roots on their home ranks; at more than one step the batch is cut into N models that visit the ranks."""
+        """Assign roots to their home ranks; at more than one step cut the batch into N models that visit the ranks."""
         ctx, steps = self.ctx, time_steps or self.time_steps
 
         # The expected cost of each micrograph, where steps are merged by it.
@@ -80,7 +80,7 @@ class Leap(Placement):
         )
 
     def after_step(self, minibatch: MiniBatch, step: int) -> None:
-        """Pass the model trained here, with its gradients so far, on to the rank that trains it next. Collective."""
+        """Send the model trained here, with its gradients so far, to the rank that trains it next. Collective."""
         parameters = self.ctx.parameters
         size = parameters.gradients.nbytes
         with self.ctx.phases("migrate"):
@@ -88,7 +88,7 @@ class Leap(Placement):
             self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.planned, step))
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Models with their gradients, between time steps."""
+        """Add models with their gradients, between time steps."""
         schedule, size = minibatches[0].planned, self.ctx.parameters.gradients.nbytes
         for step in range(schedule.time_steps - 1):
             traffic.add_hop(self.ctx.rank, _distance(schedule, step), {"parameters": size, "gradients": size})
@@ -106,7 +106,7 @@ class Leap(Placement):
 
     @property
     def plans_ahead(self) -> bool:
-        """Where no tuner changes the time steps."""
+        """Whether no tuner changes the time steps."""
         return type(self).decide is Leap.decide and not (self.time_steps_are_open and self.config.tune)
 
     def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:
@@ -131,17 +131,17 @@ class Leap(Placement):
             self.tuner.add(schedule.time_steps, now - before[3])
 
     def state(self) -> dict[str, Any]:
-        """With the tuner."""
+        """Return the state with the tuner's."""
         return super().state() | {"tuner": self.tuner.state() if self.tuner else None}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue with the tuner; another number of ranks has another."""
+        """Restore the tuner too; another number of ranks has another."""
         super().restore(state)
         self.tuner = Tuner.restored(state["tuner"]) if state["tuner"] else None
 
 
 def _distance(schedule: Schedule, step: int) -> int:
-    """How many ranks back every model goes after `step`."""
+    """Return how many ranks back every model goes after `step`."""
     return schedule.model_of(0, step + 1) - schedule.model_of(0, step)
 
 

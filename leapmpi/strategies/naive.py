@@ -1,10 +1,10 @@
-"""`naive`: feature-centric training without micrographs, which LeapGNN (FAST'25) sets its own scheme against.
+"""`naive`: feature-centric training without micrographs, a baseline of LeapGNN (FAST'25).
 
-Model d, with its whole share of the batch, starts at rank d and visits the ranks in a ring. Each rank adds what its
-local rows contribute to the first layer; the sums travel on with the parameters and the blocks, and no feature row ever
-moves. The last rank visited computes the other layers and the loss. The way back is the same in reverse: the gradient
-of the sums goes to where rows lie, and each rank adds its share of the first layer's gradients to those that travel
-along. All models are under way at once: rank s holds model (s + t) mod N at step t.
+Model d, with its whole share of the batch, starts at rank d and visits the ranks in a ring. Each rank adds the
+contribution of its local rows to the first layer; the sums travel on with the parameters and the blocks, and no feature
+row ever moves. The last rank visited computes the other layers and the loss. The way back is the same in reverse: the
+gradient of the sums visits the owners of the rows, and each adds its share of the first layer's gradients. All models
+are under way at once: rank s holds model (s + t) mod N at step t.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RingFeed(LayerFeed):
         return None
 
     def returned(self, outputs: Tensor, roots: int) -> Tensor:
-        """Pass the outputs on from the end of the ring to where the model started. Collective."""
+        """Send the outputs from the end of the ring to the rank where the model started. Collective."""
         with self.ctx.phases("migrate"):
             return self._pass(outputs, roots, -1, "activations")
 
@@ -115,14 +115,14 @@ class RingFeed(LayerFeed):
 
 
 class RingMode(ExchangeMode):
-    """What the first layer has gathered travels with the model, there and back."""
+    """Rows or sums of the first layer that travel with the model, forward and back."""
 
     needs_weights = True
     description = "models with the blocks of their roots and what their first layer gathers, past all ranks and back"
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Refuses features of edges: blocks travel, and the rows of their edges do not."""
+        """Refuse features of edges: blocks travel, and the rows of their edges do not."""
         if layer.splits and "edge_features" in layer.edge_data:
             return "it reads features of edges, which do not travel with blocks"
         return super().refusal(layer)
@@ -133,11 +133,11 @@ class RingMode(ExchangeMode):
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """What travels with the model that starts here, there and back."""
+        """Return the bytes that travel with the model that starts here, forward and back."""
         return sum(sum(sizes.values()) for hop in self._hops(minibatch) for sizes in hop)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """The journey of the model that starts here, and the rows it reads wherever it comes."""
+        """Add the journey of the model that starts here, and the rows it reads on each rank."""
         rank, ranks = self.ctx.rank, traffic.ranks
         minibatch = minibatches[rank]
         for hop, (there, back) in enumerate(self._hops(minibatch)):
@@ -149,13 +149,15 @@ class RingMode(ExchangeMode):
             traffic.add_rows(place, "local", int(count))
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """Rows of all models that are read here, about as many as one model reads, and their shares with gradients."""
+        """Return rows of all models that are read here, about as many as one model reads, and their shares with
+        gradients.
+        """
         rows, copies = micro_batch.blocks[-1].n_src, (not self.ctx.scatters) + (self.layer.dropout > 0)
         shares = 3 * self.payload.width * self.ctx.parameters.values.element_size()
         return rows * (copies * self.ctx.input_row_bytes + shares)
 
     def _hops(self, minibatch: MiniBatch) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
-        """Bytes by kind that go from rank to rank with the model that starts here, on the way there and back."""
+        """Return bytes by kind that go from rank to rank with the model that starts here, on the way there and back."""
         ctx, payload = self.ctx, self.payload
         blocks = self._pack(minibatch.micro_batches[0].blocks)
         model, row = ctx.parameters.values.nbytes, payload.width * ctx.parameters.values.element_size()
@@ -186,14 +188,14 @@ class RingMode(ExchangeMode):
             minibatch.feeds = [[RingFeed(ctx, payload, visits, layer_input, self._unpack(blocks))]]
 
     def _pack(self, blocks: list[Block]) -> BlockArrays:
-        """The arrays of the blocks of all layers."""
+        """Return the arrays of the blocks of all layers."""
         packed = self.payload.pack(blocks[-1])
         for block in blocks[:-1]:
             packed += [np.diff(block.indptr), block.indices.astype(np.int64)]
         return packed
 
     def _unpack(self, blocks: BlockArrays) -> list[BlockTensors]:
-        """The blocks of all layers but the first. Their sources are the first of the first layer's.
+        """Return the blocks of all layers but the first. Their sources are the first of the first layer's.
 
         Of a single layer, a block without edges, which names the roots.
         """

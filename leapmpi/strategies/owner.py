@@ -17,7 +17,7 @@ from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import refusal, travelling_width
-from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.task import task_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Owner(FullBatchPlacement):
-    """Roots at home; all remote inputs of all layers come from their homes."""
+    """Roots on their home ranks; all remote inputs of all layers come from their owners."""
 
     deals_parts = False
 
@@ -44,7 +44,7 @@ class Owner(FullBatchPlacement):
         cls.check_strategy(config)
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """Bytes that this rank would receive and return, where `--remote` leaves the kind open."""
+        """Return the bytes that this rank would receive and return, by kind, if `--remote` leaves it open."""
         if self.config.remote != "auto":
             return super().costs(inputs)
         layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
@@ -67,4 +67,4 @@ class Owner(FullBatchPlacement):
         return np.zeros(len(vertices), bool)
 
 
-MEMBER = StrategyMember(Owner, OwnerEngine)
+MEMBER = StrategyMember(Owner, OwnerGraphs)

@@ -60,7 +60,7 @@ class ColumnSums(ComputedRowsMode):
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Refuses what needs all columns of a row at once: residuals and normalisation of the input."""
+        """Refuse what needs all columns of a row at once: residuals and normalisation of the input."""
         if layer.norm is not None:
             return "normalising a row of features takes all its columns"
         return super().refusal(layer)
@@ -77,16 +77,19 @@ class ColumnSums(ComputedRowsMode):
         return self.layer.out_dim if self.layer.shares is None else self.layer.shares.width
 
     def pushed(self, block: Block) -> np.ndarray:
-        """What other ranks need to know of `block`, int64: the number of destinations; they, their numbers of
-        neighbours, and these."""
+        """Return what other ranks need of `block`, int64: the number of destinations, their ids, degrees, and
+        neighbours.
+        """
         return np.concatenate(([block.n_dst], block.dst, np.diff(block.indptr), block.neighbours))
 
     def answer_rows(self, pushed: np.ndarray) -> int:
-        """Rows of the answer to `pushed`: one per destination."""
+        """Return rows of the answer to `pushed`: one per destination."""
         return int(pushed[0])
 
     def feed_of(self, pushed: list[np.ndarray], route: Route) -> tuple[ExchangedFeed, int]:
-        """The feed that answers all of `pushed` in order, and the number of distinct rows that it reads. Local."""
+        """Return the feed that answers all of `pushed` in order, and the number of distinct rows that it reads.
+        Local.
+        """
         parts = [np.split(each[1:], [each[0], 2 * each[0]]) for each in pushed]
         destinations, sampled, neighbours = (np.concatenate(kind) for kind in zip(*parts, strict=True))
         indptr = np.concatenate(([0], np.cumsum(sampled)))
@@ -95,13 +98,13 @@ class ColumnSums(ComputedRowsMode):
         return PartialFeed(self.ctx, self.layer, None, route, share.block, route.total, features), share.read
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Pushed blocks, shares and gradients that leave this rank or come back to it."""
+        """Count pushed blocks, shares and gradients that leave this rank or return to it."""
         pushed = [self.pushed(micro_batch.blocks[-1]) for micro_batch in minibatch.micro_batches]
         words, rows = sum(map(len, pushed)), sum(map(self.answer_rows, pushed))
         return (self.ctx.ranks - 1) * (words * self.id_codec.id_bytes + 2 * rows * self._row_bytes)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Blocks pushed to all others, sums or projected rows that come from each, and their gradients."""
+        """Add blocks pushed to all others, sums or projected rows that each returns, and their gradients."""
         rank, everyone = self.ctx.rank, np.ones(traffic.ranks, np.int64)
         everyone[rank] = 0
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
@@ -116,7 +119,7 @@ class ColumnSums(ComputedRowsMode):
                     traffic.add_rows(reader, "local", distinct)
 
     def plan_bytes(self, block: Block) -> int:
-        """The blocks of all ranks, with a list of rows not read in place, and where answers belong."""
+        """Return the blocks of all ranks, with a list of rows not read in place, and where answers belong."""
         ranks, columns, rows = self.ctx.ranks, self.ctx.columns, 3 * block.n_src
         # A forecast has no columns, and counts the list.
         if columns and self.builder.suit_in_place(self.layer, columns, ranks * block.edges, ranks * block.n_dst):
@@ -124,19 +127,19 @@ class ColumnSums(ComputedRowsMode):
         return ranks * (block.indices.nbytes + NUMBER * (6 * block.n_dst + rows))
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
-        """Columns of the rows of all ranks, and the edges of all ranks' blocks."""
+        """Return columns of the rows of all ranks, and the edges of all ranks' blocks."""
         blocks = [each.first_block for batch in minibatches for each in batch.micro_batches]
         read = int(traffic.rows["local"][self.ctx.rank])
         return read, sum(block.n_dst for block in blocks), sum(block.edges for block in blocks)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """The columns here of the rows of all ranks' blocks, and their answers with gradients."""
+        """Return the columns here of the rows of all ranks' blocks, and their answers with gradients."""
         rows, copies = micro_batch.blocks[-1].n_src, (not self.ctx.scatters) + (self.layer.dropout > 0)
         each = copies * self.ctx.input_row_bytes + 4 * self._row_bytes
         return self.ctx.ranks * rows * each
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangedFeed:
-        """Push the block to all others, and see what theirs need of the columns here. Collective."""
+        """Send the block to all other ranks, and receive theirs, for the columns held here. Collective."""
         ctx, ranks = self.ctx, self.ctx.ranks
         pushed = self.pushed(micro_batch.first_block)
         others = np.arange(ranks) != ctx.rank
@@ -166,29 +169,29 @@ class ColumnRows(ColumnSums):
 
     @property
     def width(self) -> int:
-        """That of a projected row."""
+        """Numbers in a projected row."""
         return self.layer.rows.width
 
     def pushed(self, block: Block) -> np.ndarray:
-        """The sources."""
+        """Return the sources."""
         return block.src
 
     def answer_rows(self, pushed: np.ndarray) -> int:
-        """One row per source."""
+        """Return one row per source."""
         return len(pushed)
 
     def plan_bytes(self, block: Block) -> int:
-        """The sources of all ranks, distinct ones and their numbers, and where the answers belong."""
+        """Return the sources of all ranks, distinct ones and their numbers, and where the answers belong."""
         return self.ctx.ranks * NUMBER * 3 * block.n_src
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
-        """Columns of the rows of all ranks, and the edges of this rank's blocks."""
+        """Return columns of the rows of all ranks, and the edges of this rank's blocks."""
         sources, _, _ = super().work(minibatches, traffic)
         _, destinations, edges = ExchangeMode.work(self, minibatches, traffic)
         return sources, destinations, edges
 
     def feed_of(self, pushed: list[np.ndarray], route: Route) -> tuple[ExchangedFeed, int]:
-        """Each vertex is projected once, from the columns here; whole rows are aggregated."""
+        """Count each vertex as projected once, from the columns here, and whole rows as aggregated."""
         vertices, numbers = self.builder.number(np.concatenate(pushed))
         original = self.ctx.sampler.topology.original_id[vertices]
         rows = ProjectedRows(original, numbers[: route.total], numbers[route.total :])
@@ -207,12 +210,12 @@ class P3(FixedModePlacement):
             )
 
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
-        """Sums where the first layer is linear, rows otherwise."""
+        """Return the mode of sums if the first layer is linear, that of rows otherwise."""
         return "columns", ColumnSums if self.ctx.model.layers[0].linear else ColumnRows
 
     @classmethod
     def place_parameters(cls, ctx: RankContext) -> RankContext:
-        """The first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
+        """Return the first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
         width, ranks = ctx.features.shard.width, ctx.ranks
         if reason := ColumnSums.refusal(ctx.model.layers[0]):
             raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
@@ -244,7 +247,7 @@ class P3(FixedModePlacement):
 
     @classmethod
     def check_room(cls, world: World, loaded: Loaded) -> None:
-        """Whether this rank's columns fit."""
+        """Return whether this rank's columns fit."""
         first, end = column_bounds(loaded.dataset.feature_dim, world.size)[world.rank : world.rank + 2].tolist()
         check_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
 

@@ -1,6 +1,7 @@
 """`pull`: model-centric training, the baseline that LeapGNN calls DGL.
 
-Roots are dealt to ranks at random; each rank pulls every distinct row that its blocks read and that it does not hold.
+Roots are assigned to ranks at random. Each rank pulls every distinct row that its blocks read and that it does not
+hold.
 """
 
 from __future__ import annotations

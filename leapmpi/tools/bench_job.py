@@ -16,13 +16,13 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import Loaded
 from leapmpi.job import banner
-from leapmpi.job.run_training import make_trainer, prepare
 from leapmpi.runs.warm_epochs import set_ratios, warm_epochs
 from leapmpi.session.role_checks import by_role
 from leapmpi.session.session import Session, in_session
 from leapmpi.session.setup import with_batch_size, with_new_model
 from leapmpi.training.epoch_record import ahead_seconds
 from leapmpi.training.trainer import Trainer
+from leapmpi.training.training_components import components_of, prepare
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm
@@ -91,12 +91,11 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     # One trainer per strategy, each with a model of its own, on the same loaded data.
     first = next(iter(configs.values()))
     held = _Held(session, datasets[0])
-    trainers = {
-        label: make_trainer(by_role(config, datasets[0]), world, held.by(config), time.perf_counter())
-        for label, config in configs.items()
+    begun = time.perf_counter()
+    assembled = {
+        label: components_of(by_role(config, datasets[0]), world, held.by(config)) for label, config in configs.items()
     }
-    for trainer in trainers.values():
-        prepare(trainer)
+    trainers = {label: Trainer(each, prepare(each), begun) for label, each in assembled.items()}
 
     # Train, epoch by epoch in turn.
     for epoch in range(first.train.epochs):
@@ -154,7 +153,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
     return {
         "strategy": label,
         "ranks": trainer.world.size,
-        "roles": trainer.roles_record(),
+        "roles": banner.roles_record(trainer),
         "busy": statistics.median(epoch["busy"] for epoch in warm) if "busy" in warm[0] else None,
         "core_hours": sum(threads) * statistics.median(epoch["seconds"] for epoch in warm) / 3600,
         "time_steps": trainer.engine.placement.time_steps,
@@ -169,7 +168,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "phases": {
             phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
         },
-        "prefetch": trainer.prefetch_depth,
+        "prefetch": trainer.prepared.prefetch_depth,
         "ahead": {
             "seconds": statistics.median(ahead_seconds(epoch["ahead"]) for epoch in warm),
             "hidden": statistics.median(epoch["ahead"]["hidden"] for epoch in warm),

@@ -34,23 +34,31 @@ log = logging.getLogger("leapmpi")
 class Checkpointer:
     """Watches over the iterations of `trainer`: saves its state when due, and ends training on request.
 
-    `job_end` is when the scheduler will end the job (seconds since 1970), known on rank 0. Methods are collective.
+    `job_end` is when the scheduler will end the job (seconds since 1970), known on rank 0. `last` is the checkpoint
+    that this start goes on from. Methods are collective.
     """
 
-    def __init__(self, trainer: Trainer, folder: RunFolder, signals: Signals, job_end: float | None) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: RunFolder,
+        signals: Signals,
+        job_end: float | None = None,
+        last: str | None = None,
+    ) -> None:
         run = trainer.config.run
         self.trainer, self.folder, self.signals = trainer, folder, signals
         self.checkpoints = CheckpointFolder(folder.path)
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
         self._answer: Callable[[], StopRequest] = StopRequest
-        self.last: str | None = None
+        self.last = last
         self._saved_at = self._begun_at = time.monotonic()
         self._stop_at = _stop_at(job_end)
         self._slowest = 0.0
         self._failed = 0
 
     def iteration_begins(self) -> None:
-        """Ask all ranks, while the iteration runs, whether to save or to stop after it."""
+        """Begin a vote of all ranks, while the iteration runs, whether to save or to stop after it."""
         self._begun_at = time.monotonic()
         self._answer = begin_vote(self.trainer.ctx.communicator, self._request())
 
@@ -76,21 +84,21 @@ class Checkpointer:
 
     @contextmanager
     def counting_failures(self) -> Iterator[None]:
-        """At the end of the body say how many checkpoints could not be written, if the last one could not."""
+        """Report at the end of the body how many checkpoints could not be written, if the last one could not."""
         try:
             yield
         finally:
             self._report_failed("the last one among them")
 
     def _report_failed(self, after: str) -> None:
-        """Say how many checkpoints in a row could not be written, where it was more than one, and forget them."""
+        """Report how many checkpoints in a row could not be written, if more than one, and forget them."""
         if self._failed > 1 and self.trainer.world.rank == 0:
             log.warning("warning: %d checkpoints in a row could not be written, %s", self._failed, after)
         self._failed = 0
 
     @contextmanager
     def evaluation_round(self) -> Iterator[None]:
-        """One round of an evaluation, after which Interrupted is raised on all ranks if any rank wants to stop."""
+        """Wrap one round of an evaluation; raise Interrupted on all ranks after it if any rank wants to stop."""
         answer = begin_vote(self.trainer.ctx.communicator, self._request())
         yield
         request = answer()
@@ -137,11 +145,11 @@ class Checkpointer:
         return error
 
     def _state(self) -> tuple[CheckpointFile, dict[str, np.ndarray]]:
-        """The state of all ranks, and of this one alone."""
+        """Return the state of all ranks, and of this one alone."""
         # Arrays that are the same on all ranks, and those of this rank alone.
         trainer, communicator, progress = self.trainer, self.trainer.ctx.communicator, self.trainer.progress
         losses, counts, phases, cores = progress.summed(communicator)
-        arrays, about_models = trainer.models_state()
+        arrays, about_models = trainer.models.state()
         choices, weights = trainer.engine.state(), trainer.ctx.task.class_weights
         shared = {"losses": losses, "phases": phases, "core_seconds": cores, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
@@ -165,10 +173,10 @@ class Checkpointer:
             "strategy": {name: each for name, each in choices.items() if not isinstance(each, np.ndarray)},
             "epochs": without_losses(trainer.epochs),
             "run_seconds": trainer.run_seconds(),
-            "restarts": trainer.restarts,
+            "restarts": trainer.origin.restarts,
         }
-        if trainer.strategy_choice:
-            values["strategy_choice"] = trainer.strategy_choice.to_values()
+        if choice := trainer.origin.choice:
+            values["strategy_choice"] = choice.to_values()
         if trainer.part_dealing:
             values["part_dealing"] = trainer.part_dealing.state()
         return CheckpointFile(shared, values), of_rank
@@ -213,7 +221,7 @@ class Checkpointer:
         return None
 
     def _request(self) -> StopRequest:
-        """What this rank wants. Local."""
+        """Return the request of this rank. Local."""
         rank = self.trainer.ctx.communicator.rank
         if self.signals.number:
             return StopRequest(STOP, self.signals.number, rank)
@@ -231,7 +239,7 @@ _MARGIN = 120.0
 
 
 def _stop_at(job_end: float | None) -> float | None:
-    """When to stop a job that ends at `job_end`: two minutes before, but not in its first nine tenths."""
+    """Return when to stop a job that ends at `job_end`: two minutes before, but not in its first nine tenths."""
     if job_end is None:
         return None
     left = job_end - time.time()

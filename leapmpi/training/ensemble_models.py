@@ -1,9 +1,9 @@
 """Several models that differ, each trained on the rows of every rank.
 
-The home of model m is rank m mod ranks, where its optimizer stays. In an iteration every home sends its models'
-parameters to all ranks; each rank trains all models on its own roots; gradients go home, where they are added up in the
-order of ranks. Blocks are sampled and inputs fetched once for all models. Where these are sums of raw rows, the first
-layers of all models are one product.
+The home of model m is rank m mod ranks, which holds its optimizer. In an iteration every home sends its models'
+parameters to all ranks. Each rank trains all models on its own roots. Gradients return to the homes and are added there
+in the order of ranks. Blocks are sampled and inputs fetched once for all models. If inputs are sums of raw rows, the
+first layers of all models are one product.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def predict_models(traffic: Traffic, sizes: Sequence[int]) -> None:
 
 
 def models_of(rank: int, ranks: int, models: int) -> range:
-    """The models whose home is `rank`."""
+    """Return the models whose home is `rank`."""
     return range(rank, models, ranks)
 
 
 class EnsembleModels:
-    """All models, of which every rank has room for every one. Methods are collective unless said otherwise.
+    """All models, each with memory on every rank. Methods are collective unless said otherwise.
 
     A model's parameters are up to date on its home, and on all ranks from a `spread` to the next step of its optimizer.
     """
@@ -88,12 +88,14 @@ class EnsembleModels:
         return losses.tolist()
 
     def spread(self) -> None:
-        """Bring the parameters of every model to every rank."""
+        """Send the parameters of every model to every rank."""
         with self.ctx.phases("migrate"):
             self._spread([[layout.values] for layout in self.layouts])
 
     def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
-        """The state of every model's optimizer, by model, on every rank; `optimizers` holds those of this rank."""
+        """Return the state of every model's optimizer, by model, on every rank; `optimizers` holds those of this
+        rank.
+        """
         states = {number: optimizer.state() for number, optimizer in enumerate(optimizers) if optimizer}
         about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
         known = {int(n): each for part in self.communicator.all_gather_objects(about) for n, each in part.items()}
@@ -105,7 +107,9 @@ class EnsembleModels:
         return [(tensors, known[number][1]) for number, tensors in enumerate(flats)]
 
     def _train_stacked(self, minibatch: MiniBatch, number: int, labels: Tensor) -> list[float]:
-        """Forward and backward of micro-batch `number` for all models, whose first layers are one product. Local."""
+        """Run forward and backward of micro-batch `number` for all models, whose first layers are one product.
+        Local.
+        """
         assert minibatch.sums is not None, "the mode is `sums`"
         with self.ctx.phases("compute"):
             sums, own = minibatch.sums.of(number)
@@ -151,6 +155,6 @@ class EnsembleModels:
                 tensor.copy_(part)
 
     def _by_home(self, tensors: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-        """The `tensors` of all models by the ranks that are their homes."""
+        """Return the `tensors` of all models by the ranks that are their homes."""
         size, models = self.communicator.size, len(self.layouts)
         return [[each for n in models_of(rank, size, models) for each in tensors[n]] for rank in range(size)]

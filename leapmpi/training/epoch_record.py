@@ -1,4 +1,4 @@
-"""Where training stands in an epoch and what that has cost; its record in metrics.jsonl, and the line for people."""
+"""Position and cost of a running epoch; its record in metrics.jsonl, and the line for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_RANKS = 64
 
 @dataclass
 class EpochProgress:
-    """Before which `iteration` of which `epoch` training stands, and this rank's share of the epoch so far.
+    """Position of training, the next `iteration` of an `epoch`, and this rank's share of the epoch so far.
 
     losses: float64[iterations], this rank's share of each batch's loss; seconds: of the epoch; core_seconds: of the
     processor, all threads of this rank; phases: seconds of this rank by phase; counts: bytes by kind and rows by place.
@@ -48,7 +48,7 @@ class EpochProgress:
                 self.counts[name] += count
 
     def summed(self, communicator: Communicator) -> tuple[np.ndarray, dict[str, int], np.ndarray, np.ndarray]:
-        """Losses and counts of all ranks together, seconds float64[ranks, phases], core seconds float64[ranks].
+        """Return losses and counts of all ranks together, seconds float64[ranks, phases], core seconds float64[ranks].
 
         Collective.
         """
@@ -72,7 +72,7 @@ class EpochProgress:
         core_seconds: np.ndarray,
         communicator: Communicator,
     ) -> EpochProgress:
-        """Progress whose sums over the ranks are those of the checkpoint, on any number of ranks. Local.
+        """Return progress whose sums over the ranks are those of the checkpoint, on any number of ranks. Local.
 
         Where the number of ranks differs from the checkpoint's, each has spent the mean of its ranks.
         """
@@ -98,7 +98,7 @@ class EpochMeter:
         """int64[ranks]: bytes of the epoch to each rank; None where an earlier start began it."""
 
     def begin(self, whole: bool = True) -> None:
-        """An epoch begins: forget what was spent and counted before. `whole`: it has not begun before. Local."""
+        """Begin an epoch: forget what was spent and counted before. `whole`: it has not begun before. Local."""
         self._phases.take()
         self._phases.take_ahead()
         self.forget()
@@ -124,8 +124,7 @@ class EpochMeter:
         self._communicator.take_sent_to()
 
     def end(self, progress: EpochProgress) -> tuple[np.ndarray, dict[str, Any], dict[str, int]]:
-        """The epoch has ended: losses float64[iterations], figures for its record, and counts, all of all ranks.
-
+        """End the epoch; return losses float64[iterations], figures for its record, and counts, all of all ranks.
         Collective.
         """
         self._since = None
@@ -145,7 +144,8 @@ class EpochMeter:
 
 
 def of_losses(losses: np.ndarray, sizes: np.ndarray, epoch: int) -> dict[str, Any]:
-    """The mean loss over all roots of `epoch`, and that of every batch: float64[iterations], as are their `sizes`.
+    """Return the mean loss over all roots of `epoch`, and that of every batch: float64[iterations], as are their
+    `sizes`.
 
     Raises LeapmpiError, the same on all ranks, for a loss that is no number any more.
     """
@@ -160,7 +160,7 @@ def of_losses(losses: np.ndarray, sizes: np.ndarray, epoch: int) -> dict[str, An
 
 
 def mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
-    """Mean and maximum over the ranks, by phase, of float64[ranks, phases]."""
+    """Return mean and maximum over the ranks, by phase, of float64[ranks, phases]."""
     return {
         phase: {"mean": float(column.mean()), "max": float(column.max())}
         for phase, column in zip(PHASES, seconds.T, strict=True)
@@ -174,7 +174,7 @@ def by_rank(
     sent_to: np.ndarray | None,
     communicator: Communicator,
 ) -> dict[str, Any]:
-    """Figures of an epoch by rank, or by groups of ranks where there are more than MOST_RANKS. Collective.
+    """Return figures of an epoch by rank, or by groups of ranks where there are more than MOST_RANKS. Collective.
 
     spent: float64[ranks, phases] seconds; cores: float64[ranks] seconds of the processor; sent_to: int64[ranks]
     bytes that this rank sent to each, or None. Returns `ranks` and how many of them `each` entry stands for, then lists
@@ -208,7 +208,7 @@ def by_rank(
 
 
 def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any]:
-    """Seconds of work ahead of training since the epoch, or this start, began, by phase. Collective.
+    """Return seconds of work ahead of training since the epoch, or this start, began, by phase. Collective.
 
     `hidden` says how many of them were hidden: spent while training did something else than wait.
     """
@@ -218,7 +218,7 @@ def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any
 
 
 def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
-    """One line for people: `epoch 3/10  loss 1.2345  accuracy val 0.8120 test 0.8010  2.31 s  ...`."""
+    """Return one line for people: `epoch 3/10 loss 1.2345 accuracy val 0.8120 test 0.8010 2.31 s ...`."""
     models = record.get("models", ())
     text = f"epoch {record['epoch'] + 1}/{epochs}  loss {record['loss']:.4f}"
     if models:
@@ -256,5 +256,5 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
 
 
 def ahead_seconds(ahead: dict[str, Any]) -> float:
-    """Seconds, mean over ranks, that an epoch's record says were spent ahead of training."""
+    """Return seconds, mean over ranks, that an epoch's record says were spent ahead of training."""
     return sum(times["mean"] for times in ahead["phases"].values())

@@ -27,24 +27,24 @@ from leapmpi.system.memory import check_memory
 
 
 def caches(engine: Engine) -> bool:
-    """Whether `engine`, as far as it has chosen, keeps copies of raw rows."""
+    """Return whether `engine`, as far as it has chosen, keeps copies of raw rows."""
     return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and engine.mode.moves_raw_rows
 
 
 def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
-    """How the rank of `engine` will read rows in batches of `batch_size` roots."""
+    """Return how the rank of `engine` will read rows in batches of `batch_size` roots."""
     ctx = engine.ctx
-    roots, batch_size = engine.expected_roots(dataset, batch_size)
+    roots, batch_size = engine.roots.expected(dataset, batch_size)
     return AccessPattern(
         topology=topology,
         sampler=ctx.sampler,
         train=roots,
-        share=engine.share_of(roots),
+        share=engine.preparation.share_of(roots),
         rank=ctx.communicator.rank,
         rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,
         seed=ctx.seed,
-        drawn_for=engine.drawn_for,
+        drawn_for=engine.preparation.drawn_for,
     )
 
 
@@ -72,7 +72,7 @@ class FeatureCache:
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
 
     def keep_hottest(self) -> None:
-        """Bring the own rows that are read most into memory, where not all have room. Collective."""
+        """Load the own rows that are read most into memory, if not all have room. Collective."""
         if not self.config.feature_memory:
             return
         ctx, world, shard = self.engine.ctx, self.world, self._mapped
@@ -82,7 +82,7 @@ class FeatureCache:
 
         # Ranks whose rows are elsewhere, on a device, say how they will read those of the others.
         ids, share = np.empty(0, np.int64), 1.0
-        if self.engine.reads_rows:
+        if self.engine.preparation.reads_rows:
             capacity = shard.capacity if shard else 0
             ids, share = hottest_rows(self._access(), capacity, ctx.communicator, ctx.features.cache)
         figures = 0, 0, 1.0
@@ -97,7 +97,7 @@ class FeatureCache:
         }
 
     def fill(self) -> None:
-        """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
+        """Fetch the chosen rows, or forget them if training moves no raw rows after all. Collective."""
         cache, features = self._chosen, self.loaded.ctx.features
         features.cache = None
         if cache is None or not self.engine.mode.moves_raw_rows:
@@ -125,7 +125,7 @@ class FeatureCache:
             self._mapped.take_counts()
 
     def sentences(self) -> list[str]:
-        """Sentences about settings that do not act, and about the cache."""
+        """Return sentences about settings that do not act, and about the cache."""
         sentences = self.ignored()
         if cache := self.about["cache"]:
             sentences.append(
@@ -141,12 +141,12 @@ class FeatureCache:
         return sentences
 
     def ignored(self) -> list[str]:
-        """Sentences about settings that do not act."""
+        """Return sentences about settings that do not act."""
         why = self._why_no_raw_rows()
         return [f"--cache is ignored: {why}"] if self.config.cache and why else []
 
     def epoch(self, rows: dict[str, int]) -> dict[str, Any]:
-        """What an epoch's record says, given its rows by place over all ranks. Collective."""
+        """Return the figures for an epoch's record, given its rows by place over all ranks. Collective."""
         record: dict[str, Any] = {}
         if self.about["cache"]:
             away = rows["cached"] + rows["remote"]
@@ -165,7 +165,7 @@ class FeatureCache:
         return shard if isinstance(shard, MappedShard) else None
 
     def _why_no_raw_rows(self) -> str:
-        """Why no raw rows cross ranks; empty where they do."""
+        """Return why no raw rows cross ranks; empty where they do."""
         if self.world.size == 1:
             return "one rank reads no rows of others"
         engine = self.engine

@@ -1,5 +1,4 @@
-"""What is kept of one model: its parameters, its optimizer's state and the best of it so far, in a checkpoint; the
-last and the best parameters in files of weights."""
+"""Saved state of one model: parameters, optimizer and best weights in a checkpoint, and files of weights."""
 
 from __future__ import annotations
 
@@ -35,16 +34,16 @@ class Best:
     weights: dict[str, np.ndarray] = field(default_factory=dict)
 
     def is_beaten_by(self, scores: dict[str, float | None], metric: Metric) -> bool:
-        """Whether `scores` by `metric` replace these; chosen on validation, never on test."""
+        """Return whether `scores` by `metric` replace these; chosen on validation, never on test."""
         return scores["val"] is None or metric.better(scores["val"], self.val)
 
     def to_values(self) -> dict[str, Any]:
-        """Epoch and scores, as files hold them."""
+        """Return epoch and scores, as files hold them."""
         return {"epoch": self.epoch, "val": self.val, "test": self.test}
 
 
 def evaluations_since(epoch: int, records: Iterable[Mapping[str, Any]]) -> int:
-    """How many evaluations came after that of `epoch`, by the records of all epochs."""
+    """Return how many evaluations came after that of `epoch`, by the records of all epochs."""
     return sum("evaluation_seconds" in each and each["epoch"] > epoch for each in records)
 
 
@@ -53,7 +52,7 @@ State = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def saved(layout: ParameterLayout, tensors: Mapping[str, torch.Tensor], numbers: dict[str, float], best: Best) -> State:
-    """One model's share of a checkpoint; `tensors` and `numbers` are its optimizer's `state`. Collective."""
+    """Return one model's share of a checkpoint; `tensors` and `numbers` are its optimizer's `state`. Collective."""
     arrays = named("parameters", layout.by_name())
     for name, flat in tensors.items():
         arrays |= named(f"optimizer/{name}", layout.by_name(flat))
@@ -86,12 +85,12 @@ def restore(
 
 
 def named(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`arrays` as members of `group`."""
+    """Return `arrays` as members of `group`."""
     return {f"{group}/{name}": array for name, array in arrays.items()}
 
 
 def below(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The members of `group` among `arrays`, under their own names."""
+    """Return the members of `group` among `arrays`, under their own names."""
     return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
 
 

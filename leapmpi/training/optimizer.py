@@ -15,7 +15,9 @@ from leapmpi.nn.parameters import ParameterLayout
 
 
 def learning_rate(config: TrainConfig, iteration: int, iterations_per_epoch: int) -> float:
-    """The learning rate of global `iteration` (from 0): linear warm-up, then constant or a cosine down to zero."""
+    """Return the learning rate of global `iteration` (from 0): linear warm-up, then constant or a cosine down to
+    zero.
+    """
     warmup = config.warmup_epochs * iterations_per_epoch
     if iteration < warmup:
         return config.lr * (iteration + 1) / (warmup + 1)
@@ -41,7 +43,7 @@ class Optimizer:
         learned: LearnedRows | None = None,
         communicator: Communicator | None = None,
     ) -> None:
-        """`learned` rows, which `communicator` collects, are moved with the parameters."""
+        """Prepare for updates of `parameters`, and of `learned` rows, which `communicator` collects."""
         self.config = config
         self.parameters = parameters
         self.learned, self.communicator = learned, communicator
@@ -70,7 +72,7 @@ class Optimizer:
             normalise.move()
 
     def _gradient_norm(self) -> float:
-        """The Euclidean norm of all gradients. Collective."""
+        """Return the Euclidean norm of all gradients. Collective."""
         norm = self.parameters.gradient_norm()
         if self.learned is None:
             return norm
@@ -78,7 +80,7 @@ class Optimizer:
         return math.hypot(norm, math.sqrt(self.learned.squared_norm(self.communicator)))
 
     def _descend(self, rate: float) -> None:
-        """Stochastic gradient descent with momentum, as torch.optim.SGD."""
+        """Update by stochastic gradient descent with momentum, as torch.optim.SGD does."""
         config, direction = self.config, self.parameters.gradients
         if config.weight_decay:
             direction.add_(self.parameters.values, alpha=config.weight_decay)
@@ -91,7 +93,9 @@ class Optimizer:
         self.parameters.values.add_(direction, alpha=-rate)
 
     def _adam(self, rate: float) -> None:
-        """Adam (Kingma and Ba 2015, algorithm 1), and AdamW with decoupled decay (Loshchilov and Hutter 2019)."""
+        """Update by Adam (Kingma and Ba 2015, algorithm 1), or AdamW with decoupled decay (Loshchilov and Hutter
+        2019).
+        """
         decay, values, gradients = self.config.weight_decay, self.parameters.values, self.parameters.gradients
         if decay and self.config.optimizer == "adamw":
             values.mul_(1 - rate * decay)
@@ -106,7 +110,9 @@ class Optimizer:
         values.addcdiv_(first, self._root, value=-rate / (1 - FAST**self._steps))
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-        """What the next step depends on besides the parameters: tensors like `parameters.values`, and numbers."""
+        """Return what the next step depends on besides the parameters: tensors like `parameters.values`, and
+        numbers.
+        """
         return self._tensors, {"steps": self._steps, "last_rate": self.last_rate}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, float]) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, GraphBuilder, Split, build_all
-from leapmpi.full_batch.memory_needs import advice
+from leapmpi.full_batch.full_batch_graphs import advice
 from leapmpi.plan.memory_model import Needs, too_much
 from leapmpi.sampling.node_wise import NodeWiseSampler
 

@@ -69,7 +69,7 @@ def test_the_same_rates_give_the_same_graph(small_data):
 
 def most_needed(found):
     engines, minibatches, _ = found
-    return max(engine.needs(each) for engine, each in zip(engines, minibatches, strict=True))
+    return max(engine.preparation.needs(each) for engine, each in zip(engines, minibatches, strict=True))
 
 
 def test_the_limit_holds_and_more_room_means_fewer_rows_sent(small_data):

@@ -7,8 +7,7 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.tuning_log import PARTS, TuningLog, TuningRecord
-from leapmpi.full_batch.part_counts import part_counts
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_dealing import PartDealing, part_counts
 
 VERTICES, PARTS_OF = 40, np.array([0, 5, 6, 20, 29, 40])
 
@@ -24,7 +23,7 @@ def prices(monkeypatch):
     def costs(layer, sources, destinations, edges, passes_on):
         return 100 * sources + 2 * edges, 10 * destinations + edges
 
-    monkeypatch.setattr("leapmpi.full_batch.part_counts.costs", costs)
+    monkeypatch.setattr("leapmpi.full_batch.part_dealing.costs", costs)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,9 @@ def engine():
     features = SimpleNamespace(shard=SimpleNamespace(row_bytes=400))
     layers = SimpleNamespace(layers=[CountingLayer()])
     return SimpleNamespace(
-        tuning_log=TuningLog(), planning_seconds=0.1, ctx=SimpleNamespace(ranks=2, model=layers, features=features)
+        tuning_log=TuningLog(),
+        preparation=SimpleNamespace(planning_seconds=0.1),
+        ctx=SimpleNamespace(ranks=2, model=layers, features=features),
     )
 
 
@@ -102,9 +103,9 @@ def test_a_deal_that_helps_stays(dealing, engine):
     assert not dealing.settled
 
 
-@pytest.mark.parametrize(("changed", "left", "count"), [({}, 0, 4), ({"planning_seconds": 1e3}, 100, 4), ({}, 100, 3)])
-def test_nothing_is_dealt_at_the_end_or_where_it_does_not_pay_or_too_soon(dealing, engine, changed, left, count):
-    vars(engine).update(changed)
+@pytest.mark.parametrize(("planning", "left", "count"), [(0.1, 0, 4), (1e3, 100, 4), (0.1, 100, 3)])
+def test_nothing_is_dealt_at_the_end_or_where_it_does_not_pay_or_too_soon(dealing, engine, planning, left, count):
+    engine.preparation.planning_seconds = planning
     assert after_epochs(dealing, engine, [2.9, 1.1], 3.0, left, count) is None
 
 

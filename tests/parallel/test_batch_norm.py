@@ -77,7 +77,7 @@ def test_every_vertex_of_a_layer_is_counted_by_one_rank(base, world):
     config, ctx = loaded_on(base, world, PLAIN)
     engine, key = Engine(ctx, config.strategy), DrawKey(TRAIN, 1, 0, 0)
     batch = np.arange(0, ctx.rank_offsets[-1], 5)
-    minibatch = engine.sample(engine.placement.schedule(batch, 0, 0), key)
+    minibatch = engine.draw(engine.placement.schedule(batch, 0, 0), key)
     rows = shared_out(ctx, minibatch.micro_batches)
     shared = 0
     for layer, counted in enumerate(rows.counted[1:], start=1):

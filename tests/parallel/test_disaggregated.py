@@ -14,7 +14,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.errors import Interrupted
 from leapmpi.runs.run import Run
 from leapmpi.tools.forecast import plan
-from leapmpi.training.disaggregated_trainer import DisaggregatedTrainer
+from leapmpi.training.one_model import OneModel
 from leapmpi.training.optimizer import Optimizer
 from tests.support import datasets
 
@@ -163,16 +163,16 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(world, folder, data, 
     base = Config.from_values({"data": data(PLAIN), **COMMON, "strategy.prepare_ranks": preparing})
     whole = train(base.replaced({"run.folder": str(folder / "roles-whole")}), world.comm)
     signalled = world.size - 1 if world.size == 3 else 0
-    genuine = DisaggregatedTrainer.train_iteration
+    genuine = OneModel.step
 
-    def step(trainer, minibatch, number):
-        if number == trainer.per_epoch + 2 and trainer.world.rank == signalled:
+    def step(model, engine, minibatch, number):
+        if number == model.optimizer.iterations_per_epoch + 2 and world.rank == signalled:
             os.kill(os.getpid(), signal.SIGUSR2)
-        return genuine(trainer, minibatch, number)
+        return genuine(model, engine, minibatch, number)
 
     config = base.replaced({"run.folder": str(folder / "roles-stopped"), "run.checkpoint_every": "2"})
     with monkeypatch.context() as patch:
-        patch.setattr(DisaggregatedTrainer, "train_iteration", step)
+        patch.setattr(OneModel, "step", step)
         with pytest.raises(Interrupted, match=f"SIGUSR2 on rank {signalled}: training stopped in epoch 2"):
             train(config, world.comm)
     run = train(config, world.comm)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import leapmpi
 from leapmpi.config.schema import Config
 from leapmpi.exchange.layer_graphs import Split
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.strategies.depcomm import DepComm
 from tests.support import datasets
 from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
@@ -101,8 +101,8 @@ def test_the_steps_are_those_of_a_single_process(values, base, alone, world, mon
         monkeypatch.setattr(DepComm, "split", split)
     if values["held"] == BY_OWNER and world.size > 1:
         # Whatever holds more is too much.
-        monkeypatch.setattr(FullBatchEngine, "exceeds", holds_all)
-        monkeypatch.setattr(FullBatchEngine, "_too_much", lambda *given: ("too much" * holds_all(*given), 0))
+        monkeypatch.setattr(FullBatchGraphs, "exceeds", holds_all)
+        monkeypatch.setattr(FullBatchGraphs, "_too_much", lambda *given: ("too much" * holds_all(*given), 0))
     check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
 
 

@@ -88,7 +88,7 @@ def trained(config, world):
         sent, _ = communicator.byte_counters.take()
         # What plan says of this iteration.
         engines = Forecaster(loaded.dataset, loaded.topology).engines(config, world.size)
-        traffic = predicted_traffic(engines, [each.sample(minibatch.schedule, minibatch.key) for each in engines])
+        traffic = predicted_traffic(engines, [each.draw(minibatch.schedule, minibatch.key) for each in engines])
         for kind in ("features", "row gradients", "activations"):
             assert sent[kind] == traffic.sent[kind][world.rank].sum(), kind
         communicator.all_reduce(ctx.parameters.shared_gradients)

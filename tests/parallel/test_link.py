@@ -18,10 +18,11 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.forecast.simulator import Forecaster, predicted_traffic
-from leapmpi.job.run_training import make_trainer, prepare
 from leapmpi.sampling.edge_lookup import uses_times
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.trainer import Trainer
+from leapmpi.training.training_components import components_of, prepare
 from tests.support import datasets
 from tests.support.draw_digest import block_edges
 from tests.support.equality import here
@@ -101,7 +102,7 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
     """
     config = Config.from_values(values)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    trainer = make_trainer(config, world, loaded, 0.0)
+    trainer = components_of(config, world, loaded)
     engine, ctx, found = trainer.engine, trainer.ctx, []
     whole = load_topology(
         loaded.dataset, True, times=uses_times(config, loaded.dataset), labels=ctx.task.reads_edge_labels
@@ -189,8 +190,8 @@ def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world
 
     def trained(config: Config, world):
         loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-        trainer = make_trainer(config, world, loaded, 0.0)
-        prepare(trainer)
+        components = components_of(config, world, loaded)
+        trainer = Trainer(components, prepare(components), 0.0)
         trainer.epoch(0)
         return trainer
 
@@ -200,7 +201,7 @@ def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world
 
     together = trained(config, world)
     alone = shared_out(world.comm, list(variations(config).values()), outcome_of)
-    for replica, (weights, loss, scores) in zip(together.replicas, alone, strict=True):
+    for replica, (weights, loss, scores) in zip(together.models.replicas, alone, strict=True):
         assert replica.epochs[0]["loss"] == pytest.approx(loss, abs=1e-10)
         assert replica.epochs[0]["accuracy"] == pytest.approx(scores, abs=1e-9)
         for name, values in replica.layout.by_name().items():

@@ -16,6 +16,7 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.ahead.thread_prefetcher import ThreadPrefetcher
+from leapmpi.engine.engine import Preparation
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.system import channels
@@ -93,7 +94,7 @@ class Recorder:
     """An engine whose mini-batches are numbers. Hooks run in the thread that plans, requests or trains."""
 
     overlaps = False
-    ships = False
+    preparation = Preparation
 
     def __init__(self, world, hook=lambda what, number: None, interleaves=False):
         self.interleaves = interleaves

@@ -11,10 +11,11 @@ import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
 from leapmpi.exchange.modes.raw import union
-from leapmpi.job.run_training import make_trainer, prepare
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.trainer import Trainer
+from leapmpi.training.training_components import components_of, prepare
 from tests.support import datasets
 from tests.support.shared_out import shared_out
 
@@ -75,8 +76,8 @@ def base(world, folder):
 def trained(config, world):
     """A trainer that is done."""
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    trainer = make_trainer(config, world, loaded, 0.0)
-    prepare(trainer)
+    components = components_of(config, world, loaded)
+    trainer = Trainer(components, prepare(components), 0.0)
     for epoch in range(EPOCHS):
         trainer.epoch(epoch)
     return trainer
@@ -103,7 +104,7 @@ def separate_runs(case, base, comm):
 def check_traffic(run):
     """Every root and row is read once for all models; parameters go to all ranks, gradients come home."""
     size, (record,) = run.world.size, run.epochs
-    numbers = 8 * sum(replica.layout.count for replica in run.replicas) * run.per_epoch
+    numbers = 8 * sum(replica.layout.count for replica in run.models.replicas) * run.per_epoch
     assert record["bytes"]["parameters"] == record["bytes"]["gradients"] == numbers * (size - 1)
     if record["remote"] != "raw":
         assert record["bytes"]["activations"] == 0
@@ -111,10 +112,10 @@ def check_traffic(run):
     ctx, rows = run.ctx, dict.fromkeys(("local", "remote", "cached"), 0)
     for iteration in range(run.per_epoch):
         batch = ctx.communicator.broadcast(
-            run.planned_batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
+            run.components.planned_batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
         )
         schedule, key = run.engine.placement.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
-        request = ctx.features.request(union(run.engine.sample(schedule, key).micro_batches))
+        request = ctx.features.request(union(run.engine.draw(schedule, key).micro_batches))
         for place, found in zip(rows, (request.local_ids, request.remote_ids, request.cached_slots), strict=True):
             rows[place] += len(found)
     assert record["rows"] == {place: run.world.comm.allreduce(count) for place, count in rows.items()}
@@ -129,9 +130,9 @@ def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
     )
     run = trained(config, world)
     wanted = separate_runs(case, base, world.comm)
-    assert len(run.replicas) == len(wanted)
+    assert len(run.models.replicas) == len(wanted)
     check_traffic(run)
-    for replica, (parameters, losses, scores) in zip(run.replicas, wanted, strict=True):
+    for replica, (parameters, losses, scores) in zip(run.models.replicas, wanted, strict=True):
         found = replica.layout.by_name()
         whole = np.linalg.norm(np.concatenate([each.reshape(-1) for each in parameters.values()]))
         assert found.keys() == parameters.keys()
@@ -141,7 +142,7 @@ def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
             np.testing.assert_allclose(record["losses"], each, rtol=1e-10)
         assert replica.epochs[-1]["accuracy"] == pytest.approx(scores)
         assert replica.best.epoch in range(EPOCHS)
-        assert (replica.optimizer is None) == (run.replicas.index(replica) % world.size != world.rank)
+        assert (replica.optimizer is None) == (run.models.replicas.index(replica) % world.size != world.rank)
 
 
 def test_the_end_says_how_the_scores_of_seeds_spread(world, folder):

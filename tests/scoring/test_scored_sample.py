@@ -13,11 +13,11 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
-from leapmpi.job.run_training import make_trainer
 from leapmpi.scoring.scored_sample import scored_sample
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TEST, VAL
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.training_components import components_of
 from tests.support import datasets
 
 SETTINGS = {"model.hidden": 4, "sampling.fanout": "3,2", "run.threads": 1, "run.device": "cpu"}
@@ -27,7 +27,7 @@ def trainer_of(folder, **settings):
     config = Config.from_values({**SETTINGS, **settings, "data": str(folder)})
     world = start(threads=1, comm=MPI.COMM_SELF)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    return make_trainer(config, world, loaded, 0.0)
+    return components_of(config, world, loaded)
 
 
 @pytest.mark.parametrize("columns", [1, 2])

@@ -21,13 +21,13 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
-from leapmpi.engine.engine import Engine, make_engine
+from leapmpi.engine.engine import Engine
 from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.forecast.simulator import Forecaster, predicted_traffic
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.feature_cache import FeatureCache
@@ -279,7 +279,7 @@ class Runner:
         config = case.config(self.base, self.world.size)
         loaded = placement_class(config.strategy.name).place(self.world, self._load(case))
         ctx = loaded.ctx
-        engine = make_engine(ctx, config.strategy)
+        engine = Engine(ctx, config.strategy)
         if case.rows == "in place":
             _read_in_place(ctx, engine.mode)
         cache = FeatureCache(config, self.world, loaded, engine)
@@ -290,7 +290,7 @@ class Runner:
             PrefetchTask(batch if self.world.rank == 0 else None, epoch, iteration)
             for epoch, iteration, batch in steps(case, loaded)
         ]
-        if isinstance(engine, FullBatchEngine):
+        if isinstance(engine.preparation, FullBatchGraphs):
             # What is made once is made before the first iteration.
             engine.plan(jobs[0].batch, 0, 0)
             ctx.sampler.forget()

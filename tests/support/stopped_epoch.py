@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import pytest
 
 from leapmpi.comm.world import World
+from leapmpi.engine.engine import Engine
 from leapmpi.errors import Interrupted
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 
 
 @contextmanager
 def stopped_in(epoch: int, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The block trains full batches; its last rank gets SIGUSR2 in `epoch`, counted from 0, and all ranks stop."""
-    genuine, last = FullBatchEngine.forward_backward, world.size - 1
+    genuine, last = Engine.forward_backward, world.size - 1
 
     def interrupted(engine, minibatch):
         if minibatch.key.epoch == epoch and engine.ctx.rank == last:
@@ -23,6 +23,6 @@ def stopped_in(epoch: int, world: World, monkeypatch: pytest.MonkeyPatch) -> Ite
         return genuine(engine, minibatch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FullBatchEngine, "forward_backward", interrupted)
+        patch.setattr(Engine, "forward_backward", interrupted)
         with pytest.raises(Interrupted, match=f"SIGUSR2 on rank {last}"):
             yield

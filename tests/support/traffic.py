@@ -10,8 +10,8 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
 from leapmpi.exchange.selection import exchange_mode
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
-from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
+from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.sharded_parameters import input_projections
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Setup
@@ -28,10 +28,10 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
     roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
-    kept = isinstance(engine, FullBatchEngine) and not isinstance(engine, OwnerEngine)
-    if isinstance(engine, OwnerEngine):
+    kept = isinstance(engine.preparation, FullBatchGraphs)
+    if isinstance(engine.preparation, OwnerGraphs):
         parts = *parts, _named_to_owners(minibatch, communicator)
-    if ctx.sampler.sharded and isinstance(engine, OwnerEngine):
+    if ctx.sampler.sharded and isinstance(engine.preparation, OwnerGraphs):
         plans = minibatch.graph.plans
         named = [_edges_named(plan, loaded, home) for plan in plans if plan.kind == "partial"]
         samples = [[plan.block] for plan in plans]

@@ -17,12 +17,12 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.job.run_training import make_trainer
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.training_components import components_of
 from tests.support import datasets
 
 pytestmark = pytest.mark.compiles
@@ -54,7 +54,7 @@ def trainer_of(folder, **settings):
     config = Config.from_values({**SETTINGS, **settings, "data": str(folder)})
     world = start(threads=1, comm=MPI.COMM_SELF)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    return make_trainer(config, world, loaded, 0.0)
+    return components_of(config, world, loaded)
 
 
 def embedded(trainer, sampler, key: DrawKey, vertices: np.ndarray) -> torch.Tensor:
@@ -77,7 +77,7 @@ def test_the_loss_is_the_mean_weighted_cross_entropy(folders, scorer, target_edg
         folders["labels"],
         **{"link.scorer": scorer, "link.target_edges": target_edges, "train.class_weights": "1,0.5,3"},
     )
-    engine, batch = trainer.engine, trainer.epoch_batches(0)[1]
+    engine, batch = trainer.engine, trainer.batches.of_epoch(0)[1]
     minibatch = engine.plan(batch, 0, 1)
     engine.fetch(minibatch)
     trainer.ctx.parameters.gradients.zero_()
@@ -102,14 +102,14 @@ def test_the_loss_is_the_mean_weighted_cross_entropy(folders, scorer, target_edg
 
 def test_an_epoch_trains_every_labelled_edge_once(folders):
     trainer = trainer_of(folders["labels"])
-    batches = trainer.epoch_batches(0)
+    batches = trainer.batches.of_epoch(0)
     seen = [tuple(edge) for number in range(len(batches)) for edge in batches[number].tolist()]
     known = {
         ends
         for ends, label in by_ends(trainer.loaded.topology, trainer.loaded.topology.edge_label).items()
         if label >= 0
     }
-    assert len(seen) == len(set(seen)) == trainer.root_count
+    assert len(seen) == len(set(seen)) == trainer.batches.count
     assert set(seen) == known
 
 

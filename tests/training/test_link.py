@@ -17,12 +17,12 @@ from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.engine.own_model import findings
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.job.run_training import make_trainer
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.session.session import check_settings
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.training_components import components_of
 from tests.support import datasets
 
 pytestmark = pytest.mark.compiles
@@ -46,7 +46,7 @@ def trainer_of(folder, **settings):
     config = Config.from_values({**SETTINGS, **settings, "data": str(folder)})
     world = start(threads=1, comm=MPI.COMM_SELF)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    return make_trainer(config, world, loaded, 0.0)
+    return components_of(config, world, loaded)
 
 
 def embeddings(trainer, sampler, key: DrawKey, vertices: np.ndarray) -> torch.Tensor:
@@ -58,7 +58,7 @@ def embeddings(trainer, sampler, key: DrawKey, vertices: np.ndarray) -> torch.Te
 
 def test_the_loss_is_the_mean_cross_entropy_over_edges_and_negatives(folder):
     trainer = trainer_of(folder)
-    engine, batch = trainer.engine, trainer.epoch_batches(0)[1]
+    engine, batch = trainer.engine, trainer.batches.of_epoch(0)[1]
     minibatch = engine.plan(batch, 0, 1)
     engine.fetch(minibatch)
     trainer.ctx.parameters.gradients.zero_()
@@ -67,7 +67,7 @@ def test_the_loss_is_the_mean_cross_entropy_over_edges_and_negatives(folder):
     # The same by hand: every vertex is embedded, targets are 1 for edges and 0 for negatives.
     key = DrawKey(TRAIN, 0, 0, 1)
     rows = embeddings(trainer, trainer.ctx.sampler, key, np.arange(datasets.VERTICES))
-    negatives = engine.negatives.draw(key, batch, 2)
+    negatives = engine.roots.negatives.draw(key, batch, 2)
     pairs = np.concatenate([batch, *(np.stack([batch[:, 0], each], axis=1) for each in negatives.T)])
     scores = (rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(dim=1)
     targets = torch.zeros(len(pairs), dtype=torch.float64)
@@ -151,7 +151,7 @@ def test_features_of_edges_are_read_where_edges_are_trained(tmp_path):
         cut = np.zeros(graph.vertices, np.int32)
         write_dataset(tmp_path / str(number), whole, cut, 1, method="hash", figures={}, seed=0)
         trainer = trainer_of(tmp_path / str(number), **{"model.name": "gat", "model.options.heads": 2})
-        minibatch = trainer.engine.plan(trainer.epoch_batches(0)[0], 0, 0)
+        minibatch = trainer.engine.plan(trainer.batches.of_epoch(0)[0], 0, 0)
         trainer.engine.fetch(minibatch)
         losses.append(trainer.engine.forward_backward(minibatch))
     assert losses[0] != losses[1]

@@ -46,7 +46,7 @@ class InterleavedPrefetcher:
         self._next: _Preparation | None = None
 
     def next(self) -> MiniBatch:
-        """The next mini-batch, ready for its step. Raises what went wrong in preparing it."""
+        """Return the next mini-batch, ready for its step. Raises what went wrong in preparing it."""
         if self._next is None:
             self._begin()
         ready = self._finished()
@@ -81,7 +81,7 @@ class InterleavedPrefetcher:
         self._begun += 1
 
     def _finished(self) -> _Preparation:
-        """The preparation under way, once it has ended. Raises what went wrong in it."""
+        """Return the preparation under way, once it has ended. Raises what went wrong in it."""
         assert self._next is not None, "it has begun"
         with self.ctx.phases("wait"):
             waits.for_work = True

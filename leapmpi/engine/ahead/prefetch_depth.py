@@ -1,4 +1,4 @@
-"""How many iterations are prepared ahead, and by whom."""
+"""Number of iterations prepared ahead, and the choice of a prefetcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leapmpi.errors import ConfigError
 
 
 def prefetcher(engine: Engine, tasks: Sequence[PrefetchTask], depth: int) -> Prefetcher:
-    """What prepares the mini-batches of `tasks`, at most `depth` ahead of the one that is trained."""
+    """Return the prefetcher of the mini-batches of `tasks`, at most `depth` ahead of the one in training."""
     if depth == 1 and engine.interleaves:
         return InterleavedPrefetcher(engine, tasks)
     return ThreadPrefetcher(engine, tasks, depth)
@@ -30,14 +30,16 @@ def check_prefetch(config: StrategyConfig) -> None:
 
 
 def choose_depth(engine: Engine) -> int:
-    """Iterations to prepare ahead: as many as `engine` wants, none where `auto` meets an MPI that cannot be called by
-    threads in turn. MPI must run."""
+    """Choose how many iterations to prepare ahead: as many as `engine` wants, if MPI allows it. MPI must run.
+
+    With `auto`, none if threads cannot call this MPI in turn.
+    """
     chosen = engine.config.prefetch != "auto" or engine.interleaves or threads_may_call(load_mpi())
     return engine.prefetch_depth if chosen else 0
 
 
 def about_depth(engine: Engine, depth: int) -> list[str]:
-    """Sentences for the user where `depth`, as `choose_depth` gave it, is less than that of `engine`."""
+    """Return a sentence for the user if `depth`, from `choose_depth`, is less than that of `engine`."""
     if depth == engine.prefetch_depth:
         return []
     return [

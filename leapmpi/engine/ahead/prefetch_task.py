@@ -1,4 +1,4 @@
-"""What is prepared ahead."""
+"""Mini-batches to prepare ahead, and the protocol of prefetchers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class PrefetchTask:
     iteration: int
 
     def mark(self, phases: PhaseTimers) -> None:
-        """From now on what the calling thread does is for this mini-batch."""
+        """Mark the calling thread's work from now on as work for this mini-batch."""
         phases.epoch, phases.iteration = self.epoch, self.iteration
 
 
 def requested(engine: Engine, task: PrefetchTask) -> MiniBatch:
-    """The mini-batch of `task`, planned, sampled and requested. Collective."""
+    """Return the mini-batch of `task`, planned, sampled and requested. Collective."""
     task.mark(engine.ctx.phases)
     minibatch = engine.plan(task.batch, task.epoch, task.iteration)
     engine.request(minibatch)
@@ -45,7 +45,7 @@ class Prefetcher(Protocol):
     """
 
     def next(self) -> MiniBatch:
-        """The next mini-batch, ready for its step. Raises what went wrong in preparing it."""
+        """Return the next mini-batch, ready for its step. Raises what went wrong in preparing it."""
         ...
 
     def paused(self) -> AbstractContextManager[None]:

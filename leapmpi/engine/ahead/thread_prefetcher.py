@@ -1,11 +1,13 @@
 """Prefetching by threads: mini-batches are planned, sampled and fetched while earlier ones are trained.
 
 At depth 0 each is prepared when it is taken, on the calling thread. At depth d a second thread prepares up to d of them
-ahead, in the channel AHEAD, and a progress thread makes all MPI calls of both threads; it does so at depth 0 too where
-steps compute on a GPU while their own messages travel. From depth 2 on, a mini-batch is planned, sampled and packed
-while the rows of the one before travel, in the channel ROWS, so that the link does not wait for it. How far a rank may
-run ahead follows from what it has taken alone, never from time: after k mini-batches are taken, all ranks have prepared
-the same d further ones when the work is stopped, so nobody waits for a rank that has given up.
+ahead, in the channel AHEAD, and a progress thread makes all MPI calls of both threads. The progress thread also runs at
+depth 0 if steps compute on a GPU while their own messages travel. From depth 2 on, a mini-batch is planned, sampled and
+packed while the rows of the one before travel, in the channel ROWS, so that the link does not idle.
+
+The mini-batches that a rank may prepare depend only on those it has taken, never on time. After k mini-batches are
+taken, all ranks have prepared the same d further ones when the work is stopped. So no rank waits for one that has given
+up.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class ThreadPrefetcher:
         self._thread = threading.Thread(target=self._work, name="leapmpi-ahead", daemon=True)
 
     def next(self) -> MiniBatch:
-        """The next mini-batch, ready for its step. Raises what went wrong in preparing it."""
+        """Return the next mini-batch, ready for its step. Raises what went wrong in preparing it."""
         task = self.tasks[self._taken]
         self._taken += 1
         if not self.depth:
@@ -168,7 +170,7 @@ class ThreadPrefetcher:
             self._free_training()
 
     def _free_training(self) -> None:
-        """After an error: see to it that training ends, though other ranks wait for what this one did not prepare.
+        """Make sure after an error that training ends, though other ranks wait for what this one did not prepare.
 
         Where all ranks fail alike training comes to the error by itself. Else the wait in which it stands still is
         ended.
@@ -252,7 +254,7 @@ class ThreadPrefetcher:
             stream.synchronize()
         self._ready.put(prepared)
         self._unsettled = prepared.minibatch
-        if not self.engine.ships:
+        if not self.engine.preparation.ships:
             self._settle()
 
     def _settle(self) -> None:
@@ -272,7 +274,7 @@ class ThreadPrefetcher:
 
         At depth 1 training needs to take it first, and what goes to other ranks is not held back.
         """
-        return self.depth == 1 or self.engine.ships
+        return self.depth == 1 or self.engine.preparation.ships
 
     def _may_prepare(self, number: int, unless: Callable[[], bool] = lambda: False) -> bool:
         """Wait until mini-batch `number` may be prepared; False when training has ended, or `unless` holds, before."""
@@ -281,6 +283,6 @@ class ThreadPrefetcher:
             return number < self._allowed
 
     def _select_device(self) -> None:
-        """Threads start on the first GPU, whichever their process has chosen."""
+        """Select the device of this rank: threads start on the first GPU, whichever their process has chosen."""
         if self.ctx.device.type == "cuda":
             torch.cuda.set_device(self.ctx.device)

@@ -1,7 +1,6 @@
-"""What a compute rank needs of one share of a mini-batch, as arrays that cross ranks.
+"""One share of a mini-batch as arrays that cross ranks: all that a compute rank needs.
 
-A matrix of rows, or of sums and rows, of which nothing but its shape is said here; and everything else, small, packed
-into one array of bytes.
+A matrix of rows, or of sums and rows, travels by itself. Everything else is small, and packed into one array of bytes.
 """
 
 from __future__ import annotations
@@ -15,11 +14,13 @@ import numpy as np
 from leapmpi.sampling.block import Block
 
 ROWS, ROWS_IN_PLACE, SUMS, SPARSE_ROWS = range(4)
-"""What the matrix holds. Rows of the first layer's sources, which a rank on a CPU reads copied or in place; its sums,
-and below them the rows of its destinations where they are read; nothing, since rows are sparse."""
+"""Content of the matrix: rows of the first layer's sources, copied or read in place on a CPU; sums; or nothing.
+
+Below its sums are the rows of its destinations if they are read. It is empty if rows are sparse.
+"""
 
 _ARRAYS = ("indptr", "indices", "src_original", "src_degree", "weight", "edge_weight", "drawn_weight", "src_weight_sum")
-"""What travels of a block; the numbers of its sources do not."""
+"""Arrays of a block that travel; the numbers of its sources do not."""
 
 _ALIGNED = 8
 
@@ -41,7 +42,7 @@ class PreparedShare:
     sparse: tuple[np.ndarray, ...] = ()
 
     def to_bytes(self) -> np.ndarray:
-        """uint8[k], for `from_bytes`."""
+        """Return uint8[k], for `from_bytes`."""
         numbers = [self.form, len(self.blocks), isinstance(self.weights, float), self.edge_features is not None]
         for block in self.blocks:
             numbers += [block.hop, block.n_dst, block.n_src]
@@ -52,7 +53,7 @@ class PreparedShare:
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> PreparedShare:
-        """The share in `data`; its arrays are views."""
+        """Return the share in `data`; its arrays are views."""
         numbers, labels, weights, *rest = unpacked(data)
         form, count, one_weight, has_features = numbers[:4].tolist()
         blocks = []
@@ -68,7 +69,7 @@ class PreparedShare:
 
 
 def packed(arrays: Sequence[np.ndarray | None]) -> np.ndarray:
-    """`arrays` in one uint8[k], each at a multiple of eight bytes: types and shapes first, then what they hold."""
+    """Pack `arrays` into one uint8[k], each at a multiple of eight bytes: types and shapes first, then contents."""
     heading = [len(arrays)]
     for each in arrays:
         heading += [-1, 0] if each is None else [ord(each.dtype.char), each.ndim, *each.shape]
@@ -82,7 +83,7 @@ def packed(arrays: Sequence[np.ndarray | None]) -> np.ndarray:
 
 
 def unpacked(data: np.ndarray) -> list[Any]:
-    """What `packed` put into `data`: views of it, and None."""
+    """Return the arrays that `packed` put into `data`, as views of it, and None."""
     length = int(data[:_ALIGNED].view(np.int64)[0])
     heading = data[_ALIGNED : _ALIGNED * (1 + length)].view(np.int64).tolist()
     begin, place = _ALIGNED * (1 + length), 1

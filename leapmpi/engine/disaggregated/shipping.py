@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import PreparedShare
 from leapmpi.plan.roles import Roles
 from leapmpi.system.buffer_pool import BufferPool
@@ -19,6 +20,11 @@ _SIZES = 2
 
 SIZE_BYTES = 8 * _SIZES
 """Bytes of them."""
+
+
+def depth_of(config: StrategyConfig) -> int:
+    """Return how many mini-batches may be prepared ahead, or wait on a compute rank: two unless a number is given."""
+    return 2 if config.prefetch == "auto" else int(config.prefetch)
 
 
 class Shipping:
@@ -63,7 +69,7 @@ class Shipping:
         return end
 
     def receive(self) -> tuple[list[PreparedShare], list[Tensor]]:
-        """The shares that this rank trains, in order, with their matrices, which are views of one."""
+        """Return the shares that this rank trains, in order, with their matrices, which are views of one."""
         shares = self.roles.computed_by(self.communicator.rank)
         origin = [self.roles.computing + self.roles.preparer_of(share) for share in shares]
 
@@ -81,13 +87,13 @@ class Shipping:
         return [PreparedShare.from_bytes(each) for each in cut], list(matrix.split(sizes[:, 1].tolist()))
 
     def _memory(self, rows: int) -> Tensor:
-        """Room for the rows of a mini-batch, which is used again when its steps are done."""
+        """Return memory for the rows of a mini-batch, which is used again when its steps are done."""
         if self.pinned:
             return torch.empty((rows, self.width), dtype=self.dtype, pin_memory=True)
         return torch.from_numpy(self._arriving.array((rows, self.width), str(self.dtype).removeprefix("torch.")))
 
     def _by_rank(self, ranks: Sequence[int], counts: np.ndarray) -> np.ndarray:
-        """int64[ranks]: the sum of the `counts` of each of `ranks`."""
+        """Return int64[ranks]: the sum of the `counts` of each of `ranks`."""
         found = self._nobody.copy()
         np.add.at(found, np.array(ranks), counts)
         return found

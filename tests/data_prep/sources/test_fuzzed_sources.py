@@ -22,8 +22,10 @@ from tests.data_prep.commands.test_import import write_planetoid
 from tests.data_prep.sources.test_distdgl import write as write_partitions
 from tests.data_prep.sources.test_gconstruct import write_tables
 from tests.data_prep.sources.test_graph_texts import SNAP, metis_text
+from tests.data_prep.sources.test_hetero_data import stores
 from tests.data_prep.sources.test_tables import EDGES, MUSAE, VERTICES
 from tests.data_prep.sources.test_triples import RDF, TRAIN
+from tests.data_prep.sources.test_typed_folders import write_chunks, write_hgb, write_igb, write_ogb
 from tests.data_prep.sources.test_webgraph import random_lists
 from tests.data_prep.typed_folders import write_folder
 from tests.support.bv_streams import write_graph
@@ -129,8 +131,33 @@ def ntriples(folder):
     return folder, ["g.nt", "trainingSet.tsv"]
 
 
+def pyg_of_types(folder):
+    torch.save(stores(), folder / "g.pt")
+    return folder / "g.pt", ["g.pt"]
+
+
+def ogb_of_types(folder):
+    raw = "mag/raw/num-node-dict.csv.gz", "mag/raw/relations/paper___in___venue/edge.csv.gz"
+    return write_ogb(folder / "mag"), [*raw, "mag/split/time/paper/valid.csv.gz"]
+
+
+def igb_of_types(folder):
+    index = "tiny/processed/paper__in__venue/edge_index.npy"
+    return write_igb(folder / "tiny"), [index, "tiny/processed/paper/node_label_19.npy"]
+
+
+def chunked(folder):
+    write_chunks(folder / "chunks")
+    return folder / "chunks/metadata.json", [f"chunks/{name}" for name in ("metadata.json", "label-1.npy")]
+
+
+def hgb(folder):
+    return write_hgb(folder / "acm"), [f"acm/{name}" for name in ("node.dat", "link.dat", "label.dat", "info.dat")]
+
+
 WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, npy, planetoid, matlab, packed_matlab]
 WRITERS += [distdgl, distdgl_of_graphbolt, gconstruct, typed_npy, triples, ntriples]
+WRITERS += [pyg_of_types, ogb_of_types, igb_of_types, chunked, hgb]
 
 
 def damaged(content, choice):
@@ -172,7 +199,12 @@ def outcome_of(source, path, workspace):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
 def test_damage(tmp_path, writer):
-    name = writer.__name__.removeprefix("packed_").removesuffix("_of_graphbolt").replace("_", "-")
+    name = (
+        writer.__name__.removeprefix("packed_")
+        .removesuffix("_of_graphbolt")
+        .removesuffix("_of_types")
+        .replace("_", "-")
+    )
     source = SOURCES.load(name)
     whole = tmp_path / "whole"
     whole.mkdir()

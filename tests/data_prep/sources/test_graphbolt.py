@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from leapmpi.dataset.verify import verify_graph
 from tests.data_prep.conftest import SYMMETRIC, neighbours
+from tests.data_prep.typed_folders import COUNTS, EDGES, FEATURES, LABELS, SPLITS, check_small
 from tests.support.dgl_files import save_sampling_graph
 
 yaml = pytest.importorskip("yaml")
@@ -107,7 +109,7 @@ def test_sets_of_pairs_are_edges_held_back(imported, dataset, tmp_path):
 
 
 REFUSED = {
-    "has 2 types of nodes and 1 of edges": {"graph": {"nodes": [{"num": 1}, {"num": 2}], "edges": [{"path": "x"}]}},
+    "'type' is missing": {"graph": {"nodes": [{"num": 1}, {"num": 2}], "edges": [{"path": "x"}]}},
     "'num' is missing": {"graph": {"nodes": [{}], "edges": [{"path": "data/edges.csv"}]}},
     "the file of the edges is missing, and there is no ": {
         "graph": {"nodes": [{"num": 6}], "edges": [{"path": "data/none.csv"}]}
@@ -162,3 +164,69 @@ def test_no_yaml(refused, dataset):
     folder = dataset()
     (folder / "metadata.yaml").write_text("a: [1,")
     assert "metadata.yaml is no YAML" in refused(folder)
+
+
+@pytest.fixture
+def typed_dataset(tmp_path):
+    """A function that writes the small typed graph, with some of its description changed."""
+
+    def write(**changed):
+        folder = tmp_path / "typed"
+        folder.mkdir(exist_ok=True)
+        edges, features = [], []
+        for name, pairs in EDGES.items():
+            np.save(folder / f"{name}.npy", np.array(pairs))
+            edges.append({"type": name.replace("__", ":"), "format": "numpy", "path": f"{name}.npy"})
+        np.savetxt(folder / "in.csv", np.array(EDGES["paper__in__venue"]).T, "%d", ",")
+        edges[2] |= {"format": "csv", "path": "in.csv"}
+        for name, array in FEATURES.items():
+            np.save(folder / f"{name}-feat.npy", array)
+            about = {"domain": "node", "type": name, "name": "feat", "format": "numpy", "path": f"{name}-feat.npy"}
+            features.append(about)
+        sets = {}
+        for key, split in (("train_set", "train"), ("validation_set", "val"), ("test_set", "test")):
+            np.save(folder / f"{split}.npy", np.array(SPLITS[split]))
+            torch.save(torch.from_numpy(LABELS[SPLITS[split]]), folder / f"{split}-labels.pt")
+            data = [
+                {"name": "seeds", "format": "numpy", "path": f"{split}.npy"},
+                {"name": "labels", "format": "torch", "path": f"{split}-labels.pt"},
+            ]
+            sets[key] = [{"type": "paper", "data": data}]
+        about = {
+            "dataset_name": "typed",
+            "graph": {"nodes": [{"type": name, "num": count} for name, count in COUNTS.items()], "edges": edges},
+            "feature_data": features,
+            "tasks": [{"name": "classes", "num_classes": 3, **sets}],
+        }
+        (folder / "metadata.yaml").write_text(yaml.safe_dump({**about, **changed}))
+        return folder
+
+    return write
+
+
+def test_types(imported, typed_dataset, tmp_path):
+    graph = imported(typed_dataset())
+    check_small(graph)
+    verify_graph(tmp_path / "out.h5")
+    assert graph.classes == 3
+
+
+def test_edges_of_a_set_are_held_back(imported, typed_dataset, tmp_path):
+    folder = typed_dataset()
+    np.save(folder / "pairs.npy", np.array([[3, 5], [1, 0]]))
+    seeds = [{"type": "author:writes:paper", "data": [{"name": "seeds", "format": "numpy", "path": "pairs.npy"}]}]
+    task = {"name": "links", "validation_set": [], "test_set": seeds}
+    graph = imported(typed_dataset(tasks=[task]))
+    verify_graph(tmp_path / "out.h5")
+    assert graph.edge_splits.test.tolist() == [[1, 5], [3, 10]]  # by destination; papers begin at 5
+    assert graph.edge_splits.test_relation.tolist() == [0, 0]
+
+
+def test_types_are_refused_in_one_sentence(refused, typed_dataset):
+    folder = typed_dataset(feature_data=[{"domain": "node", "type": "journal", "name": "feat", "path": "x.npy"}])
+    assert "feature_data names the type 'journal', which has no nodes" in refused(folder)
+    task = {"train_set": [{"type": "paper", "data": [{"name": "labels", "path": "train.npy"}]}]}
+    assert "the train set of paper has no list of seeds" in refused(typed_dataset(tasks=[task]))
+    typed_dataset()
+    (folder / "in.csv").unlink()
+    assert "in.csv does not exist; types of a graph are read from the files of its edges" in refused(folder)

@@ -47,7 +47,7 @@ class Shipment(MiniBatch):
 class Preparing:
     """The engine of a rank that prepares; all ranks plan an iteration together."""
 
-    ships, overlaps = True, False
+    preparation, overlaps = SimpleNamespace(ships=True), False
 
     def __init__(self, rank, all_ranks, planning):
         self.rank, self.all_ranks, self.planning = rank, all_ranks, planning

@@ -1,4 +1,4 @@
-"""The engine of full batches: blocks and routes are made once and kept, since every iteration has the same roots."""
+"""Full batches: blocks and routes are made once and kept, since every iteration has the same roots."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ from typing import cast
 import numpy as np
 from torch import Tensor
 
-from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import parse_size
-from leapmpi.engine.edges.edge_features import fetch_edge_features
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.engine.engine import Engine, Preparation
+from leapmpi.engine.root_source import Plan, of_kind
 from leapmpi.engine.traffic import predicted_memory
-from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
-from leapmpi.exchange.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.exchange.layer_graphs import (
+    KINDS,
+    RAW,
+    Chooser,
+    GraphBuilder,
+    LayerGraph,
+    LayerInputs,
+    Split,
+    build_all,
+    build_here,
+)
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
-from leapmpi.full_batch.memory_needs import AllCommunicated, advice
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -38,45 +45,41 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.memory import available_bytes
 
 
-class FullBatchEngine(Engine):
-    """Trains all training vertices in every iteration. `plan` makes the LayerGraph when it is first called."""
+class FullBatchGraphs(Preparation):
+    """Layer graphs of all training vertices, made for the first iteration and kept."""
 
     limits_memory = True
     placement: FullBatchPlacement
 
-    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
-        super().__init__(ctx, config)
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        limit = engine.config.memory_limit
         self._kept: MiniBatch | None = None
         self._account: Account = []
         self._read_counts: dict[str, int] = {}
-        """Rows that an iteration reads of features that stay, by place."""
-        self._limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit else math.inf
+        """Rows, by place, that an iteration reads of features that stay."""
+        self._limit = parse_size(limit, "--memory-limit") if limit else math.inf
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
-    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
-        """The mini-batch of all training vertices; `batch` (on rank 0) is read in the first call alone. Collective."""
-        if self._kept is None:
-            begin = time.perf_counter()
-            self._kept = self._made(batch)
-            self.planning_seconds = time.perf_counter() - begin
-        return replace(self._kept, key=DrawKey(TRAIN, self.ctx.seed, epoch, iteration))
-
-    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
-        """The same as in training. Collective."""
-        return self.plan(batch, 0, 0)
+    def ready(self, key: DrawKey) -> MiniBatch | None:
+        return None if self._kept is None else replace(self._kept, key=key)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
-        """Not possible: what a rank computes depends on what the others choose."""
-        raise NotImplementedError("use sample_all or plan")
+        """Make the mini-batch of all training vertices, with all that does not change between iterations. Collective.
 
-    @staticmethod
-    def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
-        """The mini-batches of all ranks in one process, with the caches that they would fill. Local."""
-        assert isinstance(planned, Schedule), "what `planned` gives"
-        schedule, found = planned, cast("Sequence[FullBatchEngine]", engines)
+        Raises TooLarge, on all ranks, where it takes more memory than it may.
+        """
+        begin = time.perf_counter()
+        self._kept = self._made(schedule)
+        self.planning_seconds = time.perf_counter() - begin
+        return replace(self._kept, key=key)
+
+    def sample_all(self, ranks: Sequence[Preparation], planned: Plan, key: DrawKey) -> list[MiniBatch]:
+        """Make the mini-batches of all ranks in one process, with the caches that they would fill. Local."""
+        schedule, found = of_kind(planned, Schedule), cast("Sequence[FullBatchGraphs]", ranks)
         rooms, least = [math.inf for _ in found], None
-        if found[0].placement.caches_by_room:
+        if self.placement.caches_by_room:
             least = build_all([each.builder(schedule, AllCommunicated()) for each in found])
             rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
         choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
@@ -86,11 +89,11 @@ class FullBatchEngine(Engine):
             return [each.minibatch(schedule, key, graph, by_owner) for each, graph in zip(found, graphs, strict=True)]
 
         def too_much() -> bool:
-            return any(map(FullBatchEngine.exceeds, found, minibatches))
+            return any(map(FullBatchGraphs.exceeds, found, minibatches))
 
         # In the order of `_fitting`, but for what machines have left.
         minibatches = made(graphs)
-        if too_much() and found[0].placement.chooses_kinds:
+        if too_much() and self.placement.chooses_kinds:
             graphs = least or build_all([each.builder(schedule, AllCommunicated()) for each in found])
             minibatches = made(graphs)
         if too_much() and all(each.can_go_by_owner(graph) for each, graph in zip(found, graphs, strict=True)):
@@ -99,47 +102,46 @@ class FullBatchEngine(Engine):
             features_that_come(graph_of(minibatch), each.ctx.rank_offsets, each.ctx.rank)
             for each, minibatch in zip(found, minibatches, strict=True)
         )
-        stay = not any(come) and not reads_learned(found[0].ctx)
+        stay = not any(come) and not reads_learned(self.ctx)
         return [replace(each, graph=replace(graph_of(each), features_stay=stay)) for each in minibatches]
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective, if any are."""
         if minibatch.features is not None:
             self.ctx.communicator.byte_counters.add({}, self._read_counts)
-            return
-        with self.ctx.phases("exchange"):
-            self.mode.request(minibatch)
+        else:
+            self.engine.mode.request(minibatch)
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Nothing: lists have come before the first iteration."""
+        """Add nothing: lists have arrived before the first iteration."""
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Nothing: roots, labels and features of edges are here from the start."""
+        """Add nothing: roots, labels and features of edges are here from the start."""
 
     @property
     def prefetch_depth(self) -> int:
-        """None unless asked: rows that are fetched ahead take as much memory again."""
-        asked = self.config.prefetch != "auto" and not self.ctx.features.returned_row_bytes
-        return int(self.config.prefetch) if asked else 0
+        """Number of mini-batches prepared ahead: none by default, as their rows take as much memory again."""
+        given, features = self.engine.config.prefetch, self.ctx.features
+        return 0 if given == "auto" or features.returned_row_bytes else int(given)
 
     def sentences(self) -> list[str]:
-        """How the ranks get what they have not at home."""
+        """Return sentences about how the ranks get inputs that they do not own."""
         if self.ctx.ranks == 1:
             return []
         by_owner = self._kept is not None and graph_of(self._kept).by_owner
-        less = ["to save memory, rows of one other rank at a time are held where layers allow it"] * by_owner
+        less = ["to save memory, layers that can do so hold rows of one other rank at a time"] * by_owner
         return [sentence(self._account), *less]
 
     # -- what is made once -----------------------------------------------------------------------------------------
 
     def builder(self, schedule: Schedule, chooser: Chooser) -> GraphBuilder:
-        """What builds the graph of this rank, split by `chooser`. Local."""
+        """Return a builder of this rank's graph, split by `chooser`. Local."""
         ctx = self.ctx
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
         return GraphBuilder(one_hop(ctx), roots, ctx.rank_offsets, ctx.rank, layers, chooser)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
-        """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local.
+        """Return the mini-batch that computes `graph`; name the rows that are kept, but do not fetch them. Local.
 
         by_owner: whether layers that can hold the rows of one other rank at a time do.
         """
@@ -156,7 +158,7 @@ class FullBatchEngine(Engine):
         return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None, held_rows=held)], graph=graph)
 
     def can_go_by_owner(self, graph: LayerGraph) -> bool:
-        """Whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
+        """Return whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
         parts = list(zip(self.ctx.model.layers, graph.plans, strict=True))
         some = self.ctx.ranks > 1 and any(goes_by_owner(*each) for each in parts)
         return some and all(can_go_by_owner(*each) for each in parts)
@@ -166,37 +168,37 @@ class FullBatchEngine(Engine):
         return self.placement.keeps_sums and sums_can_be_kept(self.ctx)
 
     def needs(self, minibatch: MiniBatch) -> int:
-        """Bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept. Local."""
+        """Return the bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept.
+        Local.
+        """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
-        return predicted_memory(self, minibatch) + kept
+        return predicted_memory(self.engine, minibatch) + kept
 
     def room(self, least: MiniBatch) -> float:
-        """Bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
+        """Return the bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.vertices)
-        return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
+        return self._limit - predicted_memory(self.engine, least) - self.ctx.features.cached_bytes(no_rows)
 
     def exceeds(self, minibatch: MiniBatch) -> bool:
-        """Whether `minibatch` takes more on this rank than --memory-limit. Local."""
+        """Return whether `minibatch` takes more on this rank than --memory-limit. Local."""
         return self.needs(minibatch) > self._limit
 
-    def _made(self, batch: np.ndarray | None) -> MiniBatch:
-        """The mini-batch of `batch` (on rank 0), with all that does not change between iterations. Collective."""
+    def _made(self, schedule: Schedule) -> MiniBatch:
+        """Make the mini-batch of `schedule`, with all that does not change between iterations. Collective."""
         ctx, placement, key = self.ctx, self.placement, DrawKey(TRAIN, self.ctx.seed, 0, 0)
+        tuning_log = self.engine.tuning_log
         with ctx.phases("plan"):
-            buffer = None if batch is None else placement.schedule(batch, 0, 0).to_buffer()
-            schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
-            placement.settle(self.tuning_log)
-        with ctx.phases("sample"):
-            room, least = math.inf, None
-            if placement.caches_by_room:
-                least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
-                room = self.room(self.minibatch(schedule, key, least))
-            graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
-            minibatch = self._fitting(schedule, key, graph, least)
+            placement.settle(tuning_log)
+        room, least = math.inf, None
+        if placement.caches_by_room:
+            least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
+            room = self.room(self.minibatch(schedule, key, least))
+        graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
+        minibatch = self._fitting(schedule, key, graph, least)
         graph = graph_of(minibatch)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
-        placement.record(self.tuning_log, {"layers": self._account})
+        placement.record(tuning_log, {"layers": self._account})
 
         # Features that are kept, those of edges, and labels.
         with ctx.phases("exchange"):
@@ -215,14 +217,14 @@ class FullBatchEngine(Engine):
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
-                self.mode.request(minibatch)
+                self.engine.mode.request(minibatch)
                 minibatch.complete()
             self._read_counts = ctx.features.request(graph.fed).read_counts
             minibatch.graph = replace(graph, features_stay=True)
         return minibatch
 
     def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerFeed | None:
-        """The feed of the first layer from sums of features, where this rank keeps them. Collective."""
+        """Return the feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
             asked = nothing if graph.summed is None else graph.summed
@@ -233,7 +235,8 @@ class FullBatchEngine(Engine):
             return sums_feed(self.ctx, block, rows)
 
     def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
-        """The mini-batch of `graph`, or what takes less where that is more than it may, or than is left. Collective.
+        """Return the mini-batch of `graph`, or what takes less where that is more than it may, or than is left.
+        Collective.
 
         least: the graph that caches nothing, if it is known. Raises TooLarge, on all ranks, where nothing fits.
         """
@@ -247,14 +250,36 @@ class FullBatchEngine(Engine):
             minibatch = self.minibatch(schedule, key, graph, by_owner=True)
             why, room = self._too_much(minibatch)
         if why:
-            ways = advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))
+            ways = advice(self.engine.config.name, bool(self.engine.config.memory_limit), len(graph.plans))
             raise TooLarge(f"{why}; {ways}", room)
         return minibatch
 
     def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
-        """Why an iteration takes more than it may, or than is left, and that room; empty where it fits. Collective."""
+        """Return why an iteration takes more than it may, or than is left, and that room; empty where it fits.
+        Collective.
+        """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
         needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
         found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
         return too_much("a full batch", found, self._limit)
+
+
+class AllCommunicated:
+    """All remote inputs come as rows: the split that caches nothing, by which the room for caching is measured."""
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """Return costs that allow raw rows alone."""
+        return np.where([kind == RAW for kind in KINDS], 0.0, np.inf)
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """Return a split that caches nothing."""
+        return Split(np.zeros(inputs.block.n_src, bool), np.ones(int(inputs.home.max(initial=0)) + 1, bool))
+
+
+def advice(strategy: str, limited: bool, layers: int) -> str:
+    """Return advice for people on how to use less memory; `limited` says that there is a --memory-limit."""
+    ways = ["use depcomm, which computes and keeps nothing twice"] if strategy == "depcache" else []
+    ways += ["give a --memory-limit, which limits what is cached"] if strategy == "hybrid" and not limited else []
+    ways += ["give fewer layers (--fanout)"] if layers > 1 else []
+    return ", ".join([*ways, "take fewer --hidden columns or more ranks, or train mini-batches (--strategy leap)"])

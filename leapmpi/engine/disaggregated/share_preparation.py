@@ -1,11 +1,11 @@
-"""What a preparation rank does in an iteration: plan, draw, fetch, add up what the first layer reads, and send it."""
+"""A preparation rank's part of an iteration: plan, draw, fetch, sum up inputs of the first layer, and send them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,20 +13,17 @@ from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
-from leapmpi.engine.disaggregated.shipping import Shipping
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
+from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.placement import placement_class
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.layer import projects_first
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import DrawKey
-
-if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
 
 
 @dataclass
@@ -48,41 +45,28 @@ class ShippedMiniBatch(MiniBatch):
             self._end = None
 
 
-@dataclass(frozen=True)
-class _Trainer:
-    """Stands for a communicator of the ranks among which roots are dealt."""
+class SharePreparation(Preparation):
+    """Prepares shares of mini-batches on one of the ranks that prepare, and sends them to those that compute.
 
-    rank: int
-    size: int
-
-
-class PreparationEngine(Engine):
-    """Prepares shares of mini-batches; `ctx` is that of this rank among those that prepare.
-
-    The strategy deals roots as if there were as many ranks as shares, which begin at the vertices `share_offsets`
+    Roots are placed as if there were as many ranks as shares, which begin at the vertices `share_offsets`
     (int64[shares + 1]).
     """
 
     ships = True
 
-    def __init__(self, ctx: RankContext, config: StrategyConfig, shipping: Shipping, share_offsets: np.ndarray) -> None:
-        super().__init__(ctx, config)
+    def __init__(self, engine: Engine, shipping: Shipping, share_offsets: np.ndarray) -> None:
+        super().__init__(engine)
         self.shipping, self.roles = shipping, shipping.roles
-        dealt = cast("Communicator", _Trainer(0, self.roles.shares))
-        self.placement = placement_class(config.name)(
-            replace(ctx, communicator=dealt, rank_offsets=share_offsets), config
-        )
-        self.shares = self.roles.prepared_by(ctx.rank)
+        self.shares = self.roles.prepared_by(self.ctx.rank)
         self._share_offsets = share_offsets
 
     @property
     def prefetch_depth(self) -> int:
-        """Two unless another number is given: preparing ahead is what these ranks are for."""
-        return 2 if self.config.prefetch == "auto" else int(self.config.prefetch)
+        """Number of mini-batches prepared ahead: two unless another number is given, as these ranks do nothing else."""
+        return depth_of(self.engine.config)
 
     def drawn_for(self, batch: np.ndarray, epoch: int, iteration: int) -> np.ndarray:
-        schedule = self.placement.schedule(batch, epoch, iteration)
-        return np.concatenate([schedule.cell(share, 0) for share in self.shares])
+        return np.concatenate(self._cells(self.placement.schedule(batch, epoch, iteration)))
 
     def share_of(self, roots: np.ndarray) -> np.ndarray:
         if not self.placement.roots_are_local:
@@ -91,19 +75,15 @@ class PreparationEngine(Engine):
         return ((first <= roots) & (roots < end)).astype(np.float64)
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
-        """One micro-batch for each share of this rank."""
-        micro_batches = []
-        for share in self.shares:
-            roots = schedule.cell(share, 0)
-            micro_batches.append(MicroBatch(roots, self.mode.sample(key, roots, schedule.roots), None))
-        return ShippedMiniBatch(schedule, key, micro_batches, ship=self._ship)
+        """Draw one micro-batch for each share of this rank. Local."""
+        return ShippedMiniBatch(
+            schedule, key, self.micro_batches(self._cells(schedule), schedule, key), ship=self._ship
+        )
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
-        """Those of the shares that this rank prepares."""
         return [micro_batch.roots for micro_batch in minibatch.micro_batches]
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
-        """Whether every rank holds the labels of the roots that it prepares; all find the same."""
         offsets = self.ctx.rank_offsets
         for number in range(self.roles.preparing):
             for share in self.roles.prepared_by(number):
@@ -112,19 +92,11 @@ class PreparationEngine(Engine):
                     return False
         return True
 
-    def forward_backward(self, minibatch: MiniBatch) -> float:
-        """Nothing: the ranks that compute have it."""
-        return 0.0
-
-    def dry_run(self, batch: np.ndarray | None) -> None:
-        """Prepare and send the first mini-batch."""
-        self.fetch(self.plan(batch, 0, 0))
-
     def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:
-        """As `dry_run`; the seconds that it takes to prepare, and none to receive and to compute."""
+        """Prepare and send the first mini-batch; return the seconds of preparing, and none of sending and computing."""
         begin = time.perf_counter()
-        minibatch = self.plan(batch, 0, 0)
-        self.request(minibatch)
+        minibatch = self.engine.plan(batch, 0, 0)
+        self.engine.request(minibatch)
         minibatch.begin()
         minibatch.wait()
         minibatch.unpack()
@@ -132,17 +104,21 @@ class PreparationEngine(Engine):
         minibatch.settle()
         return seconds, 0.0, 0.0
 
+    def _cells(self, schedule: Schedule) -> list[np.ndarray]:
+        """Return the roots of each share of this rank."""
+        return [schedule.cell(share, 0) for share in self.shares]
+
     def _ship(self, minibatch: MiniBatch) -> Callable[[], None]:
         """Begin to send each micro-batch as a share; the result waits for the end."""
         found = self.shares_of(minibatch)
         return self.shipping.send([share for share, _ in found], [matrix for _, matrix in found])
 
     def shares_of(self, minibatch: MiniBatch) -> list[tuple[PreparedShare, Tensor]]:
-        """Each micro-batch as it travels, and its matrix, once the rows are here. Local."""
+        """Return each micro-batch as it travels, and its matrix, once its rows have arrived. Local."""
         return [self._share(minibatch, number) for number in range(len(minibatch.micro_batches))]
 
     def _share(self, minibatch: MiniBatch, number: int) -> tuple[PreparedShare, Tensor]:
-        """Micro-batch `number` as it travels, and its matrix."""
+        """Return micro-batch `number` as it travels, and its matrix."""
         micro_batch, rows = minibatch.micro_batches[number], minibatch.features
         sparse: tuple[np.ndarray, ...] = ()
         if minibatch.sums is not None:
@@ -168,7 +144,7 @@ class PreparationEngine(Engine):
         return share, matrix
 
     def _matrix(self, block: BlockTensors, rows: Rows, minibatch: MiniBatch) -> tuple[int, Tensor]:
-        """What is sent of the first layer's input, and in which form."""
+        """Return the form in which the first layer's input is sent, and the matrix."""
         if isinstance(rows, SparseMatrix):
             return SPARSE_ROWS, torch.empty((0, self.shipping.width), dtype=self.shipping.dtype)
         layer = self.ctx.model.layers[0]
@@ -181,23 +157,36 @@ class PreparationEngine(Engine):
             return SUMS, self._with_own(layer.sums.compute(block, rows), rows[: block.n_dst])
 
     def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:
-        """The matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are read."""
+        """Return the matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are
+        read.
+        """
         if own is None or not self.ctx.model.layers[0].sums.needs_own:
             return sums
         return torch.cat([sums, dense(own)])
 
     def _sends_sums(self, block: BlockTensors, rows: Rows) -> bool:
-        """Whether who trains `block` gets its sums: always with `--remote sums`, else where the bits stay the same.
+        """Return whether the rank that trains `block` gets its sums: always with `--remote sums`, else if no bit
+        changes.
 
-        They do where the trainer would add up before it multiplies.
+        The bits stay the same if the trainer would add up before it multiplies.
         """
         if not sums_suffice(self.ctx.model):
             return False
-        return self.mode_name == "sums" or not projects_first(self.ctx.model.layers[0], block, rows)
+        return self.engine.mode_name == "sums" or not projects_first(self.ctx.model.layers[0], block, rows)
+
+
+def preparing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shipping, share_offsets: np.ndarray) -> Engine:
+    """Return the engine of a rank that prepares; `ctx` is its context among those ranks.
+
+    Shares begin at the vertices `share_offsets` (int64[shares + 1]). A step computes nothing here.
+    """
+    placement = placement_class(config.name)(replace(ctx, rank_offsets=share_offsets), config)
+    preparation = partial(SharePreparation, shipping=shipping, share_offsets=share_offsets)
+    return Engine(ctx, config, placement=placement, preparation=preparation, step=lambda minibatch: 0.0)
 
 
 def sums_suffice(model: Model) -> bool:
-    """Whether a rank can train `model` that has sums of its first layer's inputs, and not the block. Local.
+    """Return whether a rank can train `model` that has sums of its first layer's inputs, and not the block. Local.
 
     A model of one layer with a head reads the block itself.
     """

@@ -1,4 +1,4 @@
-"""The engine of mini-batches computed layer by layer at home: blocks and routes are made anew in every iteration."""
+"""Mini-batches computed layer by layer, each row by its owner: blocks and routes are made in every iteration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import cast
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Preparation
+from leapmpi.engine.root_source import Plan, of_kind
 from leapmpi.exchange.layer_graphs import (
     KINDS,
     PARTIAL,
@@ -20,65 +21,46 @@ from leapmpi.exchange.layer_graphs import (
 )
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.named_edges import EdgeNames
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of
-from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sharded.remote_lists import KIND
-from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.counter_rng import DrawKey
 
 
-class OwnerEngine(FullBatchEngine):
-    """Trains mini-batches; each (layer, vertex) is computed once, by its home rank."""
+class OwnerGraphs(Preparation):
+    """Layer graphs of mini-batches, drawn hop by hop with the other ranks: each rank computes the rows that it owns."""
 
-    limits_memory = False
+    placement: FullBatchPlacement
 
-    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
-        """Broadcast the schedule of `batch`, then draw hop by hop with the other ranks. Collective."""
-        ctx = self.ctx
-        with ctx.phases("plan"):
-            buffer = None if batch is None else self.placement.schedule(batch, epoch, iteration).to_buffer()
-            schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
-        key = DrawKey(TRAIN, ctx.seed, epoch, iteration)
-        with ctx.phases("sample"):
-            graph = build_here(self.sampled_builder(schedule, key), ctx.communicator)
-        return self.minibatch(schedule, key, graph)
+    def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """Draw the graph of this rank together with the other ranks. Collective."""
+        return _minibatch(schedule, key, build_here(self._builder(schedule, key), self.ctx.communicator))
 
-    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
-        """The first mini-batch. Collective."""
-        minibatch = self.plan(batch, 0, 0)
-        self.ctx.sampler.forget()
-        return minibatch
+    def sample_all(self, ranks: Sequence[Preparation], planned: Plan, key: DrawKey) -> list[MiniBatch]:
+        schedule, found = of_kind(planned, Schedule), cast("Sequence[OwnerGraphs]", ranks)
+        return [
+            _minibatch(schedule, key, graph) for graph in build_all([each._builder(schedule, key) for each in found])
+        ]
 
-    @staticmethod
-    def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
-        assert isinstance(planned, Schedule), "what `planned` gives"
-        schedule, found = planned, cast("Sequence[OwnerEngine]", engines)
-        graphs = build_all([each.sampled_builder(schedule, key) for each in found])
-        return [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
-
-    def sampled_builder(self, schedule: Schedule, key: DrawKey) -> GraphBuilder:
-        """What builds the graph of this rank for one mini-batch. Local."""
+    def _builder(self, schedule: Schedule, key: DrawKey) -> GraphBuilder:
+        """Return the builder of this rank's graph of one mini-batch. Local."""
         ctx, chooser = self.ctx, self.placement.chooser()
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
         of_rank = (ctx.sampler, roots, ctx.rank_offsets, ctx.rank, layers, chooser)
         return SampledGraphBuilder(key, schedule.roots, *of_rank)
 
-    def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
-        of_roots = MicroBatch(graph.roots, graph.blocks, None)
-        return MiniBatch(schedule, key, [of_roots], graph=graph)
-
     def request(self, minibatch: MiniBatch) -> None:
-        Engine.request(self, minibatch)
+        super().request(minibatch)
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(self.ctx.device)
         minibatch.feeds = [feeds_of(self.ctx, graph_of(minibatch), micro_batch.tensors)]
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Each layer's destinations draw by themselves; of those that get sums, edges are named to the owners."""
+        """Add the draws of each layer's destinations; of those that get sums, edges are named to the owners."""
         ctx, answers = self.ctx, self.ctx.answers
         if answers is None:
             return
@@ -93,8 +75,8 @@ class OwnerEngine(FullBatchEngine):
                 traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """With the ids of the vertices that ranks compute for each other."""
-        Engine.predict_request(self, minibatch, traffic)
+        """Add the ids of the vertices that ranks compute for each other, too."""
+        super().predict_request(minibatch, traffic)
         ctx = self.ctx
         id_bytes, nothing = IdCodec.any_id(ctx.rank_offsets).id_bytes, np.zeros(ctx.ranks, np.int64)
         for plan in graph_of(minibatch).plans:
@@ -105,9 +87,6 @@ class OwnerEngine(FullBatchEngine):
                 traffic.add_request(ctx.rank, received, id_bytes, "activations", 0)
             traffic.add_gather(ctx.rank, np.float64().nbytes * len(KINDS), "control")
 
-    @property
-    def prefetch_depth(self) -> int:
-        return Engine.prefetch_depth.__get__(self)
 
-    def sentences(self) -> list[str]:
-        return []
+def _minibatch(schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
+    return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], graph=graph)

@@ -1,4 +1,4 @@
-"""Features of edges: rows that lie with the part of the destination, fetched by the numbers of the edges.
+"""Features of edges: rows held by the owner of the destination, fetched by the numbers of the edges.
 
 Weights of edges are in the topology of every node; features are not, since they may be wide. Each rank holds the rows
 of the in-edges of its vertices, so that only those of remote destinations cross ranks, each once per mini-batch.
@@ -25,11 +25,11 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.phase_timers import PhaseTimers
 
 KIND = "edge_features"
-"""The kind under which their bytes are counted, and the name by which layers ask for them."""
+"""Kind under which their bytes are counted, and name by which layers declare them."""
 
 
 def reads_features(config: Config, dataset: Dataset) -> bool:
-    """Whether edges have features, and one of the models that `config` describes reads them."""
+    """Return whether edges have features, and one of the models that `config` describes reads them."""
     return any(reads_edge_features(each, dataset) for each in models_of(config))
 
 
@@ -42,7 +42,7 @@ def edge_fetcher(
     phases: PhaseTimers | None = None,
     starts: np.ndarray | None = None,
 ) -> FeatureFetcher:
-    """Fetches rows by the numbers of edges; `parts` are those of this rank. Their features must be there.
+    """Return a fetcher of rows by the numbers of edges; `parts` are those of this rank, and have features.
 
     starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about.
     """
@@ -61,7 +61,7 @@ def fetch_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -
     rows = ctx.edge_features.fetch(numbers)
     assert isinstance(rows, torch.Tensor), "features of edges are stored dense"
 
-    # A copy for each block: the rows lie in memory that is used again.
+    # A copy for each block: the memory of the rows is used again.
     found = iter(rows[torch.from_numpy(place).to(ctx.device)] for place in places)
     for micro_batch in micro_batches:
         micro_batch.edge_features = [next(found) for _ in micro_batch.blocks]
@@ -77,7 +77,9 @@ def predict_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch],
 
 
 def edge_request(micro_batches: Sequence[MicroBatch], edge_offsets: np.ndarray, rank: int) -> RowRequest:
-    """The rows of edges that `rank` needs, of ranks whose edges begin at `edge_offsets` int64[ranks + 1]. Local."""
+    """Return the rows of edges that `rank` needs, of ranks whose edges begin at `edge_offsets` int64[ranks + 1].
+    Local.
+    """
     return RowRequest(_distinct(micro_batches)[0], edge_offsets, rank)
 
 
@@ -91,7 +93,9 @@ def stand_ins(ctx: RankContext, micro_batch: MicroBatch) -> None:
 
 
 def _distinct(micro_batches: Sequence[MicroBatch]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The distinct numbers of the edges of all blocks, ascending, and by block the place of each edge among them."""
+    """Return the distinct numbers of the edges of all blocks, ascending, and by block the place of each edge among
+    them.
+    """
     of_blocks = [
         block.edge_numbers for each in micro_batches for block in each.blocks if block.edge_numbers is not None
     ]

@@ -1,0 +1,235 @@
+"""Edges as the roots of a batch: their ends are embedded like any roots.
+
+All ranks get the edges of the batch with their labels, draw the same negatives, and make the same plan from them
+(leapmpi/plan/edge_plan.py). If the task leaves target edges out, no draw of the iteration sees the edges of the batch,
+in either direction.
+
+With a whole topology on each rank, rank 0 names the edges. With a sharded one, each rank names those to its own
+vertices. A forecast of the latter holds a whole topology and counts what ranks would send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.engine.placement import Placement
+from leapmpi.engine.root_source import Plan, RootSource, Sample, of_kind
+from leapmpi.engine.tuning_log import TuningLog
+from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.edge_loss import EdgeLoss
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.nn.task import EdgeTask
+from leapmpi.plan.edge_plan import EdgePlan, plan_edges
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.list_traffic import predict_own_counts
+from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.edge_lookup import numbers_of_edges
+from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
+from leapmpi.sampling.sharded.shared_edges import edge_bytes, gathered
+from leapmpi.sampling.training_edges import BatchEdges
+from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.plan.traffic_model import Traffic
+
+_FACTS = 16
+"""Bytes in which a rank sends its number of edges and of time steps."""
+
+
+class EdgesOfNode:
+    """Batches int64[B, 2] of sources and destinations, on rank 0; the topology is on every rank."""
+
+    def __init__(self, ctx: RankContext) -> None:
+        self.ctx = ctx
+
+    def ends(self, batch: np.ndarray) -> np.ndarray:
+        """Return the edges of `batch`, int64[k, 2]. Local."""
+        return batch
+
+    def brought(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, BatchEdges]:
+        """Share the time steps of rank 0 and the edges of the batch with all ranks. Collective."""
+        words = None if batch is None else np.concatenate([[time_steps], batch.reshape(-1)])
+        words = self.ctx.communicator.broadcast(words, "schedule")
+        return int(words[0]), self.described(words[1:].reshape(-1, 2))
+
+    def described(self, edges: np.ndarray) -> BatchEdges:
+        """Return `edges` int64[B, 2] with their names and labels from the topology. Local."""
+        topology, labels = self.ctx.sampler.topology, None
+        if self.ctx.task.reads_edge_labels:
+            assert topology.edge_label is not None, "it is loaded for the tasks that read it"
+            labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
+        return BatchEdges(edges, topology.original_id[edges], labels)
+
+    def candidates(self) -> Candidates:
+        """Return the candidates that negatives are drawn from. Local."""
+        return Candidates(self.ctx.sampler.topology)
+
+    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends until all ranks have `plan`. Local."""
+        if self.ctx.rank == 0:
+            traffic.add_broadcast("schedule", 8 * (1 + plan.edges.size))
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends to cut an epoch into `batches`. Local."""
+
+
+class ForecastEdgesOfShards(EdgesOfNode):
+    """Batches of edges in one process, for a forecast of ranks that would hold a shard each."""
+
+    def candidates(self) -> Candidates:
+        return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets)
+
+    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
+        rank = self.ctx.rank
+        named = int((home_of(plan.edges[:, 1], self.ctx.rank_offsets) == rank).sum())
+        traffic.add_gather(rank, _FACTS, "control")
+        traffic.add_gather(rank, named * edge_bytes(self.ctx.sampler.topology), "schedule")
+        if plan.told is not None:
+            traffic.add_gather(rank, int(plan.told[rank]), "topology")
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        columns = 1 if self.ctx.sampler.topology.edge_time is None else 2
+        predict_own_counts(self.ctx.rank, batches, columns, traffic)
+
+
+class EdgesOfShards(EdgesOfNode):
+    """Batches int64[k, columns] on every rank, each with its own share (sampling/sharded/shared_edges.py)."""
+
+    def __init__(self, ctx: RankContext, sampler: ShardedSampler) -> None:
+        super().__init__(ctx)
+        self.sampler = sampler
+
+    def ends(self, batch: np.ndarray) -> np.ndarray:
+        return batch[:, 1:3]
+
+    def brought(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, BatchEdges]:
+        assert batch is not None, "every rank has a share"
+        communicator = self.ctx.communicator
+        facts = communicator.all_gather_rows(np.array([len(batch), time_steps]))
+        return int(facts[0, 1]), gathered(batch, facts[:, 0].copy(), self.sampler.shard.own, communicator)
+
+    def candidates(self) -> Candidates:
+        return SharedCandidates(self.sampler.shard, self.ctx.communicator, self.ctx.rank_offsets)
+
+
+def edges_of(ctx: RankContext) -> EdgesOfNode:
+    """Return the way in which the ranks of `ctx` share batches of edges."""
+    if isinstance(ctx.sampler, ShardedSampler):
+        return EdgesOfShards(ctx, ctx.sampler)
+    return EdgesOfNode(ctx) if ctx.answers is None else ForecastEdgesOfShards(ctx)
+
+
+class EdgeRoots(RootSource):
+    """Ends of edges as roots; a batch is int64[B, 2], sources and destinations.
+
+    scatters: whether edges are assigned to any rank, as where several models are on one rank at a time, and so are
+    their embeddings.
+    """
+
+    def __init__(self, ctx: RankContext, placement: Placement, tuning_log: TuningLog, scatters: bool = False) -> None:
+        """Raise ConfigError for a sampler that cannot leave edges out, if the task needs that."""
+        super().__init__(ctx, placement, tuning_log)
+        assert isinstance(ctx.task, EdgeTask), "roots are edges"
+        self.task = ctx.task
+        # An edge is scored where one of its ends is embedded, and the other may be elsewhere.
+        self._scatters = scatters or not placement.roots_are_local
+        self.embeds_remotely = not self._scatters
+        if self.task.leaves_out() and not ctx.sampler.leaves_edges_out:
+            raise ConfigError(
+                "sampling.sampler: this sampler cannot leave out the edges that a batch is to predict, and the model "
+                "would see them; use node-wise, with-replacement, labor-0, weighted or temporal with --task "
+                f"{self.task.name}"
+            )
+        link = self.task.link
+        self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
+        self.edges = edges_of(ctx)
+        kind = NEGATIVES.load(link.negatives).sampler
+        self.negatives = kind(self.edges.candidates()) if self.per_edge else None
+
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> EdgePlan:
+        """Bring the edges of `batch` to all ranks and draw negatives. Collective.
+
+        batch: on rank 0, None elsewhere; the share of each rank if the topology is sharded.
+        """
+        ctx = self.ctx
+        with ctx.phases("plan"):
+            if ctx.rank == 0:
+                self.placement.decide(self.tuning_log, epoch, iteration)
+            time_steps, edges = self.edges.brought(batch, self.placement.time_steps)
+            self.placement.time_steps = time_steps
+            return self._plan(DrawKey(TRAIN, ctx.seed, epoch, iteration), edges, time_steps)
+
+    def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> EdgePlan:
+        time_steps, edges = self.edges.brought(batch, time_steps)
+        return self._plan(DrawKey(PRESAMPLE, self.ctx.seed, 0, 0), edges, time_steps)
+
+    def plan_here(self, batch: np.ndarray, key: DrawKey) -> EdgePlan:
+        return self._plan(key, self.edges.described(batch), self.placement.time_steps)
+
+    def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
+        plan, sampler = of_kind(plan, EdgePlan), self.ctx.sampler
+        if self.task.leaves_out():
+            # By construction no block holds a target edge: they are left out before anything is drawn.
+            sampler.leave_out(key, plan.edges)
+        if plan.times is None:
+            sampler.drawing.root_edges(key, plan.edges)
+        else:
+            sampler.drawing.root_times(key, plan.times)
+        minibatch = sample(plan.schedule, key)
+        scores = self.placement.labelled_rank
+        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)
+        return minibatch
+
+    def label(self, minibatch: MiniBatch, roots: Sequence[np.ndarray], local: bool) -> None:
+        """Give the mini-batch no labels of vertices: those of edges are on every rank. Local."""
+        nothing = self.ctx.root_labels(np.empty(0, np.int64), local=True)
+        minibatch.labels = [nothing] * len(minibatch.micro_batches)
+
+    def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
+        return None if batch is None else np.unique(self.edges.ends(batch))
+
+    def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
+        vertices = np.argsort(self.ctx.sampler.topology.original_id)
+        return vertices, min(len(vertices), batch_size * (2 + self.per_edge))
+
+    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        assert minibatch.edge_loss is not None, "`draw` has made it"
+        self.edges.predict(minibatch.edge_loss.plan, traffic)
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        self.edges.predict_epoch(batches, traffic)
+
+    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        assert minibatch.edge_loss is not None, "`draw` has made it"
+        minibatch.edge_loss.predict(self.ctx.rank, embedding_bytes(self.ctx), traffic)
+
+    def _plan(self, key: DrawKey, edges: BatchEdges, time_steps: int) -> EdgePlan:
+        """Make the plan of all ranks. Collective where negatives are drawn from a sharded topology."""
+        placement, count = self.placement, len(edges.ends)
+
+        def place(vertices: np.ndarray) -> Schedule:
+            return placement.schedule(vertices, key.epoch, key.iteration, 1)
+
+        negatives, told = np.empty((count, 0), np.int64), None
+        if self.negatives:
+            negatives = self.negatives.draw(key, edges.ends, self.per_edge, edges.names)
+            if isinstance(candidates := self.negatives.candidates, CountedCandidates):
+                told = candidates.take()
+        how = None if self._scatters else place
+        numbers = {"epoch": key.epoch, "iteration": key.iteration}
+        plan = plan_edges(edges.ends, negatives, time_steps, self.ctx.ranks, how, labels=edges.labels, **numbers)
+        return replace(plan, told=told, times=edges.times)
+
+
+def embedding_bytes(ctx: RankContext) -> int:
+    """Return the bytes of the embedding of an edge's end. Local."""
+    return ctx.task.width * ctx.model.layers[0].bias.element_size()

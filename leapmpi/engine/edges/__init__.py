@@ -1,1 +1,0 @@
-"""Iterations over edges: batches whose roots are edges, their loss, and the features that edges carry."""

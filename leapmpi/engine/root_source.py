@@ -1,0 +1,157 @@
+"""Roots of a batch: from rank 0 to all ranks, with the plan of who trains them, and with their labels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from leapmpi.engine.batch_rows import check_time_steps
+from leapmpi.engine.placement import Placement
+from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
+from leapmpi.engine.tuning_log import TuningLog
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.schedule import Schedule
+from leapmpi.system.counter_rng import DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.plan.traffic_model import Traffic
+
+Plan = Schedule | EdgePlan
+"""A batch and the assignment of its roots to ranks, the same on all ranks."""
+
+Sample = Callable[[Schedule, DrawKey], MiniBatch]
+"""Function that makes this rank's mini-batch of a schedule."""
+
+
+class RootSource(ABC):
+    """Source of the roots of each batch: vertices of the training split, or ends of edges."""
+
+    embeds_remotely = False
+    """Whether embeddings of roots cross ranks, so that the loss can be computed."""
+
+    def __init__(self, ctx: RankContext, placement: Placement, tuning_log: TuningLog) -> None:
+        self.ctx, self.placement, self.tuning_log = ctx, placement, tuning_log
+
+    @abstractmethod
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Plan:
+        """Plan `batch`, given on rank 0, for all ranks. Collective."""
+
+    @abstractmethod
+    def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> Plan:
+        """Plan `batch` in so many time steps, without any effect on later plans. Collective."""
+
+    @abstractmethod
+    def plan_here(self, batch: np.ndarray, key: DrawKey) -> Plan:
+        """Plan `batch` for all ranks in one process, as forecasts do. Local."""
+
+    @abstractmethod
+    def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
+        """Make this rank's mini-batch of `plan` by `sample`. Collective only where `sample` or the topology is."""
+
+    @abstractmethod
+    def label(self, minibatch: MiniBatch, roots: Sequence[np.ndarray], local: bool) -> None:
+        """Fetch weights and labels of `roots` (int64, by micro-batch). Collective unless `local` on all ranks."""
+
+    @abstractmethod
+    def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
+        """Return the vertices int64 to embed for `batch` on rank 0; None elsewhere. Local."""
+
+    @abstractmethod
+    def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
+        """Return the vertices that a batch may embed, int64, and about how many it does. Local."""
+
+    def expect(self, coming: Sequence[Coming]) -> None:
+        """Announce the iterations to be planned next, in order, so that they may be planned together. Local."""
+        return
+
+    def labels_are_local(self, minibatch: MiniBatch) -> bool:
+        """Return whether each rank holds the labels of the roots that it labels; all ranks agree. Local."""
+        return True
+
+    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends so that all ranks know what is planned. Local."""
+        return
+
+    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""
+        return
+
+    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Add to `traffic` what labels, or embeddings of roots, move. Local."""
+        return
+
+
+class VertexRoots(RootSource):
+    """Training vertices as roots. Rank 0 schedules each batch and broadcasts the schedule."""
+
+    def __init__(self, ctx: RankContext, placement: Placement, tuning_log: TuningLog) -> None:
+        super().__init__(ctx, placement, tuning_log)
+        self._schedules = ScheduleBroadcast(ctx.communicator)
+
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Schedule:
+        with self.ctx.phases("plan"):
+            schedule = self._schedules.schedule(batch, epoch, iteration, self._decided)
+        self.placement.time_steps = schedule.time_steps
+        check_time_steps(self.ctx.model, schedule.time_steps, self.placement.trains_labelled)
+        return schedule
+
+    def expect(self, coming: Sequence[Coming]) -> None:
+        plans_ahead = self.placement.plans_ahead and not self.tuning_log.replays
+        self._schedules.expect(coming if plans_ahead else ())
+
+    def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> Schedule:
+        flat = None if batch is None else self.placement.schedule(batch, 0, 0, time_steps).to_buffer()
+        return Schedule.from_buffer(self.ctx.communicator.broadcast(flat, "schedule"))
+
+    def plan_here(self, batch: np.ndarray, key: DrawKey) -> Schedule:
+        return self.placement.schedule(batch, key.epoch, key.iteration)
+
+    def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
+        return sample(of_kind(plan, Schedule), key)
+
+    def label(self, minibatch: MiniBatch, roots: Sequence[np.ndarray], local: bool) -> None:
+        ctx, size = self.ctx, minibatch.planned.batch_size
+        minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
+        labels = ctx.root_labels(np.concatenate(roots), local)
+        minibatch.labels = labels.split([len(each) for each in roots])
+
+    def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
+        return batch
+
+    def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
+        return dataset.splits.train, batch_size
+
+    def labels_are_local(self, minibatch: MiniBatch) -> bool:
+        return self.placement.trains_labelled and minibatch.planned.is_local(self.ctx.rank_offsets)
+
+    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        if self.ctx.rank == 0:
+            traffic.add_broadcast("schedule", minibatch.planned.nbytes)
+
+    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        ctx = self.ctx
+        if not self.labels_are_local(minibatch):
+            roots = RowRequest(np.concatenate(self.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
+            row_bytes = ctx.labels.shard.row_bytes
+            traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
+
+    def _decided(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
+        """Schedule `batch` once the placement has decided what changes from this iteration on. On rank 0."""
+        self.placement.decide(self.tuning_log, epoch, iteration)
+        return self.placement.schedule(batch, epoch, iteration)
+
+
+P = TypeVar("P", Schedule, EdgePlan)
+
+
+def of_kind(plan: Plan, kind: type[P]) -> P:
+    """Return `plan`, which its source made as one of `kind`."""
+    assert isinstance(plan, kind), "a source draws what it planned"
+    return plan
