@@ -386,7 +386,11 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         if plan.by_kind:
             rows = {vertex for vertex, row in zip(src, plan.by_kind.source_rows.tolist(), strict=True) if row >= 0}
         asked = [int(home[vertex]) for vertex in set(src) - rows]
-        width = {"projected": layer.rows.source_width, "partial": layer.shares.width}.get(plan.kind, layer.in_dim)
+        width = {
+            "projected": layer.rows.source_width,
+            "partial": layer.shares and layer.shares.width,
+            "raw": layer.in_dim,
+        }[plan.kind]
         if plan.kind == "partial":
             # One sum of each owner of what a destination reads.
             degrees = np.diff(plan.block.indptr)
