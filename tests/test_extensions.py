@@ -145,16 +145,16 @@ NEGATIVES = """
 """
 STRATEGY = """
     import os
-    from leapmpi.engine.placement import StrategyMember
-    from leapmpi.strategies.leap import Leap
+    from dataclasses import replace
+    from leapmpi.strategies import leap
 
-    class Backwards(Leap):
+    class Backwards(leap.Leap):
         def schedule(self, batch, epoch, iteration, time_steps=None):
             with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
                 print("scheduled", file=trace)
             return super().schedule(batch[::-1].copy(), epoch, iteration, time_steps)
 
-    MEMBER = StrategyMember(Backwards)
+    MEMBER = replace(leap.MEMBER, placement=Backwards)
 """
 EXCHANGE_MODE = """
     import os

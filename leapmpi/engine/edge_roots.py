@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.engine.placement import Placement
+from leapmpi.engine.placement import Placement, labelled_rank
 from leapmpi.engine.root_source import Plan, RootSource, Sample, of_kind
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
@@ -141,7 +141,7 @@ class EdgeRoots(RootSource):
         assert isinstance(ctx.task, EdgeTask), "roots are edges"
         self.task = ctx.task
         # An edge is scored where one of its ends is embedded, and the other may be elsewhere.
-        self._scatters = scatters or not placement.roots_are_local
+        self._scatters = scatters or not placement.strategy.roots_are_local
         self.embeds_remotely = not self._scatters
         if self.task.leaves_out() and not ctx.sampler.leaves_edges_out:
             raise ConfigError(
@@ -185,7 +185,7 @@ class EdgeRoots(RootSource):
         else:
             sampler.drawing.root_times(key, plan.times)
         minibatch = sample(plan.schedule, key)
-        scores = self.placement.labelled_rank
+        scores = labelled_rank(self.placement)
         minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)
         return minibatch
 

@@ -16,7 +16,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
@@ -127,7 +127,7 @@ class Forecaster:
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         check(facts_of(config, self.dataset))
-        placement_class(config.strategy.name).check_settings(config, self.dataset)
+        strategy_named(config.strategy.name).check_settings(config, self.dataset)
         several = _several_models(config, self.dataset)
         models = [ParameterLayout(model).gradients.nbytes for model in several]
         if several:
@@ -137,7 +137,7 @@ class Forecaster:
         first, sampler = engines[0], engines[0].ctx.sampler
         batches = self.batches(first, config)
         names = modes_for(several, first.ctx.features, config) if several else None
-        if first.placement.mode_is_open:
+        if mode_is_open(first.placement):
             self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates, names)
 
         # Sample some whole batches of the epoch, and the last one.
@@ -192,7 +192,7 @@ class Forecaster:
 
     def engines(self, config: Config, ranks: int, scatters: bool = False) -> list[Engine]:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
-        placement = placement_class(config.strategy.name)
+        placement = strategy_named(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
@@ -255,7 +255,7 @@ class Forecaster:
         model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in sampled], axis=0)
         return [
-            int(each.placement.feature_bytes + lists + model + bytes_)
+            int(each.placement.strategy.feature_bytes(each.ctx) + lists + model + bytes_)
             for each, lists, bytes_ in zip(engines, topology, largest, strict=True)
         ]
 

@@ -16,7 +16,7 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine, Preparation
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
@@ -100,7 +100,7 @@ def choose(
     for name in candidates:
         try:
             if name not in left_out:
-                placement_class(name).check_settings(config.replaced({"strategy.name": name}), dataset)
+                strategy_named(name).check_settings(config.replaced({"strategy.name": name}), dataset)
                 forecasts[name] = count.forecast(name)
         except ConfigError as error:
             if name == stands:
@@ -119,7 +119,7 @@ def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
     """The strategies to choose from; the first one stands unless another is clearly faster."""
     first = _FULL_BATCH[0]
     try:
-        placement_class(first).check_settings(config.replaced({"strategy.name": first}), dataset)
+        strategy_named(first).check_settings(config.replaced({"strategy.name": first}), dataset)
     except ConfigError:
         return _CANDIDATES
     # Full batches of all neighbours; a setting that leap alone reads speaks for it.
@@ -192,7 +192,7 @@ class _Count:
         engines = self.first if name == FIRST else self.forecaster.engines(self._config_of(name), self.ranks)
         for engine in engines:
             engine.ctx.machine = self.machine
-        if engines[0].placement.mode_is_open:
+        if mode_is_open(engines[0].placement):
             self.forecaster.choose_mode(engines, self._minibatches(engines, 0), self.batches[0], None)
 
         # Whole batches spread over the epoch; the last one may be short.

@@ -51,6 +51,11 @@ class FullBatchGraphs(Preparation):
     limits_memory = True
     placement: FullBatchPlacement
 
+    @property
+    def _caches_by_room(self) -> bool:
+        """Whether `--memory-limit` bears on what is cached."""
+        return self.placement.rules.chooses_kinds and bool(self.engine.config.memory_limit)
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         limit = engine.config.memory_limit
@@ -79,7 +84,7 @@ class FullBatchGraphs(Preparation):
         """Make the mini-batches of all ranks in one process, with the caches that they would fill. Local."""
         schedule, found = of_kind(planned, Schedule), cast("Sequence[FullBatchGraphs]", ranks)
         rooms, least = [math.inf for _ in found], None
-        if self.placement.caches_by_room:
+        if self._caches_by_room:
             least = build_all([each.builder(schedule, AllCommunicated()) for each in found])
             rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
         choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
@@ -93,7 +98,7 @@ class FullBatchGraphs(Preparation):
 
         # In the order of `_fitting`, but for what machines have left.
         minibatches = made(graphs)
-        if too_much() and self.placement.chooses_kinds:
+        if too_much() and self.placement.rules.chooses_kinds:
             graphs = least or build_all([each.builder(schedule, AllCommunicated()) for each in found])
             minibatches = made(graphs)
         if too_much() and all(each.can_go_by_owner(graph) for each, graph in zip(found, graphs, strict=True)):
@@ -165,7 +170,7 @@ class FullBatchGraphs(Preparation):
 
     @property
     def _sums_are_wanted(self) -> bool:
-        return self.placement.keeps_sums and sums_can_be_kept(self.ctx)
+        return self.placement.rules.keeps_sums and sums_can_be_kept(self.ctx)
 
     def needs(self, minibatch: MiniBatch) -> int:
         """Return the bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept.
@@ -191,7 +196,7 @@ class FullBatchGraphs(Preparation):
         with ctx.phases("plan"):
             placement.settle(tuning_log)
         room, least = math.inf, None
-        if placement.caches_by_room:
+        if self._caches_by_room:
             least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
             room = self.room(self.minibatch(schedule, key, least))
         graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
@@ -242,7 +247,7 @@ class FullBatchGraphs(Preparation):
         """
         minibatch = self.minibatch(schedule, key, graph)
         why, room = self._too_much(minibatch)
-        if why and self.placement.chooses_kinds:
+        if why and self.placement.rules.chooses_kinds:
             graph = least or build_here(self.builder(schedule, AllCommunicated()), self.ctx.communicator)
             minibatch = self.minibatch(schedule, key, graph)
             why, room = self._too_much(minibatch)

@@ -20,7 +20,7 @@ from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
 from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
@@ -111,7 +111,7 @@ def with_batch_size(config: Config, dataset: Dataset) -> Config:
     if config.train.batch_size != FULL_BATCH:
         return config
     name = config.strategy.name
-    if not placement_class(name).takes_full_batch:
+    if not strategy_named(name).takes_full_batch:
         raise ConfigError(
             f"train.batch_size: {name} trains mini-batches; give a number, or use leap, pull, depcomm, "
             "depcache or hybrid"

@@ -11,7 +11,7 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.engine.edge_features import reads_features
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
@@ -71,7 +71,7 @@ def why_whole(config: Config, dataset: Dataset) -> str:
     times = reads_times(config) and options_of(SAMPLERS, sampler, config.sampling.options).root_time
     if times and times not in (AUTO, LATEST_EDGE):
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
-    if why := placement_class(strategy.name).why_whole_topology(strategy):
+    if why := strategy_named(strategy.name).why_whole_topology(strategy):
         return why
     if strategy.cache:
         return "--cache scores the vertices of all lists; leave it out"
@@ -112,5 +112,5 @@ def reads_last_sources(config: Config, dataset: Dataset) -> bool:
     cannot be built.
     """
     models = (model_of(each, dataset).layers for each in models_of(config))
-    by_layer = placement_class(config.strategy.name).draws_by_layer
+    by_layer = strategy_named(config.strategy.name).by_layer
     return any(reads_sources(layer) for layers in models for layer in (layers if by_layer else layers[:1]))

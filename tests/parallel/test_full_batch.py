@@ -12,7 +12,7 @@ import leapmpi
 from leapmpi.config.schema import Config
 from leapmpi.exchange.layer_graphs import Split
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.strategies.depcomm import DepComm
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from tests.support import datasets
 from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
 from tests.support.pairs import pair, pairwise
@@ -98,7 +98,7 @@ def alone(world, base):
 def test_the_steps_are_those_of_a_single_process(values, base, alone, world, monkeypatch):
     case = case_of(values)
     if values["strategy"] == ANY_SPLIT:
-        monkeypatch.setattr(DepComm, "split", split)
+        monkeypatch.setattr(FullBatchPlacement, "split", split)
     if values["held"] == BY_OWNER and world.size > 1:
         # Whatever holds more is too much.
         monkeypatch.setattr(FullBatchGraphs, "exceeds", holds_all)

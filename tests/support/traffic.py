@@ -9,6 +9,7 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
+from leapmpi.engine.placement import labelled
 from leapmpi.exchange.selection import exchange_mode
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.owner_graphs import OwnerGraphs
@@ -26,7 +27,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     ctx, communicator = loaded.ctx, loaded.ctx.communicator
     home = home_ranks(loaded.dataset, communicator.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
-    roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
+    roots = {int(root) for micro_batch in labelled(engine.placement, minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
     kept = isinstance(engine.preparation, FullBatchGraphs)
     if isinstance(engine.preparation, OwnerGraphs):

@@ -15,7 +15,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
 from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
 from leapmpi.engine.engine import Engine, Preparation
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import placement_of
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.layer import projects_first
@@ -69,7 +69,7 @@ class SharePreparation(Preparation):
         return np.concatenate(self._cells(self.placement.schedule(batch, epoch, iteration)))
 
     def share_of(self, roots: np.ndarray) -> np.ndarray:
-        if not self.placement.roots_are_local:
+        if not self.placement.strategy.roots_are_local:
             return np.full(len(roots), len(self.shares) / self.roles.shares)
         first, end = self._share_offsets[[self.shares.start, self.shares.stop]]
         return ((first <= roots) & (roots < end)).astype(np.float64)
@@ -180,7 +180,7 @@ def preparing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shippin
 
     Shares begin at the vertices `share_offsets` (int64[shares + 1]). A step computes nothing here.
     """
-    placement = placement_class(config.name)(replace(ctx, rank_offsets=share_offsets), config)
+    placement = placement_of(replace(ctx, rank_offsets=share_offsets), config)
     preparation = partial(SharePreparation, shipping=shipping, share_offsets=share_offsets)
     return Engine(ctx, config, placement=placement, preparation=preparation, step=lambda minibatch: 0.0)
 
