@@ -94,7 +94,7 @@ def test_a_run_answers_and_reports(finished_run, small_data, tmp_path, monkeypat
     assert classes.shape == test.shape
     assert np.mean(classes[labels >= 0] == labels[labels >= 0]) > 1 / 3
     page = run.report(tmp_path / "page.html")
-    assert "Accuracy val" in page.path.read_text()
+    assert "on val and" in page.path.read_text()
     assert page._repr_html_().count("<") == 2
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match=r"leapmpi\.predict"):

@@ -15,11 +15,16 @@ from tests.support.launch import PROJECT
 
 ROOMS = (
     "data_prep",
+    "jobs",
+    "leapmpi/cli",
+    "leapmpi/comm",
+    "leapmpi/config",
     "leapmpi/dataset",
     "leapmpi/device",
     "leapmpi/engine",
     "leapmpi/evaluation",
-    "leapmpi/features/README.md",
+    "leapmpi/fault_tolerance",
+    "leapmpi/features",
     "leapmpi/full_batch",
     "leapmpi/job",
     "leapmpi/plan",
@@ -28,8 +33,10 @@ ROOMS = (
     "leapmpi/sampling",
     "leapmpi/session",
     "leapmpi/strategies",
+    "leapmpi/system",
     "leapmpi/tools",
     "leapmpi/training",
+    "tests/README.md",
 )
 """Rooms, or single files, held to these rules. The list only grows."""
 
@@ -50,19 +57,21 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """add agree allocate alternate announce append apply assemble assign average begin bring build cache
-        call cap change check choose clear cluster collect compare compile compress compute
-        concatenate continue contract convert copy count create cut decide decode describe
-        distribute double drain draw drop encode end enter estimate examine exchange expect explain
-        export feed fetch fill find finish fit forecast forget format gather give group grow halve
-        hash import improve interleave join judge keep leave let list load log look make map mark
-        measure merge move multiply name note number open order pack parse partition pass pick place
-        plan point polish prepare print propagate push put quote raise rank react read receive
-        record redistribute refine refuse register release remove rename renumber repeat replace
-        report request reset restore return reverse run sample save scale scan scatter schedule
-        score select send set settle share show shuffle sink skip sort split spread stack start
-        store stream submit sum sync take test train translate try turn unpack update use verify
-        view wait warn wrap write yield zero""",
+        """accept add agree allocate alternate announce append apply assemble assign attend average
+        begin bring build cache call cancel cap change check choose clear cluster collect compare
+        compile compress compute concatenate continue contract convert copy count create cut decide
+        declare decode describe digest distribute do double drain draw drop encode end ensure enter
+        escape estimate examine exchange exclude expect explain export extend feed fetch fill
+        finalise find finish fit flatten follow forecast forget format gather give group grow halve
+        hash import improve include interleave join judge keep leave let limit list load locate log
+        look make map mark measure merge mix move multiply name note number observe open order pack
+        parse partition pass pick place plan point polish predict prepare print propagate push put
+        queue quote raise rank react read receive record redistribute refine refuse register release
+        remove rename renumber repeat replace report request reset restore resume return reverse run
+        sample save scale scan scatter schedule score select send serve set settle share shorten
+        show shuffle sink skip sort split spread stack start stop store stream submit subtract sum
+        swap sync take test train translate try turn unpack update use verify view wait warn watch
+        wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

@@ -194,6 +194,7 @@ def _draw_numbered(seed, first, mixing, start, activity, guide, place, out):
         edge = first + i
         low = _place_of(_uniform(seed, edge, 0) * total, activity, guide, scale)
         floor, ceiling = 0.0, total
+        # Within the community: draw from its range of activities alone.
         if _uniform(seed, edge, 1) >= mixing:
             community = np.searchsorted(start, low, side="right") - 1
             floor = activity[start[community] - 1] if start[community] else 0.0

@@ -25,6 +25,7 @@ def plain(ids: Ids, place: Place) -> Ids:
     """
     if isinstance(ids, np.ndarray):
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
+            # Parquet gives whole numbers with missing ones as floats with NaN.
             row = int(np.argmax(np.isnan(ids))) if ids.dtype.kind == "f" and ids.ndim == 1 else 0
             raise DataError(
                 f"{place(row)}: vertex ids are {ids.dtype} here; they must be texts or whole numbers, none missing"

@@ -59,6 +59,7 @@ def write(
     """
     with steps.step("write") as progress:
         progress.start(graph.vertices, "vertices")
+        # Files beside the graph appear with it, or not at all.
         with ExitStack() as beside:
             if names is not None:
                 beside.enter_context(names_written(path, names, graph, overwrite=overwrite))

@@ -32,6 +32,7 @@ def parse_rule(text: str) -> SplitRule:
     kind, _, rest = text.partition(":")
     if text == "source":
         return SplitRule("source", text)
+    # A folder may have the name of a rule.
     if kind in ("random", "per-class") and not Path(text).exists():
         return _parse_draw(kind, rest, text)
     if Path(text).is_dir():

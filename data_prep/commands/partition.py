@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     balances = (
         "second balance criterion besides vertices: training vertices, in-edges, or work, the rows and edges that "
-        "sampling for training vertices by --fanout is expected to draw; vertices: nothing else"
+        "sampling for training vertices by --fanout is expected to draw; bytes of features and edges; types: each type "
+        "of vertices by itself, and training vertices; vertices: nothing else"
     )
     parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balances)
     share = "share of the edges that a streaming method holds at once"
@@ -172,6 +173,7 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
 
     parts, cut = arguments.parts, _given_parts(arguments)
     if cut is not None and parts is None and arguments.hierarchy is None:
+        # A given cut states the number of parts itself.
         parts = int(cut.max()) + 1
     if (parts is None) == (arguments.hierarchy is None):
         raise ConfigError("give either --parts N or --hierarchy AxB, such as --parts 4 or --hierarchy 4x16")
@@ -258,6 +260,7 @@ def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) 
         ("method", f"{result.method}, seed {arguments.seed}{reason}"),
         ("edge cut", f"{figures['edge_cut']:,} edges lead to another part, {figures['edge_cut_share']:.2%} of all"),
         ("largest / mean", balance),
+        *([("of each type", str(figures["type_balance"]))] if result.types else []),
         *report.lines(),
         ("size", f"{size:,} bytes in {arguments.folder}"),
     ]

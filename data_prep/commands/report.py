@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     found, out = open_any(arguments.path), Path(arguments.out)
     vertices = int(found.vertices)
     advice = "allow more, or use a machine with more"
+    # Before the work, as a page of a large graph takes minutes.
     require(memory_budget(arguments.max_mem), BYTES_PER_VERTEX * vertices, f"{arguments.path}: a report", advice)
     with Steps().step("report") as progress:
         progress.start(found.edges, "edges")

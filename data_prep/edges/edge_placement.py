@@ -65,6 +65,7 @@ def _slots(rows, columns, backwards, first, indptr, indices, state, slot, fresh)
         if row < 0 or row >= len(indptr) - 1:
             continue
         low, high = indptr[row] - indptr[0], indptr[row + 1] - indptr[0]
+        # Binary search: columns ascend in a row, and every record has an edge.
         while low < high:
             middle = (low + high) // 2
             if np.int64(indices[middle]) < columns[i]:
@@ -72,6 +73,7 @@ def _slots(rows, columns, backwards, first, indptr, indices, state, slot, fresh)
             else:
                 high = middle
         kind = _REVERSE if backwards[i] else _OWN
+        # An edge's own record wins over that of its reverse.
         if kind < state[low]:
             continue
         slot[i], fresh[i] = low, kind > state[low]

@@ -47,6 +47,7 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
     Raises DataError, later also from the stream, when `arrays` have another number of rows.
     """
     if not isinstance(edges, EdgeStream):
+        # In chunks: the array may be mapped and larger than memory.
         starts, whole = range(0, edges.shape[1], _EDGES_AT_ONCE), edges
         edges = EdgeStream(lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1])
     if not arrays:
@@ -60,6 +61,7 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
         for chunk, _ in with_records(plain.chunks()):
             yield chunk, arrays.records(start, start + chunk.shape[1])
             start += chunk.shape[1]
+        # Streams of unknown length are checked once they have been read.
         arrays.check_length(start)
 
     return replace(plain, chunks=chunks, carries=arrays.dtype)

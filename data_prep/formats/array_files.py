@@ -41,6 +41,7 @@ def companions_of(
     A sparse matrix in several arrays, such as attr_indptr and attr_data, goes by the name that they have in common.
     Raises DataError for a name that is neither a file nor in `file`.
     """
+    # A sparse matrix is several arrays: its prefix stands for it as a name.
     prefixes = (name.removesuffix("indptr") for name in file.names if name.endswith("indptr"))
     sparse = {prefix.rstrip("_."): prefix for prefix in prefixes if prefix.rstrip("_.")}
     options, named_features, named_labels = options.of_source({*file.names, *sparse}, file.path)
@@ -124,6 +125,7 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
     if dtype.hasobject:
         raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array")
+    # An empty array cannot be mapped.
     if not math.prod(shape) * dtype.itemsize:
         return np.empty(shape, dtype)
     found = np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")

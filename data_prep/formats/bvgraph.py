@@ -142,6 +142,7 @@ def _number(data, position, code, k):
         value, position = _golomb(data, position, k)
     else:
         value, position = _nibble(data, position)
+    # Readers of bits run past the end without a check; this one check covers them.
     if position > 8 * len(data):
         raise ValueError("the bit stream ends within a record; is the file truncated?")
     return value, position

@@ -240,6 +240,7 @@ def edge_columns(
                 f"--edge-labels {label}: edges of {where} have no such column; further ones: "
                 f"{', '.join(names) or 'none'}"
             )
+        # --edge-labels wins over a role that the column's name suggests.
         roles[label] = LABEL
     for role in _SINGLE:
         if list(roles.values()).count(role) > 1:
@@ -258,6 +259,7 @@ def _given_roles(names: Sequence[str], given: str | None, where: str) -> dict[st
         name, equals, role = item.rpartition("=")
         if role not in _ROLES:
             raise ConfigError(f"--edge-columns {given}: {role!r} is none of {', '.join(_ROLES)}")
+        # Roles without names apply in the order of the columns.
         if not equals and number >= len(names):
             raise ConfigError(f"--edge-columns {given}: edges of {where} have {len(names)} columns besides their ends")
         name = name if equals else names[number]

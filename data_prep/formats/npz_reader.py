@@ -172,6 +172,7 @@ class NpzFile(NamedArrays):
         with opened_zip(self.path, f"{label} is truncated or damaged") as archive:
             size = archive.getinfo(member).file_size
             with archive.open(member) as file:
+                # Objects are pickled: only the restricted unpickler may read them.
                 if read_header(file, size)[2].hasobject:
                     require_whole(label, size, _TIMES_SPARSE, self._workspace)
                     found = load_pickle(file, label)

@@ -34,6 +34,7 @@ def unpacked_source(path: Path, workspace: Workspace) -> Iterator[tuple[Path, Ca
     try:
         yield _descended(target / path.relative_to(archive)), shown
     except LeapmpiError as error:
+        # Messages name the archive that the user gave, not the temporary folder.
         error.args = tuple(map(shown, error.args))
         raise
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from leapmpi.registry import Member, Registry
 
-BALANCES = ("training", "vertices", "edges", "work")
+BALANCES = ("training", "vertices", "edges", "work", "bytes", "types")
 """Balance criteria besides vertices, for methods with `weights`; the first is the default of all."""
 
 
@@ -22,6 +22,8 @@ class PartitionMethod(Member):
     partition: Callable[..., Any] | None = None
     weights: bool = False
     """Whether `partition` reads `PartitionRequest.weights`, and so balances by other criteria than vertices."""
+    groups: bool = False
+    """Whether it reads the types of vertices, `PartitionRequest.groups`."""
     choose: Callable[..., tuple[tuple[str, ...], str]] | None = None
 
     def __post_init__(self) -> None:

@@ -7,7 +7,8 @@ a partition that was made for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from data_prep.partitioning.postprocess import postprocess, repair
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.subgraph import induced_subgraph
 from data_prep.partitioning.union_graph import union_of
-from data_prep.partitioning.vertex_weights import balance_weights, sampled_work
+from data_prep.partitioning.vertex_weights import balance_weights, sampled_work, type_groups
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
@@ -45,6 +46,8 @@ class Partition:
     """The method that was used."""
     reason: str = ""
     """Why, where method auto chose it."""
+    types: dict[str, np.ndarray] = field(default_factory=dict)
+    """Of a typed graph, vertices of each type by its name: int64[P]."""
 
     def figures(self) -> dict[str, int | float | str]:
         """Return the figures stored with a dataset.
@@ -54,6 +57,8 @@ class Partition:
         """
         edge_cut = int(self.edges_cut.sum())
         reason = {"method_reason": self.reason} if self.reason else {}
+        if self.types:
+            reason["type_balance"] = ", ".join(f"{name} {_balance(each):.3f}" for name, each in self.types.items())
         return {
             **reason,
             "edge_cut": edge_cut,
@@ -85,7 +90,8 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
             "ldg, reldg or fennel, or leave the flag out"
         )
     plain = union_of(graph)
-    request = replace(request, weights=balance_weights(plain, request))
+    groups = type_groups(graph) if request.balance == "types" or method.groups else None
+    request = replace(request, weights=balance_weights(graph, plain, request), groups=groups)
     if method.choose is None:
         return _partition(plain, request, graph)
     tried, reason = method.choose(plain, request)
@@ -143,7 +149,7 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
 
     # Another seed: a hash that chose the group must not choose the part in it too.
     inner = replace(inner, seed=(request.seed + 1) % 2**63)
-    weights = request.weights
+    weights, groups = request.weights, request.groups
     if request.memory is not None:
         inner = replace(inner, memory=request.memory - graph.vertices * _BYTES_PER_VERTEX)
 
@@ -155,7 +161,11 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
             raise ConfigError(
                 f"a group of {len(members)} vertices cannot be cut into {inner.parts} parts; use fewer parts"
             )
-        of_group = replace(inner, weights=None if weights is None else weights[members])
+        of_group = replace(
+            inner,
+            weights=None if weights is None else weights[members],
+            groups=None if groups is None else groups[members],
+        )
         assignment[members] += _assign_groups(induced_subgraph(graph, members), of_group)
     return assignment
 
@@ -167,7 +177,12 @@ def _measure(graph: Graph, assignment: np.ndarray, request: PartitionRequest) ->
     vertices, training, edges, edges_cut = np.zeros((4, request.parts), np.int64)
     _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, vertices, training, edges, edges_cut)
     work = np.bincount(assignment, sampled_work(graph, request.fanout), request.parts)
-    return Partition(assignment, vertices, training, edges, edges_cut, work)
+    types = {}
+    if graph.typed is not None:
+        ranges = pairwise(graph.typed.offsets.tolist())
+        for each, (start, stop) in zip(graph.typed.types.vertices, ranges, strict=True):
+            types[each.name] = np.bincount(assignment[start:stop], minlength=request.parts)
+    return Partition(assignment, vertices, training, edges, edges_cut, work, types=types)
 
 
 @compiled

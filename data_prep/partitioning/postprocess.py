@@ -93,7 +93,7 @@ def repair(
     """Move vertices of `graph` until the parts are as balanced as `request` wants, by the edges given."""
     if request.weights is None:
         training = training_vertices(graph)
-        rebalance(indptr, neighbours, assignment, training, request.parts, request.tolerance)
+        rebalance(indptr, neighbours, assignment, training, request.parts, request.tolerance, request.groups)
     else:
         even_out(indptr, neighbours, assignment, request.weights, part_capacity(request.weights, request))
 
@@ -136,13 +136,16 @@ def rebalance(
     training: np.ndarray,
     parts: int,
     tolerance: float,
+    groups: np.ndarray | None = None,
 ) -> None:
     """Move vertices of a graph until no part exceeds `tolerance` times the mean; `assignment` changes in place.
 
-    First training vertices (bool[n]) move, then others even out the sizes. Vertices move first that have many more
+    First training vertices (bool[n]) move, then others even out the sizes: of each of the `groups` (integers[n]) by
+    itself, where these are given. Vertices move first that have many more
     neighbours in another part with free capacity than in their present part. Means that are not whole are rounded up.
     """
-    for movable, counted in ((training, training), (~training, np.ones_like(training))):
+    masks = [np.ones_like(training)] if groups is None else [groups == group for group in np.unique(groups)]
+    for movable, counted in ((training, training), *((mask & ~training, mask) for mask in masks)):
         limit = largest_part(int(counted.sum()), parts, tolerance)
         for _ in range(_PASSES):
             counts = np.bincount(assignment[counted], minlength=parts)

@@ -180,6 +180,7 @@ def report_on(
         if weights.size:
             add_cut_weights(chunk, assignment, weights)
 
+    # One pass over the edges serves both figures.
     copies = replication(graph, assignment, parts, on_chunk=count_cut, progress=progress)
     return CutReport(copies, _shares_on_ranks(weights, graph.edges), sampled)
 

@@ -41,6 +41,8 @@ class PartitionRequest:
     """For balance work: how training would sample."""
     weights: np.ndarray | None = None
     """int32[n]: the weight of each vertex in that balance; None: 1 for a training vertex, 0 for another."""
+    groups: np.ndarray | None = None
+    """int16[n]: the type of each vertex, where parts are balanced or made by types; None: types do not count."""
     given: np.ndarray | None = None
     """For method given: the part of each row of the source, integers."""
 

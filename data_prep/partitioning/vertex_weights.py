@@ -6,6 +6,8 @@ import numpy as np
 
 from data_prep.partitioning.request import PartitionRequest, training_vertices
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.sparse_features import row_bytes
+from leapmpi.errors import ConfigError
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.system.jit import compiled
 
@@ -13,16 +15,37 @@ _TOTAL = 1 << 30
 """Weights add up to at most about this, so that sums are int32."""
 
 
-def balance_weights(graph: Graph, request: PartitionRequest) -> np.ndarray | None:
-    """Return the weight int32[n] of each vertex for `request.balance`; None for training vertices, which count as 1."""
-    if request.balance == "training":
+def balance_weights(graph: Graph, union: Graph, request: PartitionRequest) -> np.ndarray | None:
+    """Return the weight int32[n] of each vertex for `request.balance`; None for training vertices, which count as 1.
+
+    union: the union graph of a typed graph, else `graph` itself.
+    """
+    if request.balance in ("training", "types"):
         return None
     if request.balance == "vertices":
         return np.zeros(graph.vertices, np.int32)
-    found = np.diff(graph.indptr) if request.balance == "edges" else sampled_work(graph, request.fanout)
+    if request.balance == "edges":
+        found = np.diff(graph.indptr)
+    else:
+        found = stored_bytes(graph) if request.balance == "bytes" else sampled_work(union, request.fanout)
     total = max(1.0, float(found.sum(dtype=np.float64)))
     scale = min(1.0, _TOTAL / total) if request.balance == "edges" else _TOTAL / total
     return np.rint(found * scale).astype(np.int32)
+
+
+def stored_bytes(graph: Graph) -> np.ndarray:
+    """Count the bytes of each vertex in a part, float64[n]: its feature row, and its in-edges with what they carry."""
+    found = np.diff(graph.indptr).astype(np.float64) * (graph.indices.itemsize + graph.edge_data.row_bytes)
+    for start, stop, features in graph.sections():
+        found[start:stop] += 0 if features is None else row_bytes(features)
+    return found
+
+
+def type_groups(graph: Graph) -> np.ndarray:
+    """Return the type int16[n] of each vertex. Raises ConfigError for a plain graph."""
+    if graph.typed is None:
+        raise ConfigError("--balance types and --method meta: the graph has no types of vertices; leave the flag out")
+    return np.repeat(np.arange(len(graph.typed.features), dtype=np.int16), np.diff(graph.typed.offsets))
 
 
 def sampled_work(graph: Graph, fanout: tuple[int, ...]) -> np.ndarray:
@@ -47,10 +70,12 @@ def move_out(order, candidates, target, weight, assignment, sizes, loads, caps, 
     for i in order:
         v = candidates[i]
         source, each = assignment[v], weight[v]
+        # Earlier moves may have made enough room already.
         if sizes[source] <= caps[0] if by_size else loads[source] <= caps[1]:
             continue
         to = target[i]
         if to < 0 or sizes[to] >= caps[0] or loads[to] + each > caps[1]:
+            # The preferred part is full: the least loaded one that has room.
             to = -1
             for part in range(len(sizes)):
                 fits = sizes[part] < caps[0] and (by_size or loads[part] + each <= caps[1])

@@ -1,11 +1,11 @@
-"""Scores to compare models with, computed apart from leapmpi: numpy and scipy on the arrays of an imported graph.
+"""Baseline scores for models, computed apart from leapmpi: numpy and scipy on the arrays of an imported graph.
 
-links        AUC of held-back edges against 100 drawn pairs each: common neighbours, Adamic-Adar, and the truncated
-             singular value decomposition of the training adjacency
-regression   mean absolute error of the training mean, of a ridge regression on the features, and of the mean of
-             each vertex's neighbours in training
-multi-label  micro-averaged F1 of the most frequent labels, and of logistic regressions, one a label, on the leading
-             singular vectors of the normalised adjacency
+- links: AUC of held-back edges against 100 drawn pairs each, by common neighbours, Adamic-Adar, and the truncated
+  singular value decomposition of the training adjacency.
+- regression: mean absolute error of the training mean, of a ridge regression on the features, and of the mean of
+  each vertex's neighbours in training.
+- multi-label: micro-averaged F1 of the most frequent labels, and of logistic regressions, one a label, on the leading
+  singular vectors of the normalised adjacency.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ class ImportedGraph:
             self.arrays[name] = item[()]
 
     def normalized(self) -> sparse.csr_array:
-        """D^-1/2 A D^-1/2."""
+        """Compute D^-1/2 A D^-1/2."""
         degree = np.maximum(self.adjacency.sum(axis=0), 1)
         scale = sparse.diags_array(degree**-0.5)
         return (scale @ self.adjacency @ scale).tocsr()
 
     def targets(self) -> np.ndarray:
-        """The labels as float64[n, columns]."""
+        """Return the labels as float64[n, columns]."""
         return self.arrays["labels"].reshape(self.n, -1).astype(np.float64)
 
     def of_split(self, code: int) -> np.ndarray:
-        """The vertices of a split."""
+        """List the vertices of a split."""
         return np.flatnonzero(self.arrays["split"] == code)
 
 
 def area_under_curve(positive: np.ndarray, negative: np.ndarray) -> float:
-    """The chance that a positive scores above a negative; ties count half."""
+    """Compute the chance that a positive scores above a negative; ties count half."""
     ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
     return float((ranks.mean() - (len(positive) + 1) / 2) / len(negative))
 
 
 def links(graph: ImportedGraph, seed: int) -> dict[str, float]:
-    """AUC of the test edges, in per cent, by scores that read the training adjacency alone."""
+    """Compute the AUC of the test edges, in per cent, by scores that read the training adjacency alone."""
     test = graph.arrays["edge_splits/test"]
     pairs = negatives(graph, test, seed)
     wedges = graph.adjacency @ graph.adjacency
@@ -80,7 +80,7 @@ def links(graph: ImportedGraph, seed: int) -> dict[str, float]:
 
 
 def negatives(graph: ImportedGraph, test: np.ndarray, seed: int, each: int = 100) -> np.ndarray:
-    """Drawn pairs, `each` for a test edge, that are no edge of any split: int64[about each * edges, 2]."""
+    """Draw pairs, `each` for a test edge, that are no edge of any split: int64[about each * edges, 2]."""
     known = graph.adjacency.astype(bool).tolil()
     for ends in (test, graph.arrays["edge_splits/val"]):
         known[ends[:, 0], ends[:, 1]] = True
@@ -92,12 +92,12 @@ def negatives(graph: ImportedGraph, test: np.ndarray, seed: int, each: int = 100
 
 
 def entries(matrix: Any, ends: np.ndarray) -> np.ndarray:
-    """matrix[u, v] of each pair."""
+    """Return matrix[u, v] of each pair."""
     return np.asarray(matrix[ends[:, 0], ends[:, 1]]).ravel()
 
 
 def regression(graph: ImportedGraph, seed: int) -> dict[str, float]:
-    """Mean absolute error on the test vertices, in the unit of the target. Nothing is drawn, so `seed` is not read."""
+    """Compute mean absolute errors on the test vertices, in the unit of the target; `seed` is not used."""
     train, test, target = graph.of_split(TRAIN), graph.of_split(TEST), graph.targets()
     average = target[train].mean(axis=0)
 
@@ -117,7 +117,7 @@ def regression(graph: ImportedGraph, seed: int) -> dict[str, float]:
 
 
 def multi_label(graph: ImportedGraph, seed: int) -> dict[str, float]:
-    """Micro-averaged F1 on the test vertices, in per cent: of thresholds, and of the number of labels being known.
+    """Compute micro-averaged F1 on the test vertices, in per cent: by thresholds, and by known numbers of labels.
 
     DeepWalk's protocol tells each vertex's number of labels to the classifier, `known-counts`; leapmpi's does not.
     """
@@ -134,7 +134,7 @@ def multi_label(graph: ImportedGraph, seed: int) -> dict[str, float]:
 
 
 def logistic(rows: np.ndarray, target: np.ndarray, steps: int = 300, decay: float = 1e-3) -> np.ndarray:
-    """Weights of one logistic regression per column of `target`, by accelerated gradient descent."""
+    """Fit the weights of one logistic regression per column of `target`, by accelerated gradient descent."""
     weight = ahead = np.zeros((rows.shape[1], target.shape[1]))
     rate = 4 / (np.linalg.norm(rows, 2) ** 2 / len(rows) + decay)
     for step in range(steps):
@@ -145,15 +145,15 @@ def logistic(rows: np.ndarray, target: np.ndarray, steps: int = 300, decay: floa
 
 
 def by_count(chance: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The likeliest labels of each row, as many as it has: bool."""
+    """Mark the likeliest labels of each row, as many as it has: bool."""
     order = np.argsort(np.argsort(-chance, axis=1, kind="stable"), axis=1)
     return order < target.sum(axis=1, keepdims=True)
 
 
 def f1(guess: np.ndarray, target: np.ndarray) -> float:
-    """Micro-averaged F1, in per cent."""
+    """Compute micro-averaged F1, in per cent."""
     return float(200 * (guess * target).sum() / (guess.sum() + target.sum()))
 
 
 BASELINES = {"links": links, "regression": regression, "multi-label": multi_label}
-"""What `baselines` in graphs.toml may name."""
+"""Values of `baselines` in graphs.toml."""

@@ -29,7 +29,7 @@ class Group(NamedTuple):
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak(self) -> int | None:
-        """The most bytes that were ever charged to it, cached pages included; None where the system does not tell."""
+        """Read the most bytes that were ever charged to it, cached pages included; None where it is unknown."""
         return int(self.peak_file.read_text()) if self.peak_file.exists() else None
 
     def remove(self) -> None:
@@ -38,7 +38,7 @@ class Group(NamedTuple):
 
 
 def _memory_groups() -> Iterator[tuple[Path, str, str]]:
-    """The control groups of this process that limit memory: folder, and the files of the limit and of the peak."""
+    """Find the control groups of this process that limit memory: folder, and the files of the limit and of the peak."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, kinds, path = line.split(":", 2)
         if kinds == "memory":
@@ -48,7 +48,7 @@ def _memory_groups() -> Iterator[tuple[Path, str, str]]:
 
 
 def new_group(memory: int, number: int = 0) -> Group | None:
-    """A new group with `memory` bytes; None where none can be made."""
+    """Make a group with `memory` bytes; None where none can be made."""
     for parent, limit, peak in _memory_groups():
         folder = parent / f"leapmpi-{os.getpid()}-{number}"
         with suppress(OSError):

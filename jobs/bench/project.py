@@ -1,6 +1,6 @@
 """The checkout that these benchmarks measure: its folder, its interpreter, and the graphs they read.
 
-Importing this module puts the checkout first on Python's path, so that a benchmark measures the code it lies beside,
+Importing this module puts the checkout first on Python's path, so that a benchmark measures the code beside it,
 whatever else is installed.
 """
 
@@ -20,14 +20,14 @@ sys.path.insert(0, str(PROJECT))
 
 
 def interpreter() -> Path:
-    """The Python that runs leapmpi: of $LEAPMPI_ENV, the active or the project's environment, or this one."""
+    """Find the Python that runs leapmpi: of $LEAPMPI_ENV, the active or the project's environment, or this one."""
     places = [os.environ.get("LEAPMPI_ENV"), os.environ.get("VIRTUAL_ENV"), PROJECT / ".venv"]
     candidates = [Path(place, "bin/python") for place in places if place]
     return next((path for path in candidates if path.exists()), Path(sys.executable))
 
 
 def environment() -> dict[str, str]:
-    """The environment of a program of this checkout: Python looks for modules in the checkout first."""
+    """Return the environment of a program of this checkout: Python looks for modules in the checkout first."""
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path}
 
@@ -39,7 +39,7 @@ def synth(path: Path, *arguments: object) -> None:
 
 
 def load_topology(path: Path) -> Topology:
-    """The edges of the graph in `path`, in memory.
+    """Load the edges of the graph in `path` into memory.
 
     The file is one of `leapmpi-prep` (.h5), or an .npz file with the arrays indptr int64[vertices + 1] and indices
     int[edges].

@@ -23,7 +23,7 @@ def communities(
     sizes: float = 0.0,
     order: str = "random",
 ) -> Callable[[], Graph]:
-    """A graph of `groups` communities, of `vertices` x `degree` / 2 undirected edges.
+    """Draw a graph of `groups` communities, of `vertices` x `degree` / 2 undirected edges.
 
     A share `mixing` of the edges ignores communities. Activities of vertices and sizes of groups follow Pareto laws of
     exponents `tail` and `sizes` (0: all equal). `order` of the vertices: "random", "bfs", or "given", by community.
@@ -50,7 +50,7 @@ def communities(
 
 
 def rmat(scale: int, degree: int) -> Callable[[], Graph]:
-    """R-MAT with 2^scale vertices and the probabilities of Graph500 (Chakrabarti, Zhan, Faloutsos, SDM 2004)."""
+    """Draw an R-MAT graph with 2^scale vertices and the probabilities of Graph500 (Chakrabarti et al., SDM 2004)."""
 
     def make() -> Graph:
         rng = np.random.default_rng(scale)
@@ -65,7 +65,7 @@ def rmat(scale: int, degree: int) -> Callable[[], Graph]:
 
 
 def grid(side: int) -> Callable[[], Graph]:
-    """A square mesh of side x side vertices."""
+    """Make a square mesh of side x side vertices."""
 
     def make() -> Graph:
         ids = np.arange(side * side).reshape(side, side)
@@ -77,7 +77,7 @@ def grid(side: int) -> Callable[[], Graph]:
 
 
 def _graph(vertices: int, edges: np.ndarray, order: str) -> Graph:
-    """The undirected graph of `edges` int64[2, E], its vertices in `order`; a fifth of them are training vertices."""
+    """Build the undirected graph of `edges` int64[2, E], its vertices in `order`; a fifth of them are for training."""
     rng = np.random.default_rng(1)
     if order != "given":
         edges = rng.permutation(vertices)[edges]
@@ -88,7 +88,7 @@ def _graph(vertices: int, edges: np.ndarray, order: str) -> Graph:
 
 
 def _rows_of(vertices: int, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """indptr int64[vertices + 1] and indices int32 of `edges`, both ways, without loops and repeats."""
+    """Build indptr int64[vertices + 1] and indices int32 of `edges`, both ways, without loops and repeats."""
     edges = edges[:, edges[0] != edges[1]]
     keys = np.unique(np.concatenate([edges[0] * vertices + edges[1], edges[1] * vertices + edges[0]]))
     degrees = np.bincount(keys // vertices, minlength=vertices)
@@ -96,7 +96,7 @@ def _rows_of(vertices: int, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _breadth_first(vertices: int, edges: np.ndarray) -> np.ndarray:
-    """int64[vertices]: the number of each vertex in breadth-first order."""
+    """Number the vertices in breadth-first order: int64[vertices]."""
     number = np.empty(vertices, np.int64)
     number[breadth_first(np.arange(vertices), *_rows_of(vertices, edges))] = np.arange(vertices)
     return number

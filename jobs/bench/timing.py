@@ -1,4 +1,4 @@
-"""What the benchmarks of this folder share: arguments, clocks, warm-up and repeats, medians, and printing of tables.
+"""Shared parts of the benchmarks of this folder: arguments, clocks, warm-up and repeats, medians, and tables.
 
 Imports neither numpy nor torch: `prepare_threads` must run before they do.
 """
@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import project  # noqa: F401  (benchmarks import leapmpi from the checkout they lie in)
+import project  # noqa: F401  (benchmarks import leapmpi from their own checkout)
 
 Value = TypeVar("Value", int, float, str)
 
 
 def argument_parser(about: str) -> argparse.ArgumentParser:
-    """A parser whose help is `about`, the docstring of the script, as it is written."""
+    """Build a parser whose help is `about`, the docstring of the script, as it is written."""
     return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -36,7 +36,7 @@ def add_timing(
 
 
 def list_of(convert: Callable[[str], Value]) -> Callable[[str], list[Value]]:
-    """An argparse type: values between commas, each made by `convert`."""
+    """Build an argparse type: values between commas, each made by `convert`."""
     return lambda text: [convert(item) for item in text.split(",")]
 
 
@@ -51,7 +51,7 @@ def prepare_threads(threads: int, clock: str) -> None:
 
 
 def timed(action: Callable[[], object], clock: str = "wall") -> tuple[float, object]:
-    """Seconds that `action` takes, by wall clock or as processor time of all threads, and its result."""
+    """Measure the seconds of `action`, by wall clock or as processor time of all threads; also return its result."""
     now = time.process_time if clock == "processor" else time.perf_counter
     begin = now()
     result = action()
@@ -59,19 +59,19 @@ def timed(action: Callable[[], object], clock: str = "wall") -> tuple[float, obj
 
 
 def repeated(action: Callable[[], object], repeats: int, clock: str = "wall") -> float:
-    """The median seconds of `repeats` runs of `action`, after one that is not counted."""
+    """Measure the median seconds of `repeats` runs of `action`, after one that is not counted."""
     action()
     return statistics.median(timed(action, clock)[0] for _ in range(repeats))
 
 
 def in_turn(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """The median of each measure over `repeats` rounds of all; in turn, so that slow moments meet all of them."""
+    """Return the median of each measure over `repeats` rounds of all, in turn, so that slow moments meet all."""
     rounds = [{name: measure() for name, measure in measures.items()} for _ in range(repeats)]
     return medians(rounds)
 
 
 def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of each column of `rows`, which all have the same columns."""
+    """Return the median of each column of `rows`, which all have the same columns."""
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
 

@@ -45,7 +45,7 @@ def up(hosts: int, rate: str) -> None:
 
 
 def make_host(host: int) -> None:
-    """A namespace whose eth0 is plugged into the switch."""
+    """Make a namespace whose eth0 is plugged into the switch."""
     name, port = f"{HOST}{host}", f"port{host}"
     run("ip", "netns", "add", name)
     run("ip", "-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -64,7 +64,7 @@ def shape(rate: str, burst: int) -> None:
 
 
 def burst_of(rate: str) -> int:
-    """Bytes that may pass at once: those of 4 ms, a tick of a slow kernel clock, and at least 128 KiB."""
+    """Return the bytes that may pass at once: those of 4 ms, a tick of a slow kernel clock, and at least 128 KiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", rate)
     if not found or not float(found[1]):
         raise LabError(f"give a rate such as 1gbit or 200mbit, not {rate!r}")
@@ -86,23 +86,23 @@ def down() -> None:
 
 
 def processes(names: Sequence[str]) -> list[int]:
-    """The processes in namespaces."""
+    """List the processes in namespaces."""
     return [int(word) for name in names for word in run("ip", "netns", "pids", name).split()]
 
 
 def namespaces() -> list[str]:
-    """The names of the hosts that are up, in order, and of the switch."""
+    """List the names of the hosts that are up, in order, and of the switch."""
     known = {line.split()[0] for line in run("ip", "netns", "list").splitlines() if line}
     return [name for name in (*(f"{HOST}{host}" for host in range(MOST)), SWITCH) if name in known]
 
 
 def count() -> int:
-    """The number of hosts that are up."""
+    """Count the hosts that are up."""
     return sum(name.startswith(HOST) for name in namespaces())
 
 
 def check(host: int) -> str:
-    """The namespace of a host. Raises LabError for one that is not up."""
+    """Return the namespace of a host. Raises LabError for one that is not up."""
     hosts = count()
     if not hosts:
         raise LabError("no hosts are up; make some with: jobs/lab/hosts up 4 1gbit")
@@ -112,12 +112,12 @@ def check(host: int) -> str:
 
 
 def address(host: int) -> str:
-    """The host's address."""
+    """Return the host's address."""
     return f"{SUBNET}.{host + 1}"
 
 
 def run(*command: str) -> str:
-    """The standard output of a command. Raises LabError with the command's message when it fails."""
+    """Run a command; return its standard output. Raises LabError with the command's message when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         message = " ".join(done.stderr.split()) or f"exit code {done.returncode}"

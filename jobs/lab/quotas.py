@@ -1,4 +1,4 @@
-"""How much of the processors each host may use: a control group a host, of version 2 or 1. `hosts` is the program."""
+"""Processor quotas of hosts: a control group per host, of version 2 or 1. `hosts` is the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from namespaces import HOST, LabError
 
 PERIOD = 20_000
-"""Microseconds after which a quota begins anew: few, so that a host that has used up its share soon goes on."""
+"""Period of a quota in microseconds: short, so that a host that has used up its share soon continues."""
 
 LEAST = 0.05
 """The kernel grants no less than a millisecond of a period."""
@@ -26,7 +26,7 @@ PATIENCE = 5.0
 
 
 def parse(text: str, hosts: int) -> list[float]:
-    """'0.25' or '1,0.25,0.25' as the cores of each of `hosts`. Raises LabError."""
+    """Parse '0.25' or '1,0.25,0.25' as the cores of each of `hosts`. Raises LabError."""
     try:
         cores = [float(word) for word in text.split(",")]
     except ValueError:
@@ -60,7 +60,7 @@ def limit(cores: Sequence[float]) -> None:
 
 
 def hierarchy() -> tuple[Path, int]:
-    """Where groups of the processor controller are made, and the version of control groups. Raises LabError."""
+    """Find the folder for groups of the processor controller, and the version of control groups. Raises LabError."""
     mounts = [line.split() for line in MOUNTS.read_text().splitlines()]
     for _, place, kind, options, *_ in mounts:
         if kind == "cgroup" and "cpu" in options.split(","):
@@ -81,7 +81,7 @@ def hierarchy() -> tuple[Path, int]:
 
 
 def groups() -> list[Path]:
-    """The groups of all hosts, also those that a killed `up` left."""
+    """List the groups of all hosts, also those that a killed `up` left."""
     roots = (Path(place) for _, place, kind, *_ in map(str.split, MOUNTS.read_text().splitlines()) if "cgroup" in kind)
     return [group for root in roots for group in root.glob(f"{HOST}*") if group.name.removeprefix(HOST).isdigit()]
 

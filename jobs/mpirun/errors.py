@@ -20,7 +20,7 @@ def main() -> None:
     while chunk := os.read(0, 1 << 16):
         waiting += chunk
         while waiting:
-            # A report, or what may become one: its end must have come.
+            # A report, or a beginning of one, waits for its end.
             if at_start and may_be_report(waiting):
                 end = waiting.find(b"\n" + DASHES, len(DASHES))
                 if end < 0:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def may_be_report(text: bytes) -> bool:
-    """Whether `text` is, or may go on to be, a report."""
+    """Return whether `text` is, or may become, a report."""
     if not text.startswith(DASHES):
         return DASHES.startswith(text)
     first, newline, _ = text[len(DASHES) :].partition(b"\n")

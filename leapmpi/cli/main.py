@@ -84,7 +84,7 @@ def _check_limits(command: str) -> None:
 
 
 def _report(error: LeapmpiError) -> None:
-    """One line on standard error from one rank, also when MPI has not started."""
+    """Print one line on standard error from one rank, also when MPI has not started."""
     from leapmpi.comm.launcher import launcher_size, local_rank
     from leapmpi.comm.world import job_rank, meet_before_the_end
     from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure

@@ -8,12 +8,11 @@ KINDS = (
     *("ids", "features", "edge_features", "row gradients", "labels", "parameters"),
     *("gradients", "activations", "embeddings", "topology", "shares", "schedule", "control"),
 )
-"""What bytes are sent for. "row gradients" are those of learned rows, "topology" is named vertices and what
-their owners drew for them; "shares" are what preparation ranks send to those that compute; "control" is everything
-that is no payload of training, such as counts and votes."""
+"""Purposes of sent bytes. "row gradients" are those of learned rows, "topology" is vertex ids and their owners' draws.
+"shares" go from preparing to computing ranks. "control" is everything else, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")
-"""Where rows are read."""
+"""Places from which rows are read."""
 
 
 class ByteCounters:
@@ -53,7 +52,7 @@ class ByteCounters:
         self._to_each += each
 
     def take_by_rank(self, own: int) -> np.ndarray:
-        """int64[ranks]: bytes sent to each rank so far, 0 to `own`; counting by rank starts again at zero."""
+        """Return the bytes sent to each rank so far, 0 to `own`: int64[ranks]; restart counting by rank at zero."""
         taken, self._to_rank = self._to_rank + self._to_each, np.zeros_like(self._to_rank)
         self._to_each = 0
         taken[own] = 0
@@ -71,7 +70,7 @@ class ByteCounters:
             self.add_rows(place, count)
 
     def take(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The bytes by kind and rows by place counted so far; counting starts again at zero."""
+        """Return the bytes by kind and rows by place counted so far; restart counting at zero."""
         taken = self.bytes, self.rows
         self.bytes, self.rows = dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0)
         return taken

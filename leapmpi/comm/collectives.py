@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as JSON; numpy's numbers count as numbers."""
+    """Convert `value` to JSON; numpy's numbers count as numbers."""
     return json.dumps(value, default=lambda number: number.item()).encode()
 
 
 def all_gather_values(comm: MPI.Intracomm, value: Any, finish: Finish = wait_for) -> list[Any]:
-    """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
+    """Gather the `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank.
+
+    Collective.
+    """
     # Rows must be equally long: find the longest text first.
     text = to_json(value)
     lengths = np.empty((comm.size, 1), np.int64)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.mpi_buffers import Array
 
 Exchange = tuple["Array", np.ndarray, "Array", np.ndarray, str]
-"""What `Communicator.exchange` takes: sent rows and how many go to each rank, received rows likewise, and the kind."""
+"""Arguments of `Communicator.exchange`: sent rows and counts by rank, received rows and counts, and the kind."""
 
 _LANES = 8
 """Ranks from which `receive` gets rows at once: their windows together are no more than a switch can queue."""
@@ -58,6 +58,7 @@ class Communicator(Transport):
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
+        # Both channels of work ahead count together: training takes over their sum.
         of_work_ahead = ByteCounters(self.size)
         self._own_counters = ByteCounters(self.size), of_work_ahead, of_work_ahead
         self._byte_counters: tuple[Counters, ...] = self._own_counters
@@ -69,16 +70,19 @@ class Communicator(Transport):
 
     @property
     def byte_counters(self) -> Counters:
-        """What the calling thread's channel has sent and read."""
+        """Bytes sent and rows read through the calling thread's channel."""
         return self._byte_counters[channels.current()]
 
     def take_sent_to(self) -> np.ndarray:
-        """int64[ranks]: bytes that all channels have sent to each rank since the last call, while none sends. Local."""
+        """Return the bytes int64[ranks] that all channels have sent to each rank since the last call, while none sends.
+
+        Local.
+        """
         training, ahead, _ = self._own_counters
         return training.take_by_rank(self.rank) + ahead.take_by_rank(self.rank)
 
     def join(self, whole: Communicator, members: np.ndarray) -> None:
-        """From now on count, and be carried, with `whole`. Local.
+        """Share the counters and transport of `whole` from now on. Local.
 
         Rank r here is rank `members[r]` (int64[size]) there.
         """
@@ -94,12 +98,12 @@ class Communicator(Transport):
     # -- small things ----------------------------------------------------------------------------------------------
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
+        """Gather small values of all ranks (JSON content), by rank. For start-up, not for the hot path. Collective."""
         self.byte_counters.add_to_each("control", len(to_json(value)))
         return all_gather_values(self.comm, value, self._call)
 
     def all_gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
-        """Equal-length rows of all ranks as (ranks, *row.shape), by rank. Collective."""
+        """Gather equal-length rows of all ranks as (ranks, *row.shape), by rank. Collective."""
         mpi_buffers.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
         all_gather_rows(self.comm, row, rows, self._call)
@@ -107,7 +111,7 @@ class Communicator(Transport):
         return rows
 
     def all_gather_pieces(self, piece: np.ndarray, counts: np.ndarray, kind: str) -> np.ndarray:
-        """The rows `piece` of all ranks, one rank after the other; all know `counts`, int64[size]. Collective."""
+        """Concatenate the rows `piece` of all ranks in order; `counts`, int64[size], are known to all. Collective."""
         received = np.empty((int(counts.sum()), *piece.shape[1:]), piece.dtype)
         copies = np.concatenate([piece] * self.size)
         self.exchange(copies, np.full(self.size, len(piece)), received, counts, kind)
@@ -196,7 +200,7 @@ class Communicator(Transport):
         return self.start_exchanges([(send, send_counts, receive, receive_counts, kind)])
 
     def start_exchanges(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
-        """As `start_exchange`, of several that travel one after the other: all are under way from now on. Collective.
+        """Start several exchanges, as `start_exchange`, that travel one after the other. Collective.
 
         A rank that waits for their end needs nothing more of the others, whatever these do first.
         """
@@ -379,7 +383,7 @@ class Communicator(Transport):
         arrived[number] = arrived[number][:size]
 
     def _idle_channel(self) -> int:
-        """The calling thread's channel. Raises CommunicationError while an exchange is under way in it."""
+        """Return the calling thread's channel. Raises CommunicationError while an exchange is under way in it."""
         channel = channels.current()
         if self._exchanging[channel]:
             raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
@@ -388,7 +392,7 @@ class Communicator(Transport):
     def _swap(
         self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
     ) -> tuple[list[Message], list[Message]]:
-        """The receives and sends of one exchange, whose bytes are counted; local rows are copied."""
+        """Build the receives and sends of one exchange and count their bytes; copy local rows."""
         out, into = mpi_buffers.as_bytes(send, "sent rows"), mpi_buffers.as_bytes(receive, "received rows")
         width = math.prod(send.shape[1:]) * send.itemsize
         starts, ends = (list(accumulate(counts.tolist(), initial=0)) for counts in (send_counts, receive_counts))

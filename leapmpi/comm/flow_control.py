@@ -56,7 +56,7 @@ class Message:
         self.code = code
 
     def __str__(self) -> str:
-        """'Irecv, rank 2, tag 3 (int64), 1,032 bytes', or the name of a collective call."""
+        """Describe the call: 'Irecv, rank 2, tag 3 (int64), 1,032 bytes', or the name of a collective call."""
         call = getattr(self.start, "func", self.start).__name__
         if self.peer is None:
             return call
@@ -76,7 +76,7 @@ class _Window:
         self.messages = deque(messages)
 
     def next(self) -> Message | None:
-        """The next message, if there is room for it now. One larger than the window travels alone."""
+        """Return the next message, if there is room for it now. One larger than the window travels alone."""
         if not self.messages or (self.messages[0].size > self.room and self.room < self.size):
             return None
         message = self.messages.popleft()
@@ -95,7 +95,7 @@ class MessageQueue:
         self._requests: list[MPI.Request] = []
 
     def __str__(self) -> str:
-        """The messages under way, and how many follow. Any thread may ask."""
+        """Describe the messages under way, and the number that follow. Any thread may call this."""
         begun, windows = [str(each) for each in list(self._active)], list(self._windows)
         following = sum(len(each.messages) for each in windows)
         return "; ".join([*begun, f"{following} more to start"] if following or not begun else begun)
@@ -155,6 +155,7 @@ class UnderWay:
         backoff = Backoff()
         with waits.of(self._messages):
             while not (self._error or self._messages.finished):
+                # Work ahead uses the wait; only if it has nothing to do either, the thread sleeps.
                 happened = self._attend()
                 backoff.note(happened)
                 if not happened and not take_turns():

@@ -14,7 +14,7 @@ _NARROW = 1 << 32
 
 @compiled
 def _subtract(ids, counts, first, out):
-    """out[i] = ids[i] less the first id of the range of its receiver; `counts` ids go to each rank in turn."""
+    """Write out[i] = ids[i] less the first id of the range of its receiver; `counts` ids go to each rank in turn."""
     position = 0
     for rank in range(len(counts)):
         for _ in range(counts[rank]):
@@ -38,12 +38,12 @@ class IdCodec:
 
     @classmethod
     def home_ranks(cls, rank_offsets: np.ndarray) -> IdCodec:
-        """Every rank is sent ids of which it is the home rank; `rank_offsets` is int64[ranks + 1]."""
+        """Build the codec for ids that are sent to their home rank; `rank_offsets` is int64[ranks + 1]."""
         return cls(np.ascontiguousarray(rank_offsets[:-1]), int(np.diff(rank_offsets).max()))
 
     @classmethod
     def any_id(cls, rank_offsets: np.ndarray) -> IdCodec:
-        """Every rank may be sent any id below rank_offsets[-1]."""
+        """Build the codec for any id below rank_offsets[-1], sent to any rank."""
         return cls(np.zeros(len(rank_offsets) - 1, np.int64), int(rank_offsets[-1]))
 
     @property
@@ -52,17 +52,17 @@ class IdCodec:
         return 4 if self.longest <= _NARROW else 8
 
     def encode(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """`ids` (int64, in order of receiver, counts[r] for rank r) as offsets: int64, or uint32 viewed as int32."""
+        """Encode `ids` (int64, counts[r] for rank r in order) as offsets: int64, or uint32 viewed as int32."""
         out = np.empty(len(ids), np.uint32 if self.id_bytes == 4 else np.int64)
         _subtract(ids, counts, self.first, out)
         return out.view(np.int32) if self.id_bytes == 4 else out
 
     def empty(self, count: int) -> np.ndarray:
-        """Room for `count` encoded ids: int32 or int64, as `decode` takes them."""
+        """Allocate `count` encoded ids: int32 or int64, as `decode` expects."""
         return np.empty(count, np.int32 if self.id_bytes == 4 else np.int64)
 
     def decode(self, received: np.ndarray, rank: int) -> np.ndarray:
-        """The int64 ids that others sent to `rank`, from the offsets that `encode` made of them."""
+        """Decode the int64 ids that others sent to `rank`, from the offsets that `encode` made of them."""
         ids = np.empty(len(received), np.int64)
         _add(received.view(np.uint32) if self.id_bytes == 4 else received, self.first[rank], ids)
         return ids

@@ -43,7 +43,7 @@ class InterleavedWork:
         return self._stack.dead
 
     def go_on(self) -> bool:
-        """Go on with the body until it waits or ends; returns whether it came any further. Not called within it."""
+        """Resume the body until it waits or ends; returns whether it made progress. Not called within it."""
         if self.ended:
             return False
         moves = waits.moves
@@ -57,13 +57,13 @@ class InterleavedWork:
             self._channel = channels.enter(outer)
         if self.ended:
             _Turns.work = None
-            # What a signal asks for does not wait until somebody asks for the work.
+            # A signal takes effect at once, not when the work is next requested.
             if isinstance(self._error, Interrupted) or not isinstance(self._error, Exception | None):
                 raise self._error
         return self.ended or waits.moves != moves
 
     def finish(self) -> None:
-        """Go on until the body has ended, asleep while it does not come further. Raises what the body raised."""
+        """Resume until the body has ended, and sleep while it makes no progress. Raises the body's error."""
         backoff = Backoff()
         while not self.ended:
             happened = self.go_on()
@@ -74,7 +74,7 @@ class InterleavedWork:
             raise self._error
 
     def abandon(self) -> None:
-        """Never go on: what the body holds is kept as long as the process, since messages may still be under way."""
+        """Leave the body suspended: keep its objects for the life of the process, since messages may be under way."""
         if not self.ended:
             leave_all()
             waits.forget(channels.AHEAD)
@@ -106,7 +106,7 @@ class _Turns:
 
 
 def suspended_stack() -> FrameType | None:
-    """Where the interleaved work stands while its thread does other things, or where that stands meanwhile.
+    """Return the stack of the suspended body, or of its thread's main work while the body runs.
 
     Any thread may ask.
     """

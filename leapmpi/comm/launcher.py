@@ -1,4 +1,4 @@
-"""What the launcher (mpirun, srun) says of this process in environment variables, known before MPI starts."""
+"""Facts about this process from the launcher (mpirun, srun), in environment variables, known before MPI starts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _LOCAL_RANK_VARIABLES = (
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """This process's number on its node, known from the launcher before MPI starts; 0 when there is none."""
+    """Return this process's number on its node, known from the launcher before MPI starts; 0 when there is none."""
     return (_first_number(_LOCAL_RANK_VARIABLES, environment) or ("", 0))[1]
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """This process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
+    """Return this process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
     return (_first_number(_RANK_VARIABLES, environment) or ("", 0))[1]
 
 
 def launcher_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
-    """The variable and number of ranks that the launcher promises, or None when nothing launched this process."""
+    """Return the variable and number of ranks that the launcher promises, or None without a launcher."""
     return _first_number(_SIZE_VARIABLES, environment)
 
 
 def _first_number(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """The first of the variables `names` that holds a number, and the number."""
+    """Return the first of the variables `names` that holds a number, and the number."""
     # Those of Slurm count where srun started this process: a batch script has a step id too, but no task of a step.
     in_step = environment.get("SLURM_STEP_ID", "") not in ("", "4294967291") and "SLURM_STEP_NUM_TASKS" in environment
     for name in names:

@@ -1,4 +1,4 @@
-"""What may be handed to MPI: checked, contiguous bytes, on the host or on a device.
+"""Buffers for MPI: checked, contiguous bytes, on the host or on a device.
 
 mpi4py accepts transposed tensors, unequal types and unfinished GPU work without complaint and delivers garbage.
 Everything that crosses ranks is therefore turned into plain bytes here, after checks, and MPI sees bytes only.
@@ -49,22 +49,22 @@ class DeviceBytes:
 
 
 def on_device(array: Array) -> TypeGuard[torch.Tensor]:
-    """Whether the memory of `array` is that of a GPU."""
+    """Return whether the memory of `array` is that of a GPU."""
     return bool(getattr(array, "is_cuda", False))
 
 
 def dtype_name(array: Array) -> str:
-    """The name of the element type, 'float32' for numpy and torch alike."""
+    """Return the name of the element type, 'float32' for numpy and torch alike."""
     return _name_of(array.dtype)
 
 
-@cache  # numpy makes such a name anew each time, which takes longer than all else that is done to a small message
+@cache  # numpy builds the name at every call, which takes longer than the rest of a small message
 def _name_of(dtype: np.dtype | torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def type_code(array: Array) -> int:
-    """The number of the element type. It is sent as the message's tag, so that both sides can compare."""
+    """Return the number of the element type. It is sent as the message's tag, so that both sides can compare."""
     return DTYPES.index(dtype_name(array))
 
 
@@ -82,7 +82,7 @@ def as_bytes(array: np.ndarray, what: str) -> np.ndarray: ...
 @overload
 def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes: ...
 def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes:
-    """The memory of `array` as bytes, without a copy: uint8[bytes] on the host, DeviceBytes on a device.
+    """View the memory of `array` as bytes, without a copy: uint8[bytes] on the host, DeviceBytes on a device.
 
     Raises ValueError as `check` does.
     """
@@ -94,7 +94,7 @@ def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes:
 
 
 def _on_host(array: Array) -> np.ndarray:
-    """`array`, in host memory, as an array of numpy on the same memory; the bits of bfloat16, which numpy lacks."""
+    """View `array`, in host memory, as an array of numpy; bfloat16, which numpy lacks, as bits."""
     if isinstance(array, np.ndarray):
         return array
     if dtype_name(array) == "bfloat16":
@@ -117,11 +117,11 @@ def synchronise(array: Array) -> None:
 
 
 def empty_like(array: Array, *shape: int) -> Array:
-    """A new array of `shape`, of the type and on the device of `array`; its values are arbitrary."""
+    """Allocate an array of `shape`, of the type and on the device of `array`; its values are arbitrary."""
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 
 def parts(size: int, largest: int | None = None) -> list[slice]:
-    """Slices of at most `largest` bytes, and never more than MESSAGE_LIMIT, that cover `size` bytes."""
+    """Yield slices of at most `largest` bytes, and never more than MESSAGE_LIMIT, that cover `size` bytes."""
     step = min(largest or MESSAGE_LIMIT, MESSAGE_LIMIT)
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]

@@ -1,8 +1,7 @@
-"""Exchanges of which a rank does not know how much will arrive: each message tells it, and brings what fits.
+"""Exchanges of unknown size: each message starts with its length and carries as much as fits.
 
-A packet has room for a little more than the last one between the two ranks had to hold, which both know; what does not
-fit follows in further messages. So sizes that hardly change from one exchange to the next cost no message, and no wait,
-of their own.
+A packet is a little larger than the last one between the two ranks, whose size both know; the rest follows in further
+messages. So sizes that hardly change from one exchange to the next cost no message and no wait.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Packets:
 
 
 def _room(last: int) -> int:
-    """Bytes for which there is room where the last exchange had `last` bytes."""
+    """Return the bytes to reserve where the last exchange had `last` bytes."""
     return int(min(max(_LEAST, last + last // 4), _MOST))
 
 

@@ -23,7 +23,7 @@ _SHARE = 1 / 8
 
 
 class Waits:
-    """How far this process is in waiting for other ranks. The watchdog's thread reads it.
+    """Progress of this process in waiting for other ranks. The watchdog's thread reads it.
 
     `begun` counts waits. All ranks run the same collectives, so the counts of two ranks differ only by what one rank
     has done ahead of the other. `moves` counts beginnings and ends of waits, and arrivals of messages. `waiting` is
@@ -55,11 +55,11 @@ class Waits:
         return training or (self.for_work and any(others))
 
     def forget(self, channel: int) -> None:
-        """A wait of `channel` is given up."""
+        """Cancel a wait of `channel`."""
         self._within[channel], self.waited_for[channel] = False, None
 
     def of(self, messages: object) -> Waits:
-        """The context in which the calling thread waits for `messages`, whose text says what they are."""
+        """Return the context in which the calling thread waits for `messages`, whose text describes them."""
         self.waited_for[channels.current()] = threading.get_ident(), messages
         return self
 
@@ -84,7 +84,7 @@ class Carried(Protocol):
 
 
 class MpiCalls:
-    """Which thread may make MPI calls, where one has taken them over (`leapmpi.comm.progress_thread`)."""
+    """Thread that may make MPI calls, where one has taken them over (`leapmpi.comm.progress_thread`)."""
 
     owner: int | None = None
     """The identifier of the thread that alone makes MPI calls now; None: any thread does, one at a time."""
@@ -103,7 +103,7 @@ mpi_calls = MpiCalls()
 
 
 class Backoff:
-    """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
+    """Schedule of sleeps between tests: none at first, then longer ones while nothing happens."""
 
     def __init__(self) -> None:
         self._idle = 0
@@ -116,7 +116,7 @@ class Backoff:
             self._slept = 0.0
 
     def nap(self) -> float:
-        """Seconds to sleep before the next test."""
+        """Return the seconds to sleep before the next test."""
         if self._idle <= _EAGER_TESTS:
             return 0.0
         nap = min(max(_SHORTEST_NAP, _SHARE * self._slept), _LONGEST_NAP)

@@ -24,7 +24,7 @@ class Ticket:
     """Messages that the progress thread carries for another thread, which waits for their end."""
 
     def __init__(self, messages: MessageQueue) -> None:
-        """`messages` belong to the channel of the calling thread."""
+        """Start with `messages` of the calling thread's channel."""
         self.channel = channels.current()
         self.ended = False
         self._messages = messages
@@ -47,7 +47,7 @@ class Ticket:
         return happened or self.ended
 
     def end(self, error: Exception | None = None) -> None:
-        """The messages have arrived, or will not because of `error`."""
+        """Mark the messages as arrived, or as failed because of `error`."""
         self.ended = True
         self._error = error
         self._end.release()
@@ -64,7 +64,7 @@ class ProgressThread:
     """Owns MPI from `start` to `stop`; the thread that started it must make no MPI call in between."""
 
     def __init__(self, on_start: Callable[[], None] | None = None) -> None:
-        """`on_start` runs first on the new thread, to select its GPU."""
+        """Start the thread; `on_start` runs first on it, to select its GPU."""
         self._on_start = on_start
         self._inbox: SimpleQueue[Ticket | None] = SimpleQueue()
         self._lock = threading.Lock()

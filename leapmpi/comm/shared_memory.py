@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def map_shared(node: MPI.Intracomm, size: int, name: str) -> mmap.mmap | None:
-    """Memory of `size` bytes that all ranks of `node` see, or None on all of them where one cannot. Collective."""
+    """Map memory of `size` bytes for all ranks of `node`, or None on all of them if one cannot. Collective."""
     # The first rank makes the memory; the others open it through the first rank's process.
     handle, memory = _create_shared(size, name) if node.rank == 0 else (-1, None)
     place = all_gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
@@ -30,7 +30,7 @@ def map_shared(node: MPI.Intracomm, size: int, name: str) -> mmap.mmap | None:
 
 
 def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
-    """A file without a name, of `size` bytes, and its memory; None where a limit on file sizes forbids it."""
+    """Create an unnamed file of `size` bytes, and map it; None where a limit on file sizes forbids it."""
     handle = os.memfd_create(name)
     try:
         os.ftruncate(handle, size)
@@ -41,7 +41,7 @@ def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
 
 
 def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
-    """The memory behind `handle` of `process`; None where it cannot be reached."""
+    """Map the memory behind `handle` of `process`; None where it cannot be reached."""
     with suppress(OSError, ValueError), open(os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR), "r+b", 0) as file:
         # In another process name space the number may belong to a stranger.
         status = os.fstat(file.fileno())

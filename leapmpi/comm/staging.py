@@ -17,17 +17,17 @@ class StagingBuffers:
     """Buffers of one communicator, by channel and by what they are used for, kept between calls."""
 
     def __init__(self, direct: bool) -> None:
-        """`direct`: MPI takes device memory as it is."""
+        """Prepare staging; `direct`: MPI takes device memory as it is."""
         self.direct = direct
         self._kept: tuple[dict[str, Array], ...] = tuple({} for _ in channels.CHANNELS)
         self._kept_pinned: tuple[dict[str, torch.Tensor], ...] = tuple({} for _ in channels.CHANNELS)
 
     def stages(self, array: Array) -> TypeGuard[torch.Tensor]:
-        """Whether `array` travels through host memory: it lies on a device and MPI is not CUDA-aware."""
+        """Return whether `array` travels through host memory: it is on a device and MPI is not CUDA-aware."""
         return mpi_buffers.on_device(array) and not self.direct
 
     def outgoing(self, use: str, array: Array) -> Array:
-        """What MPI is to send for `array`, the work on it being done: `array`, or a copy in host memory."""
+        """Return the buffer to send for `array`, once its computation is done: `array`, or a copy in host memory."""
         place = self.incoming(use, array)
         if self.stages(array):
             # `incoming` gave a pinned tensor for it.
@@ -35,7 +35,7 @@ class StagingBuffers:
         return place
 
     def incoming(self, use: str, array: Array) -> Array:
-        """Where MPI is to receive for `array`: `array`, or host memory, from which `deliver` copies."""
+        """Return the buffer to receive for `array`: `array`, or host memory, from which `deliver` copies."""
         if self.stages(array):
             return self._pinned(use, array)
         mpi_buffers.synchronise(array)
@@ -47,7 +47,7 @@ class StagingBuffers:
             array.copy_(cast("torch.Tensor", arrived))
 
     def scratch(self, use: str, like: Array, *shape: int) -> Array:
-        """A buffer of `shape`, of the kind and type of `like`, kept between calls of the same shape."""
+        """Return a buffer of `shape`, of the kind and type of `like`, kept between calls of the same shape."""
         buffers = self._kept[channels.current()]
         kept = buffers.get(use)
         if kept is None or tuple(kept.shape) != shape or kept.dtype != like.dtype:
@@ -55,10 +55,11 @@ class StagingBuffers:
         return kept
 
     def _pinned(self, use: str, like: torch.Tensor) -> torch.Tensor:
-        """A pinned host tensor of the shape and type of device tensor `like`; its memory is kept and grows."""
+        """Return a pinned host tensor of the shape and type of device tensor `like`; its memory is kept and grows."""
         import torch
 
         size = like.numel() * like.element_size()
+        # Pinning takes long, so memory is kept, by channel, as channels send at the same time.
         buffers = self._kept_pinned[channels.current()]
         kept = buffers.get(use)
         if kept is None or kept.numel() < size:

@@ -29,7 +29,7 @@ class CommunicationError(RuntimeError):
 
 @dataclass
 class _Carrier:
-    """Who makes the MPI calls of several transports of one process."""
+    """Caller of MPI for several transports of one process."""
 
     thread: ProgressThread | None = None
 
@@ -41,7 +41,7 @@ class Transport:
     """
 
     def __init__(self, comm: MPI.Intracomm, ahead: Sequence[MPI.Intracomm] = ()) -> None:
-        """`comm` serves training; `ahead` are duplicates of it for the channels AHEAD and ROWS."""
+        """Serve training by `comm`; `ahead` are duplicates of it for the channels AHEAD and ROWS."""
         from mpi4py import MPI
 
         self._mpi: ModuleType = MPI
@@ -50,7 +50,7 @@ class Transport:
         self.size: int = comm.size
         self._carrier = _Carrier()
         self._members: Sequence[int] = range(self.size)
-        """Which rank of the job each rank is."""
+        """Rank of the job for each rank."""
 
     @property
     def progress_thread(self) -> ProgressThread | None:
@@ -67,7 +67,7 @@ class Transport:
         return self._comms[channels.current()]
 
     def _receives(self, into: np.ndarray | DeviceBytes, origin: int, code: int) -> list[Message]:
-        """The receives that fill the bytes `into` from rank `origin`, each checked for type `code` and size."""
+        """Build the receives that fill the bytes `into` from rank `origin`, each checked for type `code` and size."""
         # The communicator is looked up here: another thread, of no channel, starts them. Messages of one peer are
         # matched in order, whatever their tag; the tag is the type they were sent as.
         start, byte, tag = self.comm.Irecv, self._mpi.BYTE, self._mpi.ANY_TAG
@@ -79,7 +79,7 @@ class Transport:
         return found
 
     def _receive(self, into: np.ndarray, origin: int, code: int, check: Callable[[MPI.Status], None]) -> Message:
-        """The receive of one message of at most len(into) bytes of type `code`; `check` raises for a wrong one."""
+        """Build the receive of a message of at most len(into) bytes of type `code`; `check` raises for a wrong one."""
         start = partial(self.comm.Irecv, [into, self._mpi.BYTE], origin, self._mpi.ANY_TAG)
         return Message(start, len(into), check, self._members[origin], code)
 
@@ -118,7 +118,7 @@ class Transport:
         return partial(self._size_checked, wait)
 
     def _size_checked(self, call: Callable[[], Result]) -> Result:
-        """What `call` gives. Raises CommunicationError where MPI finds a message longer than expected in it."""
+        """Return the result of `call`. Raises CommunicationError if MPI finds a message longer than expected in it."""
         try:
             return call()
         except self._mpi.Exception as error:

@@ -106,11 +106,12 @@ class World:
 
 
 def load_mpi() -> ModuleType:
-    """mpi4py's MPI module, not started. Raises LaunchError when there is no MPI library."""
+    """Load mpi4py's MPI module, not started. Raises LaunchError when there is no MPI library."""
     try:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
+            # Importing must not start MPI: outside of a job it may hang or fail (R6).
             mpi4py.rc.initialize = False
             mpi4py.rc.finalize = False
         from mpi4py import MPI
@@ -127,7 +128,7 @@ def library_name(mpi: ModuleType) -> str:
 
 
 def library_file() -> str:
-    """The file of the MPI library that is mapped into this process; MPI's module must have been loaded."""
+    """Return the file of the MPI library that is mapped into this process; MPI's module must have been loaded."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             names = {line.split()[-1] for line in maps if "/libmpi" in line}
@@ -157,7 +158,7 @@ def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
 
 
 def split(world: World, part: int) -> World:
-    """The ranks of `world` that give the same number `part`, in their order, as a world. Collective.
+    """Split `world` into worlds of the ranks that give the same number `part`, in their order. Collective.
 
     `finish` gives it back too.
     """
@@ -166,7 +167,7 @@ def split(world: World, part: int) -> World:
 
 
 def _among(comm: MPI.Intracomm, threads: int) -> World:
-    """The world of the ranks of `comm`, which it takes over. Collective."""
+    """Build the world of the ranks of `comm`, which it takes over. Collective."""
     # Here and not above: it loads numpy, which `--help` does without.
     from leapmpi.comm.collectives import all_gather_values
 
@@ -231,7 +232,7 @@ def _end_mpi(mpi: ModuleType) -> None:
 def default_threads(
     masks: Sequence[Collection[int]], local_rank: int, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Threads of a rank: $OMP_NUM_THREADS, else its share of the cores it may use (at least 1).
+    """Return the threads of a rank: $OMP_NUM_THREADS, else its share of the cores it may use (at least 1).
 
     `masks` holds the cores in the affinity mask of each rank of the node; a core counts 1/k for k ranks that share it.
     """
@@ -260,7 +261,7 @@ def abort(world: World, code: int) -> None:
 
 
 def job_rank() -> int:
-    """This process's rank in the job, by its launcher, else by MPI where it runs."""
+    """Return this process's rank in the job, by its launcher, else by MPI where it runs."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
         return launched_rank()
@@ -268,7 +269,7 @@ def job_rank() -> int:
 
 
 def meet_before_the_end() -> None:
-    """Wait until rank 0 has come here too and its last message has been read. Collective; MPI must run.
+    """Wait until rank 0 is here too and its last message has been read. Collective; MPI must run.
 
     A launcher ends all ranks when the first one leaves with an error.
     """
@@ -284,12 +285,12 @@ def meet_before_the_end() -> None:
 
 
 def threads_may_call(mpi: ModuleType) -> bool:
-    """Whether MPI, which must have been started, bears calls from several threads, one at a time."""
+    """Return whether MPI, which must have been started, allows calls from several threads, one at a time."""
     return mpi.Query_thread() >= mpi.THREAD_SERIALIZED
 
 
 def cuda_aware(mpi: ModuleType) -> tuple[bool, str]:
-    """Whether the MPI library says it takes device memory, and the evidence. MPI must have been started."""
+    """Return whether MPI reports support of device memory, and the evidence. MPI must have been started."""
     try:
         query = ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support
     except (AttributeError, OSError):

@@ -31,7 +31,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What conditions read. Facts that are not known yet keep their defaults, with which no row holds."""
+    """Facts that conditions read. Unknown facts keep their defaults, with which no row holds."""
 
     config: Settings
     own_mode: bool = False
@@ -43,11 +43,11 @@ class Facts:
     edge_weights: bool = True
     """Whether its edges have weights."""
     roots: str = ""
-    """What is trained: "vertices" or "edges"."""
+    """Kind of roots: "vertices" or "edges"."""
     validation: bool = True
     """Whether there is something to validate by."""
     answers: str = "regression"
-    """What the task answers."""
+    """Answer of the task."""
     edge_labels: bool = False
     """Whether the task reads classes of edges."""
     optimizers: tuple[str, ...] = ("sgd",)
@@ -92,7 +92,7 @@ def _prepares(facts: Facts) -> bool:
 
 
 def _with_roles(name: str, holds: Callable[[Facts], bool], why: str) -> Row:
-    """A setting of the strategy that is refused with --prepare-ranks."""
+    """Build the row of a strategy's setting that is refused with --prepare-ranks."""
     return Row(
         f"strategy.{name}", "`--prepare-ranks`", lambda f: _prepares(f) and holds(f), f"with --prepare-ranks {why}"
     )
@@ -133,7 +133,7 @@ ROWS: tuple[Row, ...] = (
     _with_roles(
         "remote",
         lambda f: f.config.strategy.remote not in ("auto", "raw", "sums"),
-        "nobody has current weights for {value} rows; leave it out",
+        "no rank has current weights for {value} rows; leave it out",
     ),
     _with_roles(
         "time_steps",
@@ -147,12 +147,12 @@ ROWS: tuple[Row, ...] = (
     ),
     _with_roles("tune", lambda f: f.config.strategy.tune, "an iteration has one time step; leave it out"),
     _with_roles("vary", _varies, "one model is trained; leave it out"),
-    _with_roles("cache", lambda f: f.config.strategy.cache > 0, "nobody keeps copies of rows; leave it out"),
+    _with_roles("cache", lambda f: f.config.strategy.cache > 0, "no rank keeps copies of rows; leave it out"),
     Row(
         "model.norm",
         "`--prepare-ranks`",
         lambda f: _prepares(f) and f.config.model.norm == "batch",
-        "with --prepare-ranks nobody knows which rank counts a vertex for batch normalisation; use --norm layer",
+        "with --prepare-ranks no rank knows whether to count a vertex for batch normalisation; use --norm layer",
     ),
     Row(
         "run.topology",
@@ -219,7 +219,7 @@ ROWS: tuple[Row, ...] = (
         "train.optimizer",
         "learned rows: `sgd`",
         lambda f: _learned(f) and f.config.train.optimizer == "sgd",
-        "learned rows are moved by Adam; use adam or adamw",
+        "learned rows are updated by Adam; use adam or adamw",
     ),
     # Without effect.
     Row(
@@ -254,7 +254,7 @@ ROWS: tuple[Row, ...] = (
         "strategy.prefetch",
         "learned rows, where raw rows cross ranks",
         lambda f: _learned(f) and f.fetches_before_step,
-        "learned rows are fetched when the step before has moved them",
+        "learned rows are fetched after the previous step has updated them",
         False,
     ),
     Row("strategy.tune", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
@@ -305,12 +305,12 @@ def check(facts: Facts) -> None:
 
 
 def without_effect(facts: Facts) -> dict[str, str]:
-    """By dotted key, why a setting has no effect, whatever its value."""
+    """List by dotted key why a setting has no effect, whatever its value."""
     return dict(_holding(facts, refused=False))
 
 
 def as_table() -> str:
-    """The rows as a table of Markdown, in the order of keys."""
+    """Format the rows as a table of Markdown, in the order of keys."""
     lines = ["| setting | does not go with | |", "| --- | --- | --- |"]
     for row in sorted(ROWS, key=lambda row: (row.key, not row.refused)):
         lines.append(f"| `{row.key}` | {row.with_what} | {'refused' if row.refused else 'no effect'} |")
@@ -318,7 +318,7 @@ def as_table() -> str:
 
 
 def _holding(facts: Facts, refused: bool) -> Iterator[tuple[str, str]]:
-    """Key and sentence of each row that holds."""
+    """Yield key and sentence of each row that holds."""
     for row in ROWS:
         if row.refused == refused and row.holds(facts):
             section, _, name = row.key.partition(".")

@@ -31,7 +31,7 @@ class Flag(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What may follow a command: its help, its flags, and what its first argument may be (empty: files)."""
+    """Possible continuations of a command: its help, its flags, and the words of its first argument (empty: files)."""
 
     command: str
     help: str
@@ -40,7 +40,7 @@ class Words(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The name of the shell."""
+    """Add the argument: the name of the shell."""
     parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="the shell to complete in")
     parser.epilog = (
         'bash: eval "$(leapmpi completion bash)" in ~/.bashrc; zsh: the same with zsh, after compinit, in ~/.zshrc; '
@@ -60,16 +60,17 @@ def offer(action: argparse.Action, values: Iterable[str]) -> None:
 
 
 def script(shell: str, program: str, commands: Mapping[str, str]) -> str:
-    """The script for `shell`, one of SHELLS; `commands` maps the names of commands to modules."""
+    """Return the script for `shell`, one of SHELLS; `commands` maps the names of commands to modules."""
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
     words = [_words(program, name, module) for name, module in commands.items()]
     return "".join(f"{line}\n" for line in write(program, words))
 
 
 def _words(program: str, name: str, module: str) -> Words:
-    """What the parser of the command in `module` knows."""
+    """Collect the words that the parser of the command in `module` knows."""
     command = importlib.import_module(module)
     parser = parser_of(program, name, command)
+    # Completion offers every flag, also those that --help hides.
     parser.show_hidden()
     flags: list[Flag] = []
     first: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ def _words(program: str, name: str, module: str) -> Words:
 
 
 def _values(action: argparse.Action) -> tuple[str, ...]:
-    """What the value of a flag or argument may be, where that is a list of words."""
+    """List the possible values of a flag or argument, where they are words."""
     setting = dict(fields()).get(action.dest)
     if setting is not None:
         return setting.choices()
@@ -92,7 +93,7 @@ def _values(action: argparse.Action) -> tuple[str, ...]:
 
 
 def _plain(help: str | None) -> str:
-    """One short line of `help`, without what shells would read in it."""
+    """Shorten `help` to one line, without characters that shells interpret."""
     text = (help or "").partition(" (default")[0].replace("%%", "%")
     return "".join(each for each in text if each not in "[]\\'\"`$:\n")
 
@@ -161,5 +162,6 @@ def _fish(program: str, commands: list[Words]) -> Iterator[str]:
         if each.values:
             yield f"complete -c {program} -n '{inside}' -f -a '{' '.join(each.values)}'"
         for flag in each.flags:
+            # -x offers words only; -r -F lets a value be a file.
             value = f" -x -a '{' '.join(flag.values)}'" if flag.values else " -r -F" * flag.takes_value
             yield f"complete -c {program} -n '{inside}' -l {flag.name[2:]}{value} -d '{flag.help}'"

@@ -26,12 +26,12 @@ OF_RUN_FOLDERS = (
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
-    """The dataset folder as first argument; a TOML file may name it instead."""
+    """Add the dataset folder as first argument; a TOML file may name it instead."""
     parser.add_argument("data", nargs="?", metavar="DATA", help="dataset folder made by leapmpi-prep partition")
 
 
 def add_settings(parser: CommandParser, without: Iterable[str] = ()) -> None:
-    """--config, --set, one flag per setting but for the keys in `without`, and --help-all.
+    """Add --config, --set, one flag per setting but for the keys in `without`, and --help-all.
 
     --help explains the settings declared as `common` and lists the names of the others.
     """
@@ -56,7 +56,7 @@ def add_settings(parser: CommandParser, without: Iterable[str] = ()) -> None:
 def add_flag(
     parser: argparse.ArgumentParser | argparse._ArgumentGroup, setting: Setting, default: str | None = None
 ) -> argparse.Action:
-    """The flag of `setting`; one that is not given leaves None. Help shows the text `default`, if given, as default."""
+    """Add the flag of `setting`; if absent it leaves None. Help shows the text `default`, if given, as default."""
     keywords: dict[str, Any] = {"dest": setting.key, "default": None}
     if setting.type is bool:
         keywords["action"] = argparse.BooleanOptionalAction
@@ -74,7 +74,7 @@ def add_flag(
 
 
 def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
-    """`config` with `values` by names of flags, with `_` for `-`. Raises ConfigError for one that is unknown."""
+    """Set `values` by names of flags, with `_` for `-`, in `config`. Raises ConfigError for an unknown one."""
     keys = {setting.flag.replace("-", "_"): key for key, setting in fields()}
     for name, value in values.items():
         if name not in keys:
@@ -86,7 +86,7 @@ def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def config_from(arguments: argparse.Namespace, config: Config | None = None) -> Config:
-    """The config of a command line: defaults (or `config`), the TOML file, --set, flags; later ones win.
+    """Build the config of a command line: defaults (or `config`), the TOML file, --set, flags; later ones win.
 
     Raises ConfigError for a value that cannot be used, and for values that do not fit together.
     """
@@ -114,6 +114,7 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
 def _check_code(arguments: argparse.Namespace, config: Config) -> None:
     """Raise ConfigError where a file of settings, and not the command line, names code to be run."""
     texts = [str(getattr(arguments, key, "")) for key in ("sampling.sampler", "model.name", "strategy.vary")]
+    # Names of code may stand inside lists and quotes, as in --vary and --set.
     named = re.split(r"[\s,;='\"\[\]()]+", " ".join([*texts, *arguments.set]))
     code = [("sampling.sampler", "sampler", config.sampling.sampler)]
     code += [("model.name", "model", each.model.name) for each in models_of(config)]
@@ -125,7 +126,7 @@ def _check_code(arguments: argparse.Namespace, config: Config) -> None:
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """The key and value of `--set key=value`. Raises ConfigError."""
+    """Split `--set key=value` into key and value. Raises ConfigError."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {text}: write it as key=value, such as train.lr=0.01")
@@ -133,18 +134,19 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The values of flags made by `add_flag` that were given, by key."""
+    """Return the values of given flags made by `add_flag`, by key."""
     return {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
 
 
 def parse_strategies(text: str, config: Config) -> dict[str, Config]:
-    """One config per strategy in 'pull,leap,leap:time-steps=N:merge=random', by label. Raises ConfigError.
+    """Parse 'pull,leap,leap:time-steps=N:merge=random' as one config per strategy, by label. Raises ConfigError.
 
     A strategy may be given twice, to see how much its times differ; the second is labelled 'pull (2)'.
     """
     configs: dict[str, Config] = {}
     given: Counter[str] = Counter()
     for label in filter(None, (each.strip() for each in text.split(","))):
+        # The same strategy twice measures the noise, so repeats get numbers.
         given[label] += 1
         name = label if given[label] == 1 else f"{label} ({given[label]})"
         configs[name] = config.replaced(_values_of(label), f"--strategies {label}")
@@ -154,7 +156,7 @@ def parse_strategies(text: str, config: Config) -> dict[str, Config]:
 
 
 def _values_of(label: str) -> dict[str, str]:
-    """The settings in 'leap:time-steps=N:merge=random'. Raises ConfigError."""
+    """Parse the settings in 'leap:time-steps=N:merge=random'. Raises ConfigError."""
     name, *settings = label.split(":")
     if name == "auto":
         raise ConfigError(
@@ -163,6 +165,7 @@ def _values_of(label: str) -> dict[str, str]:
     values = {"strategy.name": name}
     for setting in settings:
         flag, equals, value = setting.partition("=")
+        # Only settings of the strategy: all else must be equal for a comparison.
         key = f"strategy.{flag.replace('-', '_')}"
         if not equals:
             raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")

@@ -18,11 +18,11 @@ def check_negatives(text: str, where: str) -> None:
 
 @dataclass(frozen=True)
 class LinkConfig:
-    """How edges are scored, and against which negatives."""
+    """Scoring of edges, and the negatives to score against."""
 
     scorer: str = setting(
         "auto",
-        "how an edge is scored from the embeddings of its ends; auto: dot for links, mlp for classes of edges",
+        "scorer of an edge by the embeddings of its ends; auto: dot for links, mlp for classes of edges",
         registry="leapmpi.nn.scorers",
         also=("auto",),
     )
@@ -32,13 +32,13 @@ class LinkConfig:
         choices=("auto", "keep", "leave-out"),
     )
     negatives: str = setting(
-        "uniform", "how destinations of negatives are drawn", registry="leapmpi.sampling.negatives"
+        "uniform", "distribution of the destinations of negatives", registry="leapmpi.sampling.negatives"
     )
     negatives_per_edge: int = setting(1, "negatives of each edge in training", least=1, below=2**20)
     eval_negatives: str = setting(
         AUTO,
-        "what an edge is ranked against in evaluation: so many drawn destinations, all, or the negatives given by the "
-        "source; auto: given where there are some, else 100",
+        "negatives of an edge in evaluation: a number of drawn destinations, all, or those given by the "
+        "source; auto: given if there are any, else 100",
         metavar="all|given|N",
         check=check_negatives,
     )

@@ -43,7 +43,7 @@ class ModelMember(Optioned):
     reads: tuple[str, ...] | None = None
     """Settings of hidden rows (hidden, dropout, norm) that a model of one layer reads; None if it may read any."""
     has: tuple[str, ...] = ()
-    """What its layers have by default: "norm", layer normalisation; "residual", residuals of their own."""
+    """Defaults of its layers: "norm", layer normalisation; "residual", residuals of their own."""
     idle_options: Callable[[Any], dict[str, str]] = _none_idle
     """From a ModelConfig to the options that its other options make idle, and why."""
 
@@ -56,7 +56,7 @@ _KEYS = {"sampler": "sampling.options", "model": "model.options"}
 
 
 def options_of(members: Registry[Any], name: str, texts: Sequence[str]) -> Any:
-    """The options `texts` of the registered sampler or model `name`, as its `Options`; None where it has none.
+    """Return the options `texts` of the registered sampler or model `name` as its `Options`; None without any.
 
     Raises ConfigError.
     """
@@ -64,7 +64,7 @@ def options_of(members: Registry[Any], name: str, texts: Sequence[str]) -> Any:
 
 
 def parse_options(declared: type | None, texts: Sequence[str], name: str, kind: str = "sampler") -> Any:
-    """An instance of the dataclass `declared`, whose fields are made by `setting`; None where it is None.
+    """Build an instance of the dataclass `declared`, whose fields are made by `setting`; None for None.
 
     `texts` are `name=value`, names written with - or _. Raises ConfigError for a text that is none, for an unknown
     option and for a value that cannot be used, naming the sampler or model `name`.
@@ -89,7 +89,7 @@ def parse_options(declared: type | None, texts: Sequence[str], name: str, kind: 
 
 
 def texts_of(options: Any) -> tuple[str, ...]:
-    """All values of `options`, an instance of an `Options` or None, as the texts that give them."""
+    """Format all values of `options`, an instance of an `Options` or None, as texts that `parse_options` reads."""
     return (
         tuple(f"{_spelled(name)}={_text(value)}" for name, value in dataclasses.asdict(options).items())
         if options
@@ -98,20 +98,20 @@ def texts_of(options: Any) -> tuple[str, ...]:
 
 
 def with_option(texts: Sequence[str], option: str, value: Any) -> tuple[str, ...]:
-    """`texts` with `value` for `option`, in place of another if there is one."""
+    """Set `value` for `option` in `texts`, in place of another if there is one."""
     kept = (text for text in texts if _spelled(text.partition("=")[0].strip()) != _spelled(option))
     return (*kept, f"{_spelled(option)}={_text(value)}")
 
 
 def given_option(texts: Sequence[str], option: str) -> str:
-    """The text of the value that `texts` give to `option`; empty where they give none."""
+    """Return the text of the value that `texts` give to `option`; empty where they give none."""
     return next(
         (text.partition("=")[2].strip() for text in texts if _spelled(text.partition("=")[0].strip()) == option), ""
     )
 
 
 def lines_of_help() -> Iterator[str]:
-    """One line for each option that a sampler or model has: '  gat heads: attention heads (default 4)'.
+    """Return one line for each option of a sampler or model: '  gat heads: attention heads (default 4)'.
 
     Imports all of them.
     """

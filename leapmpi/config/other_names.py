@@ -66,7 +66,7 @@ _EXPLAINED = {
 
 
 def about_other_name(name: str, flags: Container[str]) -> str:
-    """A clause about `name`, a word without dashes in front, where another program calls one of `flags` so.
+    """Explain `name`, a word without dashes, in a clause, if other programs use it for one of `flags`.
 
     Empty where no program is known to.
     """
@@ -95,7 +95,7 @@ class FormerSetting:
 
 
 def _option(name: str, default: Any, *models: str) -> FormerSetting:
-    """The former setting of models that is the option `name` of some."""
+    """Find the former setting of models that is the option `name` of some."""
     spelled = name.replace("_", "-")
     instead = f"write --model-option {spelled}=VALUE ({', '.join(models)})"
     return FormerSetting(default, instead, lambda value: {f"model.options.{spelled}": value}, models)
@@ -136,14 +136,14 @@ FORMER: dict[str, FormerSetting] = {
         False, "a GPU uses operations that give the same bits each time", lambda value: {}
     ),
     "run.progress": FormerSetting(
-        "30s", "a line each 30 seconds tells how far a long step is; --log-level warning hides it"
+        "30s", "long steps print their progress every 30 seconds; --log-level warning hides it"
     ),
 }
 """By dotted key."""
 
 
 def about_former_flag(flag: str) -> str:
-    """A sentence about `flag`, without dashes, where an earlier version had it; else empty."""
+    """Explain `flag`, without dashes, of an earlier version in a sentence; else empty."""
     flag = flag.lower().replace("_", "-").removeprefix("no-")
     for key, former in FORMER.items():
         if flag == key.rpartition(".")[2].replace("_", "-"):
@@ -152,12 +152,12 @@ def about_former_flag(flag: str) -> str:
 
 
 def about_former_key(key: str) -> str:
-    """A sentence about the dotted `key`, where an earlier version had it; else empty."""
+    """Explain the dotted `key` of an earlier version in a sentence; else empty."""
     return f"leapmpi no longer has {key}: {FORMER[key].instead}" if key in FORMER else ""
 
 
 def recorded_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` by dotted key, as a run of this version or an earlier one recorded them, as settings of this version.
+    """Translate `values` by dotted key, recorded by this version or an earlier one, to settings of this version.
 
     Former settings become what does the same today; those without an equivalent acted on training alone, and go.
     """
@@ -166,6 +166,7 @@ def recorded_values(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         former = FORMER.get(key)
         if former and former.becomes and value != former.default:
+            # A former setting of other models had no effect; one of user code may have had.
             read = not former.models or model in former.models or ":" in model
             found |= former.becomes(value) if read else {}
     if "strategy.vary" in found:
@@ -174,14 +175,14 @@ def recorded_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _varied_today(text: str) -> str:
-    """The text of --vary, which may name a former setting of models."""
+    """Translate the text of --vary, which may name a former setting of models."""
     key, equals, values = text.partition("=")
     former = FORMER.get(key.strip())
     return f"{next(iter(former.becomes('')))}{equals}{values}" if former and former.becomes else text
 
 
 def lost_values(values: Mapping[str, Any]) -> list[str]:
-    """One sentence for each value of recorded `values`, by dotted key, that no setting of this version stands for."""
+    """Return one sentence for each of `values`, by dotted key, that no setting of this version represents."""
     return [
         f"{key} was {value}, which leapmpi no longer has: {FORMER[key].instead}"
         for key, value in values.items()

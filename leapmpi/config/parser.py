@@ -110,13 +110,14 @@ class CommandParser(argparse.ArgumentParser):
         self.epilog = "\n".join(self._more()) or None
 
     def actions(self) -> list[argparse.Action]:
-        """Every flag and argument, in the order in which they were added."""
+        """List every flag and argument, in the order in which they were added."""
         return list(self._actions)
 
     def add_help_all(self, more: Callable[[], Iterable[str]] = tuple) -> None:
         """Add --help-all, which ends with the lines of `more`, and the names of the hidden flags to --help."""
         self._more = more
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
+        # argparse would print all flags as usage, so a short one replaces it.
         positionals = [action for action in self._actions if not action.option_strings]
         words = [f"[{each.metavar}]" if each.nargs == "?" else str(each.metavar) for each in positionals]
         self.usage = " ".join(["%(prog)s", *words, "[--FLAG VALUE ...]"])
@@ -143,7 +144,7 @@ class CommandParser(argparse.ArgumentParser):
         return arguments
 
     def _hint(self, word: str) -> str:
-        """A clause about the unknown `word`: the flag that others call so, the nearest one, or where to read on."""
+        """Explain the unknown `word` in a clause: a flag of that meaning, the nearest one, or a place to read on."""
         if not word.startswith("-"):
             return f"see {self.prog} --help"
         flags, name = {flag.lstrip("-"): flag for flag in self._option_string_actions}, word.split("=")[0].lstrip("-")
@@ -155,21 +156,21 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def usage(program: str, about: str, commands: Mapping[str, str]) -> str:
-    """The text of `PROGRAM --help`; `commands` maps names to modules."""
+    """Return the text of `PROGRAM --help`; `commands` maps names to modules."""
     lines = [f"usage: {program} COMMAND ...", "", about, "", "commands:"]
     lines += [f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in commands.items()]
     return "\n".join([*lines, "", f"'{program} COMMAND --help' explains one command."])
 
 
 def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
-    """The parser of command `name`."""
+    """Build the parser of command `name`."""
     parser = CommandParser(prog=f"{program} {name}", description=module.HELP)
     module.add_arguments(parser)
     return parser
 
 
 def as_program(run: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """What `run` returns of `argv`; where that is None, of the arguments of this process, which ends then.
+    """Return the result of `run` for `argv`; for None, of the arguments of this process, which ends then.
 
     Control characters in what it prints are escaped.
     """
@@ -209,20 +210,21 @@ def dispatch(
 
 
 def weights_of_run(text: str) -> str:
-    """An argparse type: `best`, `final`, or a file of weights, FILE.h5."""
+    """Parse as an argparse type: `best`, `final`, or a file of weights, FILE.h5."""
     if text in ("best", "final") or text.endswith(".h5"):
         return text
     raise argparse.ArgumentTypeError(f"invalid choice: '{text}' (best, final or a file FILE.h5)")
 
 
 def number_between(low: float, high: float | None = None, kind: type = int) -> Callable[[str], int | float]:
-    """An argparse type: a number of `kind` from `low` to `high` (no upper bound if None)."""
+    """Build an argparse type: a number of `kind` from `low` to `high` (no upper bound if None)."""
 
     def convert(text: str) -> int | float:
         try:
             value = kind(text)
         except ValueError:
             value = None
+        # Negated, so that NaN fails too.
         if value is None or not value >= low or (high is not None and not value <= high):
             bounds = f"from {low} on" if high is None else f"from {low} to {high}"
             noun = "a whole number" if kind is int else "a number"

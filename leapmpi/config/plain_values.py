@@ -23,7 +23,10 @@ class Unfit(ValueError):
 
 
 def parsed(text: str | bytes, schema: Schema, at: str = "") -> Any:
-    """The JSON document `text`, which fits `schema`. Raises ValueError, with a clause that says why it does not."""
+    """Parse the JSON document `text`, which fits `schema`.
+
+    Raises ValueError, with a clause that explains the misfit.
+    """
     try:
         value = json.loads(text)
     except RecursionError:
@@ -33,17 +36,18 @@ def parsed(text: str | bytes, schema: Schema, at: str = "") -> Any:
     except UnicodeDecodeError:
         raise ValueError("no UTF-8 text") from None
     except ValueError:
+        # Python refuses to parse such numbers, with a plain ValueError.
         raise ValueError("a number in it has thousands of digits") from None
     schema(value, at)
     return value
 
 
 def anything(value: Any, at: str) -> None:
-    """Fits every value."""
+    """Accept every value."""
 
 
 def number(value: Any, at: str) -> None:
-    """A finite number."""
+    """Accept a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unfit(value, at, "a number")
     if abs(value) >= _LARGEST if isinstance(value, int) else not math.isfinite(value):
@@ -51,32 +55,32 @@ def number(value: Any, at: str) -> None:
 
 
 def whole(value: Any, at: str) -> None:
-    """A whole number from -1 on; -1 stands for none."""
+    """Accept a whole number from -1 on; -1 stands for none."""
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < _LARGEST:
         raise _unfit(value, at, "a whole number")
 
 
 def count(value: Any, at: str) -> None:
-    """A whole number from 0 on."""
+    """Accept a whole number from 0 on."""
     whole(value, at)
     if value < 0:
         raise _unfit(value, at, "a whole number from 0 on")
 
 
 def truth(value: Any, at: str) -> None:
-    """True or false."""
+    """Accept true or false."""
     if not isinstance(value, bool):
         raise _unfit(value, at, "true or false")
 
 
 def text(value: Any, at: str) -> None:
-    """Text that can be printed as UTF-8."""
+    """Accept text that can be printed as UTF-8."""
     if not isinstance(value, str) or value != value.encode("utf-8", "replace").decode():
         raise _unfit(value, at, "text")
 
 
 def maybe(schema: Schema) -> Schema:
-    """None, or what fits `schema`."""
+    """Accept None, or values that fit `schema`."""
 
     def check(value: Any, at: str) -> None:
         if value is not None:
@@ -86,7 +90,7 @@ def maybe(schema: Schema) -> Schema:
 
 
 def items(schema: Schema, least: int = 0, most: int = _LARGEST) -> Schema:
-    """A list of `least` to `most` items, each of which fits `schema`."""
+    """Accept a list of `least` to `most` items that all fit `schema`."""
 
     def check(value: Any, at: str) -> None:
         if not isinstance(value, list):
@@ -100,7 +104,7 @@ def items(schema: Schema, least: int = 0, most: int = _LARGEST) -> Schema:
 
 
 def entries(schema: Schema) -> Schema:
-    """An object with any keys, each of whose values fits `schema`."""
+    """Accept an object with any keys, whose values all fit `schema`."""
 
     def check(value: Any, at: str) -> None:
         for key, each in _object(value, at).items():
@@ -111,7 +115,7 @@ def entries(schema: Schema) -> Schema:
 
 
 def record(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object that has all `required` keys and may have the `optional` ones, with values that fit."""
+    """Accept an object that has all `required` keys and may have the `optional` ones, with values that fit."""
 
     def check(value: Any, at: str) -> None:
         found = _object(value, at)

@@ -1,4 +1,4 @@
-"""How commands import torch and all else that training needs: no garbage is collected, and nothing idle is loaded.
+"""Import of torch and other modules of training without garbage collection, and without what commands do not use.
 
 At its end torch loads Python forms of its operations for tensors without data, by which its compiler reasons: a quarter
 of the processor time of importing it, on every rank of every job. Training needs none of them. They are left out until

@@ -33,7 +33,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
 
 _OPTIMISATION = ("lr", "optimizer", "momentum", "weight_decay", "lr_schedule", "warmup_epochs", "clip_norm")
-"""What models on the same batches may differ in, of the section `train`."""
+"""Settings of the section `train` in which models on the same batches may differ."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,24 @@ class Config:
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any], origin: str) -> Config:
-        """The config that a run of this version or an earlier one recorded as `values`, each checked alone."""
+        """Build the config from `values` recorded by this version or an earlier one, each checked alone."""
         return cls().assigned(recorded_values(flattened(values)), origin)
 
     def replaced(self, values: Mapping[str, Any], origin: str = "config") -> Config:
-        """A copy with `values` in place of the present ones, checked as by `from_values`."""
+        """Return a copy with `values` in place of the present ones, checked as by `from_values`."""
         config = self.assigned(values, origin)
         config.check()
         return config
 
     def assigned(self, values: Mapping[str, Any], origin: str = "config") -> Config:
-        """A copy with `values` in place of the present ones, each checked alone; call `check` after the last source."""
+        """Return a copy with `values` set, each checked alone; call `check` after the last source."""
         config = self
         for key, value in flattened(values).items():
             config = config._with(key, value, origin)
         return config
 
     def to_values(self) -> dict[str, Any]:
-        """The whole config as nested plain values, ready for TOML or JSON."""
+        """Return the whole config as nested plain values, ready for TOML or JSON."""
         return dataclasses.asdict(self)
 
     @property
@@ -91,7 +91,7 @@ class Config:
         return given * layers if len(given) == 1 else given or self.sampling.fanout
 
     def _with(self, key: str, value: Any, origin: str) -> Config:
-        """A copy with `value`, checked alone, as setting `key`."""
+        """Return a copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
         if f"{(holder := key.partition('.options.'))[0]}.options" in known and holder[1]:
             section = holder[0]
@@ -143,7 +143,7 @@ def _check_vary(config: Config) -> None:
 
 
 def variations(config: Config) -> dict[str, Config]:
-    """The config of each model by label, such as 'model.hidden=16 train.lr=0.01': all combinations of --vary's values.
+    """Build the config of each model by label, such as 'model.hidden=16 train.lr=0.01': all combinations of --vary.
 
     Raises ConfigError for settings that models on the same batches must share, and for values that do not fit.
     """
@@ -163,22 +163,22 @@ def variations(config: Config) -> dict[str, Config]:
 
 
 def models_of(config: Config) -> list[Config]:
-    """The configs of the models that are trained: `config` itself where there is one."""
+    """List the configs of the trained models: `config` itself for a single one."""
     return list(variations(config).values()) if config.strategy.vary else [config]
 
 
 def model_names(config: Config) -> str:
-    """The names of the models that are trained, each once: 'sage', or 'gcn and gat'."""
+    """Name the trained models, each once: 'sage', or 'gcn and gat'."""
     return enumeration(list(dict.fromkeys(each.model.name for each in models_of(config))))
 
 
 def enumeration(words: list[str]) -> str:
-    """'a', 'a and b', or 'a, b and c'."""
+    """Join `words`: 'a', 'a and b', or 'a, b and c'."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _choices(text: str) -> list[tuple[str, str]]:
-    """The (key, value) pairs of 'key=value,value'."""
+    """Parse the (key, value) pairs of 'key=value,value'."""
     key, equals, values = (part.strip() for part in text.partition("="))
     given = [value.strip() for value in values.split(",") if value.strip()]
     if equals and not key:
@@ -193,7 +193,7 @@ def _choices(text: str) -> list[tuple[str, str]]:
 
 
 def _varied(key: str) -> Setting:
-    """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
+    """Return the setting `key`. Raises ConfigError for an unknown one, or one in which models cannot differ."""
     known = dict(fields())
     if key.startswith("model.options.") and key.count(".") == 2:
         return Setting(key, str, "", {})

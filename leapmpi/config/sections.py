@@ -26,7 +26,7 @@ DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which model is trained. The number of layers is the number of fan-outs."""
+    """Model to train. The number of layers is the number of fan-outs."""
 
     name: str = setting(
         "sage",
@@ -42,7 +42,7 @@ class ModelConfig:
     )
     jumping: str = setting(
         "none",
-        "what the output is made of: the last layer, all layers side by side, or their maximum",
+        "combination of layers for the output: the last, all side by side, or their maximum",
         choices=("none", "cat", "max"),
     )
     dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1, metavar="SHARE")
@@ -51,14 +51,14 @@ class ModelConfig:
     )
     norm: str = setting(
         "auto",
-        "normalisation of hidden rows: of each by itself (layer), or by the statistics of the whole batch (batch); "
-        "auto: layer for deepgcn and film, else none",
+        "normalisation of hidden rows: each row by itself (layer), or by statistics of the whole batch "
+        "(batch); auto: layer for deepgcn and film, else none",
         choices=("auto", "none", "layer", "batch"),
     )
     residual: bool = setting(False, "add each layer's input to its output")
     missing_features: str = setting(
         "",
-        "stands for features where a dataset has none: learned:64, a learned row of 64 columns for each vertex",
+        "replacement for missing features: learned:64 is a learned row of 64 columns per vertex",
         metavar="learned:N",
         check=learned_width,
     )
@@ -69,7 +69,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How neighbourhoods are drawn."""
+    """Sampling of neighbourhoods."""
 
     sampler: str = setting(
         "node-wise",
@@ -81,8 +81,8 @@ class SamplingConfig:
     )
     fanout: tuple[int, ...] = setting(
         (10, 10),
-        "neighbours drawn per hop, from the root outward: one per layer of the model, so that 10,10 makes two layers; "
-        "'all' takes every one",
+        "neighbours drawn per hop, from the root outward: one number per layer, so that 10,10 makes two "
+        "layers; 'all' takes all",
         common=True,
     )
     options: tuple[str, ...] = setting(
@@ -92,17 +92,17 @@ class SamplingConfig:
         metavar="NAME=VALUE",
     )
     edge_weights: str = setting(
-        "use", "weights of the dataset's edges: read by layers and samplers that can, or not", choices=("use", "ignore")
+        "use", "whether layers and samplers that can read the weights of edges do so", choices=("use", "ignore")
     )
 
 
 @dataclass(frozen=True)
 class StrategyConfig:
-    """Where each root of a batch is trained, and what crosses ranks."""
+    """Placement of roots and traffic between ranks."""
 
     name: str = setting(
         "auto",
-        "where roots are trained and what moves; auto: the one that is predicted to be fastest",
+        "placement of roots and traffic between ranks; auto: predicted to be fastest",
         flag="strategy",
         registry="leapmpi.strategies",
         also=("auto",),
@@ -110,62 +110,61 @@ class StrategyConfig:
     )
     time_steps: str = setting(
         "auto",
-        "steps an iteration is cut into: auto, or 1 to the number of ranks (N)",
+        "time steps of an iteration: auto, or 1 to N, the number of ranks",
         metavar="auto|N",
         check=check_time_steps,
     )
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
     memory_limit: str = setting(
         "",
-        "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken; hybrid "
-        "caches what fits",
+        "memory limit of an iteration on a rank, such as 2G: sets the fewest time steps that fit; hybrid "
+        "caches as much as fits",
         metavar="SIZE",
         check=check_size,
     )
     balance_parts: str = setting(
         "off",
-        "full batches: deal the dataset's parts to ranks anew by the seconds that epochs took: never, where it pays",
+        "full batches: reassign parts to ranks by measured times of epochs: never, or if it pays",
         choices=("off", "measured"),
     )
     remote: str = setting(
         "auto",
-        "what crosses ranks for the first layer: raw rows, sums of them, projected rows, partial sums, or the fewest "
-        "of both (mixed); auto: predicted to be fastest",
+        "form in which inputs of the first layer cross ranks: raw rows, sums of them, projected rows, "
+        "partial sums, or the fewest of both (mixed); auto: predicted to be fastest",
         registry="leapmpi.exchange.modes",
         also=("auto",),
     )
     cache: float = setting(
         0.0,
-        "remote rows that each rank keeps copies of, as a share of all vertices",
+        "copies of remote rows that each rank keeps, as a share of all vertices",
         least=0,
         below=1,
         metavar="SHARE",
     )
     feature_memory: str = setting(
         "",
-        "memory for feature rows on each rank, such as 2G: those that are read most; the others are read from the "
-        "dataset's files",
+        "memory for feature rows on each rank, such as 2G: holds the most read rows; others are read from "
+        "the dataset's files",
         metavar="SIZE",
         check=check_size,
     )
     prefetch: str = setting(
         "auto",
-        "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks, 1 where "
-        "draws or computed rows do",
+        "iterations prepared ahead (planned, sampled, fetched); auto: 2 if raw rows cross ranks, 1 if draws "
+        "or computed rows do",
         choices=("auto", "0", "1", "2"),
     )
-    tune: bool = setting(
-        False, "let clocks decide: measure the rates of this job, and try numbers of time steps while training"
-    )
+    tune: bool = setting(False, "measure the speed of this job, and try numbers of time steps while training")
     vary: tuple[str, ...] = setting(
         (),
-        "train several models at once, which differ in a setting: its key and values, such as model.hidden=16,32; "
-        "several multiply",
+        "train several models at once that differ in a setting: its key and values, such as "
+        "model.hidden=16,32; several flags multiply",
         metavar="KEY=A,B",
     )
     prepare_ranks: int = setting(
         0,
-        "ranks, the last ones, that hold the dataset and prepare mini-batches; the others hold the model and compute",
+        "number of ranks, the last ones, that hold the dataset and prepare mini-batches; the others hold the "
+        "model and compute",
         least=0,
     )
 
@@ -192,23 +191,23 @@ class TrainConfig:
     clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0, metavar="NORM")
     task: str = setting(
         "auto",
-        "what the model answers for a root; auto: what the labels of the dataset are",
+        "task of the model; auto: by the labels of the dataset",
         registry="leapmpi.nn.tasks",
         also=("auto",),
     )
     loss: str = setting("mse", "loss of a regression: squared or absolute error", choices=("mse", "mae"))
     class_weights: str = setting(
         "",
-        "what the loss of a root is multiplied by, by its class: balanced, one number per class, or a file of them",
+        "weights of the loss by class: balanced, one number per class, or a file of them",
         metavar="balanced|A,B|FILE",
     )
     early_stop: int = setting(
         0,
-        "stop after so many evaluations without a better validation score; 0: never",
+        "evaluations without a better validation score after which training stops; 0: never",
         least=0,
         metavar="N",
     )
-    seed: int = setting(0, "seed of everything that is drawn", least=0)
+    seed: int = setting(0, "seed of all random draws", least=0)
     dtype: str = setting(
         "float32",
         "type of parameters and activations; bfloat16: as float32, but a GPU multiplies rows and weights in bfloat16",
@@ -231,20 +230,20 @@ class EvaluateConfig:
     every: int = setting(1, "epochs between evaluations; 0 evaluates after the last only", least=0, flag="eval-every")
     fanout: tuple[int, ...] = setting(
         (),
-        "fan-outs of evaluation: one for all hops, such as all, or one per hop; as in training when not given",
+        "fan-outs of evaluation: one for all hops, such as all, or one per hop (default: as in training)",
         flag="eval-fanout",
         metavar="A|A,B",
     )
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
     limit: int = setting(
         0,
-        "most vertices (or edges) of each split that are scored, a sample that the seed draws; 0: all of them",
+        "limit of scored vertices (or edges) per split, a random sample; 0: all",
         least=0,
         flag="eval-limit",
     )
     metric: str = setting(
         "auto",
-        "what is scored; auto: accuracy, f1-micro when multi-label, mse of a regression",
+        "metric; auto: accuracy, f1-micro for multi-label, mse for a regression",
         registry="leapmpi.scoring.metrics",
         also=("auto",),
     )
@@ -252,13 +251,13 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where a run is recorded and what it runs on."""
+    """Record of a run, and the machine it runs on."""
 
     folder: str = setting(
-        "", "run folder; runs/DATE-N when not given", flag="run", metavar="FOLDER", group=DATA_AND_RUN, common=True
+        "", "run folder (default runs/DATE-N)", flag="run", metavar="FOLDER", group=DATA_AND_RUN, common=True
     )
     overwrite: bool = setting(
-        False, "start anew in the folder of an unfinished run, and drop its checkpoints", group=DATA_AND_RUN
+        False, "start over in the folder of an unfinished run, and delete its checkpoints", group=DATA_AND_RUN
     )
     checkpoint_every: str = setting(
         "10m",
@@ -268,44 +267,47 @@ class RunConfig:
         group=CHECKPOINTS,
     )
     log_level: str = setting(
-        "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
+        "info", "lowest severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
     )
     timeline: bool = setting(
-        False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN
+        False, "record a timeline of each rank for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN
     )
     device: str = setting(
         "auto",
-        "where models are trained; stand-in: on the processor as on a GPU, to try that way",
+        "device of training; stand-in: the GPU's code path on the CPU, for tests",
         choices=("auto", "cpu", "cuda", "stand-in"),
         group=MACHINE,
         common=True,
     )
     mpi_device_path: str = setting(
-        "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto"), group=MACHINE
+        "host",
+        "path of GPU data to MPI: through pinned host memory, or directly",
+        choices=("host", "cuda", "auto"),
+        group=MACHINE,
     )
     comm_timeout: float = setting(
         300.0,
-        "seconds after which a job in which nothing moves is ended; 0 waits for ever",
+        "seconds without progress of any rank after which the job is aborted; 0: never",
         least=0,
         metavar="SECONDS",
         group=MACHINE,
     )
     replay: str = setting(
-        "", "run folder whose decisions made from clocks are made again", metavar="FOLDER", group=DATA_AND_RUN
+        "", "repeat the timing-based decisions recorded in this run folder", metavar="FOLDER", group=DATA_AND_RUN
     )
     topology: str = setting(
         "auto",
-        "where in-neighbours are held: a copy on every node, or each rank those of its own vertices (sharded); auto: "
-        "sharded where a copy takes over half of a node's free memory",
+        "storage of in-neighbours: a copy on every node, or each rank those of its own vertices (sharded); "
+        "auto: sharded if a copy takes over half of a node's free memory",
         choices=("auto", "node", "sharded"),
         group=MACHINE,
     )
     threads: int = setting(
-        0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025, group=MACHINE
+        0, "threads per rank; 0: share the cores of a node among its ranks", least=0, below=1025, group=MACHINE
     )
     verify: str = setting(
         "auto",
-        "what is checked while loading: auto (features up to 1 GiB a rank), all, none",
+        "checks while loading: auto (features up to 1 GiB a rank), all, none",
         choices=("auto", "all", "none"),
         group=DATA_AND_RUN,
     )
@@ -325,7 +327,7 @@ _GROUP_OF_SECTION = {
     "link": "link prediction",
     "evaluate": "evaluation",
 }
-"""Where the flags of a section stand in --help, unless a setting declares a `group`."""
+"""Heading of a section's flags in --help, unless a setting declares a `group`."""
 
 GROUPS = (DATA_AND_RUN, *_GROUP_OF_SECTION.values(), CHECKPOINTS, MACHINE)
 """The headings of --help, in the order in which they are shown."""
@@ -333,7 +335,7 @@ GROUPS = (DATA_AND_RUN, *_GROUP_OF_SECTION.values(), CHECKPOINTS, MACHINE)
 
 @functools.cache
 def fields() -> tuple[tuple[str, Setting], ...]:
-    """All settings by dotted key, in order of declaration."""
+    """List all settings by dotted key, in order of declaration."""
     found = {"data": Setting("data", str, DATA.default, DATA.metadata)}
     for name, section in SECTIONS.items():
         found |= settings_of(section, f"{name}.", group=_GROUP_OF_SECTION.get(name))
@@ -341,7 +343,7 @@ def fields() -> tuple[tuple[str, Setting], ...]:
 
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
-    """A clause about a key that is no setting: it names a section, lacks its section, or is unknown."""
+    """Explain a key that is no setting: it names a section, lacks its section, or is unknown."""
     if former := about_former_key(key):
         return former
     if inside := [name for name in known if name.startswith(f"{key}.")]:
@@ -359,7 +361,7 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one level with dotted keys; empty mappings vanish."""
+    """Flatten nested mappings to one level with dotted keys; empty mappings vanish."""
     # Not by recursion: a file may nest deeper than Python's stack.
     flat: dict[str, Any] = {}
     levels = [(prefix, iter(values.items()))]

@@ -26,7 +26,7 @@ _METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", tuple[int, ...]: "A,B"
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A config field with its declaration; all but `default` and `help` is optional.
+    """Declare a config field; all but `default` and `help` is optional.
 
     Values: `choices`, or `registry` (a package whose members are the choices) with `also` (further choices); `code`
     (a class in a file may take the place of a choice); `least` (>=), `above` (>) and `below` (<) for numbers, and
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def metavar(self) -> str:
-        """What stands for the value in --help: as declared, the choices where short, or a word for the type."""
+        """Placeholder of the value in --help: as declared, the choices where short, or a word for the type."""
         choices = "|".join(self.choices())
         kind = choices if len(choices) <= _LONGEST_METAVAR else "NAME"
         return self.limits.get("metavar") or kind or _METAVARS[self.type]
@@ -69,14 +69,14 @@ class Setting:
         return "" if self.default is None or self.default is False else str(self.default)
 
     def choices(self) -> tuple[str, ...]:
-        """The accepted values of a choice, empty for free values."""
+        """List the accepted values of a choice, empty for free values."""
         if package := self.limits.get("registry"):
             return (*Registry(self.key, package, Member).names(), *self.limits.get("also", ()))
         return self.limits.get("choices", ())
 
 
 def settings_of(kind: type, prefix: str = "", **limits: Any) -> dict[str, Setting]:
-    """The fields of the dataclass `kind`, by `prefix` and name; `limits` hold where a field declares none."""
+    """List the fields of the dataclass `kind`, by `prefix` and name; `limits` hold where a field declares none."""
     types = get_type_hints(kind)
     return {
         (key := f"{prefix}{each.name}"): Setting(key, types[each.name], each.default, {**limits, **each.metadata})
@@ -85,7 +85,7 @@ def settings_of(kind: type, prefix: str = "", **limits: Any) -> dict[str, Settin
 
 
 def parse_value(setting: Setting, value: Any, where: str) -> Any:
-    """`value`, given as text or a TOML value, as the type of `setting`. Raises ConfigError."""
+    """Parse `value`, given as text or a TOML value, as the type of `setting`. Raises ConfigError."""
     checked: Any
     if setting.type is bool:
         checked = _as_bool(value, where)
@@ -117,14 +117,15 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
 
 
 def names_code(text: str) -> bool:
-    """Whether `text` names a class in a file or a module, as in my_file.py:MySampler or package.module:Class."""
+    """Return whether `text` names a class in a file or a module, as my_file.py:MySampler or package.module:Class."""
     path, colon, name = text.rpartition(":")
     is_module = all(word.isidentifier() for word in path.split("."))
     return bool(colon) and (path.endswith(".py") or is_module) and name.isidentifier()
 
 
 def parse_interval(text: str, where: str) -> tuple[int, float]:
-    """(iterations, seconds) between checkpoints: '100' is (100, 0), '10m' is (0, 600). Raises ConfigError."""
+    """Parse (iterations, seconds) between checkpoints: '100' is (100, 0), '10m' is (0, 600). Raises ConfigError."""
+    # Another word for 0.
     if text == "off":
         return 0, 0.0
     minutes = text.endswith("m")
@@ -138,7 +139,7 @@ def parse_interval(text: str, where: str) -> tuple[int, float]:
 
 
 def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
-    """'10,10', 'all', [10, "all"] or 10 as a tuple with -1 for 'all'. Raises ConfigError."""
+    """Parse '10,10', 'all', [10, "all"] or 10 as a tuple with -1 for 'all'. Raises ConfigError."""
     items = value.split(",") if isinstance(value, str) else value
     items = list(items) if isinstance(items, (list, tuple)) else [items]
     return tuple(_one_fanout(item, where) for item in items if item != "" or len(items) > 1)
@@ -147,6 +148,7 @@ def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
 def _one_fanout(item: Any, where: str) -> int:
     if isinstance(item, str):
         item = item.strip()
+    # Recorded runs hold the number for 'all'; True equals 1, and is no fan-out.
     if item in ("all", ALL_NEIGHBOURS) and not isinstance(item, bool):
         return ALL_NEIGHBOURS
     text = str(item)
@@ -168,12 +170,14 @@ def _as_bool(value: Any, where: str) -> bool:
 def _as_number(kind: type, value: Any, where: str) -> int | float:
     noun = "a whole number" if kind is int else "a number"
     try:
+        # A bool is an int to Python, and int() would cut 1.5 to 1.
         if isinstance(value, bool) or (kind is int and isinstance(value, float)):
             raise ValueError
         number = kind(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{where}: {value!r} is not {noun}") from None
     except OverflowError:
+        # A whole number too large for a float.
         number = math.inf
     if isinstance(number, float) and not math.isfinite(number):
         raise ConfigError(f"{where}: {value!r} is not a finite number")
@@ -190,7 +194,7 @@ def _as_text(value: Any, where: str) -> str:
 
 
 def _as_texts(value: Any, where: str) -> tuple[str, ...]:
-    """A list of texts; one text may hold several, separated by semicolons."""
+    """Convert to a list of texts; one text may hold several, separated by semicolons."""
     items = value if isinstance(value, (list, tuple)) else [value]
     texts = (text.strip() for item in items for text in _as_text(item, where).split(";"))
     return tuple(text for text in texts if text)
@@ -207,7 +211,7 @@ def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
 
 
 def parse_size(text: str, where: str) -> int:
-    """'2G', '500MiB' or '4096' bytes as a number, in powers of 1024. Raises ConfigError."""
+    """Parse '2G', '500MiB' or '4096' bytes as a number, in powers of 1024. Raises ConfigError."""
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)i?b?", text.strip().lower())
     size = int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " ")) if found else 0
     if size < 1:
@@ -222,11 +226,11 @@ def check_size(text: str, where: str) -> None:
 
 
 def learned_width(text: str, where: str = "model.missing_features") -> int:
-    """The columns of learned rows: 64 of 'learned:64', 0 of ''. Raises ConfigError for anything else."""
+    """Return the columns of learned rows: 64 of 'learned:64', 0 of ''. Raises ConfigError for anything else."""
     kind, _, width = text.partition(":")
     number = int(width) if width.isascii() and width.isdigit() and len(width) < 7 else 0
     if text and (kind != "learned" or number < 1):
-        raise ConfigError(f"{where}: {text!r} is no way to do without features; give learned:COLUMNS, as learned:64")
+        raise ConfigError(f"{where}: {text!r} cannot replace missing features; give learned:COLUMNS, as learned:64")
     return number if text else 0
 
 

@@ -43,13 +43,14 @@ class Sweep:
     points: tuple[dict[str, Any], ...]
 
     def config(self, index: int, shared: Config, folder: Path) -> Config:
-        """The config of run `index`: `shared` with the values of the run, recorded in a subfolder of `folder`.
+        """Build the config of run `index`: `shared` with the values of the run, recorded in a subfolder of `folder`.
 
         Raises ConfigError, naming the file, for values that cannot be used, code to be run among them, and for an
         index out of range.
         """
         if not 0 <= index < len(self.points):
             raise ConfigError(f"{self.path}: no run {index}; its runs are 0 to {len(self.points) - 1}")
+        # A sweep file may come from others, so it may not name code to run.
         for key, flag in (("sampling.sampler", "sampler"), ("model.name", "model")):
             if names_code(str(self.points[index].get(key, ""))):
                 raise ConfigError(
@@ -60,7 +61,7 @@ class Sweep:
         )
 
     def name(self, index: int) -> str:
-        """The name of the run's folder: its number and its values, such as '03-lr=0.01-seed=1'."""
+        """Return the name of the run's folder: its number and its values, such as '03-lr=0.01-seed=1'."""
         width = len(str(len(self.points) - 1))
         values = (f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.points[index].items())
         return re.sub(r"[^\w.,=+-]", "_", "-".join((f"{index:0{width}}", *values)))[:_LONGEST_NAME]

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 def read_toml(path: str | Path, regular: bool = False) -> dict[str, Any]:
-    """The values in a TOML file, which may be a pipe unless it must be a `regular` file.
+    """Read the values in a TOML file, which may be a pipe unless it must be a `regular` file.
 
     Raises ConfigError when it is missing or broken.
     """
     try:
         if regular:
             return tomllib.loads(read_text(path))
+        # A pipe is fine here, as in --config <(command).
         with open(path, encoding="utf-8") as file:
             return tomllib.loads(file.read())
     except FileNotFoundError:
@@ -38,7 +39,7 @@ def read_toml(path: str | Path, regular: bool = False) -> dict[str, Any]:
 
 
 def to_toml(config: Config) -> str:
-    """The config as TOML that `read_toml` reads back to the same Config."""
+    """Format the config as TOML that `read_toml` reads back to the same Config."""
     values = config.to_values()
     lines = [f"data = {_toml_value(values.pop('data'))}"]
     for section, entries in values.items():

@@ -19,7 +19,7 @@ from leapmpi.errors import ConfigError, Interrupted, nearest, one_line
 
 @functools.cache
 def load_named(named: str, flag: str) -> Any:
-    """What `named` names. Runs the file, once in a process. Raises ConfigError, which begins with `flag`.
+    """Load the object that `named` names. Runs the file, once in a process. Raises ConfigError, beginning with `flag`.
 
     Files that stand beside it can be imported by it.
     """
@@ -53,7 +53,7 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(f"{flag} {named}: {path} cannot be loaded: {said(error, named)}") from error
+        raise ConfigError(f"{flag} {named}: {path} cannot be loaded: {describe_error(error, named)}") from error
     return module
 
 
@@ -65,11 +65,13 @@ def _imported(place: str, named: str, flag: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         pyg = isinstance(error, ModuleNotFoundError) and place.split(".")[0] == "torch_geometric"
         hint = "; pip install 'leapmpi[pyg]'" if pyg else ""
-        raise ConfigError(f"{flag} {named}: {place} cannot be imported: {said(error, named)}{hint}") from error
+        raise ConfigError(
+            f"{flag} {named}: {place} cannot be imported: {describe_error(error, named)}{hint}"
+        ) from error
 
 
 def digest_of(named: str) -> str:
-    """blake2b-128 of the file that `named` names, hexadecimal; of a module's file. Empty where there is none."""
+    """Digest the file or module's file that `named` names: blake2b-128, hexadecimal. Empty where there is none."""
     place = named.rpartition(":")[0]
     if not place.endswith(".py"):
         spec = importlib.util.find_spec(place)
@@ -79,8 +81,8 @@ def digest_of(named: str) -> str:
     return hashlib.blake2b(Path(place).read_bytes(), digest_size=16).hexdigest()
 
 
-def said(error: BaseException, named: str) -> str:
-    """The type and the first line of `error`, and the line of the file of `named` where it arose, if it did there."""
+def describe_error(error: BaseException, named: str) -> str:
+    """Describe `error`: its type, its first line, and the line of the file of `named` if it arose there."""
     text = str(error).strip().splitlines()
     sentence = one_line(f"{type(error).__name__}: {text[0]}" if text else type(error).__name__)
     if isinstance(error, SyntaxError):
@@ -95,7 +97,7 @@ def said(error: BaseException, named: str) -> str:
 
 
 def arguments_of(function: Any) -> dict[str, inspect.Parameter]:
-    """The parameters of `function` by name, but for *args and **kwargs; empty where it does not tell."""
+    """List the parameters of `function` by name, but for *args and **kwargs; empty where they are unknown."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

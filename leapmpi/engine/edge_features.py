@@ -17,8 +17,8 @@ from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.model import reads_edge_features
 from leapmpi.plan.homes import RankView, rank_offsets
 from leapmpi.plan.traffic_model import Traffic

@@ -12,7 +12,7 @@ from leapmpi.exchange.layer_feed import ExchangedFeed, LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.stage import Route
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.rows import Rows
 from leapmpi.sampling.block import Block
 

@@ -1,4 +1,4 @@
-"""How a failing rank ends the job: one message that names rank, host and phase, then all ranks stop."""
+"""Abort of the job by a failing rank: one message that names rank, host and phase, then all ranks stop."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _facts(watchdog: Watchdog) -> Facts:
 
 
 def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
-    """The error to report for one that is not a LeapmpiError."""
+    """Describe an error that is not a LeapmpiError."""
     # Python, numpy or torch was refused memory, or a thread its stack; on a CPU only the text of the error says so.
     world, where = watchdog.world, watchdog.phases.where()
     refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -29,7 +29,7 @@ _CODE = DataError.exit_code
 
 @cache
 def _handler() -> Any:
-    """The compiled handler, a numba.core.ccallback.CFunc."""
+    """Compile the handler, a numba.core.ccallback.CFunc."""
     types = numba.types
     write = types.ExternalFunction("write", types.intp(types.int32, types.voidptr, types.uintp))
     leave = types.ExternalFunction("_exit", types.void(types.int32))
@@ -43,8 +43,8 @@ def _handler() -> Any:
 
 
 @contextmanager
-def bus_errors_told(ranks: int) -> Iterator[None]:
-    """While the body runs, a bus error of a job of one of `ranks` ends the process with a sentence and an exit code."""
+def report_bus_errors(ranks: int) -> Iterator[None]:
+    """Report bus errors in the body: one in a job of `ranks` ends the process with a sentence and an exit code."""
     if ranks > 1 or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -34,7 +34,7 @@ _SILENT = 3.0
 """Seconds without a change after which the heartbeat of another host is that of a dead rank."""
 
 Facts = dict[str, int | str | None]
-"""Where a rank is, as summary.json has it: rank, host, phase, epoch and iteration, here the last two from 0."""
+"""Place of a rank, as summary.json has it: rank, host, phase, epoch and iteration, here the last two from 0."""
 
 _FORMAT, _VERSION = "leapmpi-stamps", 1
 _NAMES = ("start", *PHASES)
@@ -49,7 +49,7 @@ _PLACE_AT, _PULSE_AT, _STATE_AT = 128, 256, 384
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What one slot says. Times are seconds since 1970 by the rank's clock; epochs and iterations count from 0.
+    """Content of one slot. Times are seconds since 1970 by the rank's clock; epochs and iterations count from 0.
 
     `since` is when the rank entered its phase, `changes` how many phases it has entered, `pulse` when it last gave a
     sign of life; `moves`, `waits` and `waiting` are those of `leapmpi.comm.polling.Waits`.
@@ -71,16 +71,16 @@ class Heartbeat:
     waiting: bool
 
     def where(self) -> str:
-        """'phase compute, epoch 3, iteration 12', counted from 1."""
+        """Format 'phase compute, epoch 3, iteration 12', counted from 1."""
         return place(self.phase, self.epoch, self.iteration)
 
     def facts(self) -> Facts:
-        """What summary.json says of the rank that a failure is about."""
+        """Return the facts of summary.json about the rank of a failure."""
         return {name: getattr(self, name) for name in ("rank", "host", "phase", "epoch", "iteration")}
 
 
 class HeartbeatTable:
-    """The slots of all ranks, of which this rank writes one."""
+    """Slots of all ranks; this rank writes one."""
 
     def __init__(self, memory: mmap.mmap | bytearray, rank: int, path: Path | None = None) -> None:
         """Fill the slot of `rank` in `memory`: a map of the file `path`, or memory shared by the node (None)."""
@@ -106,7 +106,7 @@ class HeartbeatTable:
 
     @property
     def state(self) -> int:
-        """What this rank does: a value such as RUNNING."""
+        """State of this rank, a value such as RUNNING."""
         return self.memory[self._slot + _STATE_AT]
 
     @state.setter
@@ -114,12 +114,12 @@ class HeartbeatTable:
         self.memory[self._slot + _STATE_AT] = value
 
     def any_other_in(self, state: int) -> bool:
-        """Whether another rank is in `state`, as far as this host can see."""
+        """Return whether another rank is in `state`, as far as this host can see."""
         places = range(PAGE + _STATE_AT, len(self.memory), PAGE)
         return any(self.memory[at] == state for at in places if at != self._slot + _STATE_AT)
 
     def any_lower_in(self, state: int) -> bool:
-        """Whether a lower rank is in `state`, as far as this host can see."""
+        """Return whether a lower rank is in `state`, as far as this host can see."""
         return any(self.memory[at] == state for at in range(PAGE + _STATE_AT, self._slot, PAGE))
 
     def flush(self) -> None:
@@ -130,21 +130,21 @@ class HeartbeatTable:
                 self.memory.flush(self._slot, PAGE)
 
     def read(self) -> dict[int, Heartbeat]:
-        """The heartbeats of all ranks that have one, by rank. May block while the file system does."""
+        """Read the heartbeats of all ranks that have one, by rank. May block while the file system does."""
         if self.path is not None:
             with suppress(OSError, ValueError):
-                # Opened anew, because a network file system looks for what others wrote when a file is opened.
+                # Opened again, because a network file system looks for what others wrote when a file is opened.
                 return read_heartbeats(self.path)
         return heartbeats_in(self.memory)
 
 
 def heartbeats_in(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
-    """The heartbeats in the memory of a HeartbeatTable, by rank."""
+    """Read the heartbeats in the memory of a HeartbeatTable, by rank."""
     return _parsed(bytes(memory), _NAMES)
 
 
 def table_bytes(ranks: int) -> int:
-    """Bytes of a table: a page of its own, and one for each rank."""
+    """Return the bytes of a table: a page of its own, and one for each rank."""
     return PAGE * (1 + ranks)
 
 
@@ -171,7 +171,7 @@ def create_heartbeats(path: Path, ranks: int) -> str:
 
 
 def map_heartbeats(path: Path, token: str, patience: float = 2.0) -> mmap.mmap | None:
-    """The file of heartbeats at `path`, mapped for writing.
+    """Map the file of heartbeats at `path` for writing.
 
     None where it cannot be reached within `patience` seconds, or is not the one that `token` identifies.
     """
@@ -187,7 +187,7 @@ def map_heartbeats(path: Path, token: str, patience: float = 2.0) -> mmap.mmap |
 
 
 def read_heartbeats(path: Path) -> dict[int, Heartbeat]:
-    """The heartbeats in file `path`, by rank.
+    """Read the heartbeats in file `path`, by rank.
 
     Raises OSError when it cannot be read, ValueError when it holds no heartbeats.
     """
@@ -202,7 +202,7 @@ def read_heartbeats(path: Path) -> dict[int, Heartbeat]:
 
 
 def is_alive(heartbeat: Heartbeat, before: Heartbeat, waited: float) -> bool:
-    """Whether the rank of `heartbeat` may still run; `before` is its heartbeat `waited` seconds ago."""
+    """Judge whether the rank of `heartbeat` may still run; `before` is its heartbeat `waited` seconds ago."""
     recent = abs(time.time() - heartbeat.pulse) < _RECENT
     if heartbeat.state == ENDED or not recent:
         return False
@@ -213,7 +213,7 @@ def is_alive(heartbeat: Heartbeat, before: Heartbeat, waited: float) -> bool:
 
 
 def _runs(process: int) -> bool:
-    """Whether there is such a process on this host, other than one that is dead and not yet reaped."""
+    """Return whether this host has such a process, other than one that is dead and not yet reaped."""
     with suppress(OSError):
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
         return status.rpartition(")")[2].split()[0] not in ("Z", "X")
@@ -221,7 +221,7 @@ def _runs(process: int) -> bool:
 
 
 def _header(page: bytes) -> dict:
-    """The header of a file of heartbeats. Raises ValueError for anything else."""
+    """Read the header of a file of heartbeats. Raises ValueError for anything else."""
     header = json.loads(page.rstrip(b"\0"))
     if not isinstance(header, dict) or (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
         raise ValueError("not a file of heartbeats of this version")
@@ -232,7 +232,7 @@ def _header(page: bytes) -> dict:
 
 
 def _parsed(memory: bytes, names: tuple[str, ...]) -> dict[int, Heartbeat]:
-    """The heartbeats in `memory`, by rank; `names` are those of the phases, by number."""
+    """Parse the heartbeats in `memory`, by rank; `names` are those of the phases, by number."""
     found = {}
     for rank in range(len(memory) // PAGE - 1):
         slot = PAGE * (1 + rank)

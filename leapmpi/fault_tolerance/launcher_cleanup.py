@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.hydra", "hydra_pmi_proxy")
-"""What may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
+"""Launchers that may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
 
 _PRINTING = ("mpirun", "mpiexec", "prterun", "orterun")
 """Of these, those of Open MPI that write what ranks print to their own standard error."""

@@ -1,4 +1,4 @@
-"""What is said of a failure, and where: one line on standard error and in the run's summary, by one rank only.
+"""Report of a failure: one line on standard error and in the run's summary, by one rank only.
 
 The sentences about ranks that died or that the job waits for are made here; errors bring theirs. Where no rank was left
 to report, the next start of the run reads from its folder how the last one ended.
@@ -32,15 +32,16 @@ _AT_ONCE = 1.0
 
 
 def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> str:
-    """A sentence about ranks, of `ranks`, that ended without a report and whose last heartbeats are `lost`.
+    """Describe ranks, of `ranks`, that ended without a report and whose last heartbeats are `lost`.
 
     for_memory: whether the system has just killed a process for lack of memory.
     """
     names = " and ".join(f"rank {each.rank}/{ranks} on {each.host} in {each.where()}" for each in lost)
     if for_memory:
         return (
-            f"lost {names}: most likely killed by the system for lack of memory, as a process was just now; use a "
-            "smaller batch, fan-out or hidden width, fewer ranks per node, more nodes, or ask for more memory per node"
+            f"lost {names}: most likely killed by the system for lack of memory, as a process was just now; "
+            "use a smaller batch, fan-out or hidden width, fewer ranks per node, more nodes, or request more "
+            "memory per node"
         )
     return f"lost {names}: killed from outside, out of memory, or crashed"
 
@@ -48,12 +49,12 @@ def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> st
 def describe_stall(
     heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
 ) -> tuple[str, Heartbeat | None]:
-    """A sentence about a job in which nothing has moved for `limit` seconds, and the heartbeat of the rank to blame.
+    """Describe a job without progress for `limit` seconds; also return the heartbeat of the rank to blame.
 
     heartbeats: those that the rank called `seen_by` can see, by rank. silent: those that give no sign of life any more.
     """
     blamed = late_ranks(heartbeats.values(), silent)
-    text = f"nothing has moved for {limit:g} s (--comm-timeout)"
+    text = f"no progress for {limit:g} s (--comm-timeout)"
 
     # A rank that is in no wait is named; where all wait, the network is suspect, and all are listed.
     idle = [each for each in blamed if not each.waiting or each.rank in silent]
@@ -116,8 +117,10 @@ def wait_for_silence(folder: Path, patience: float = _SURVIVORS) -> None:
 
 
 def how_it_ended(folder: Path) -> dict[str, Any] | None:
-    """How the last start in the run folder failed, as in summary.json: `status` (failed or interrupted), `why`, and the
-    rank with which it began, its host, phase, epoch and iteration. None when the last start did not fail.
+    """Return how the last start in the run folder failed, as in summary.json; None when it did not fail.
+
+    It has the `status` (failed or interrupted), `why`, and the rank with which it began, its host, phase, epoch and
+    iteration.
 
     Called by the holder of the folder's lock, after `wait_for_silence`: no start runs there.
     """
@@ -141,6 +144,6 @@ def how_it_ended(folder: Path) -> dict[str, Any] | None:
     names = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in first)
     return {
         "status": FAILED,
-        "why": f"lost without a word: {names}; killed from outside, out of memory, or crashed",
+        "why": f"died without reporting an error: {names}; killed from outside, out of memory, or crashed",
         **first[0].facts(),
     }

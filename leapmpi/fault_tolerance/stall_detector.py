@@ -1,4 +1,4 @@
-"""When does a job stall? Decided from what ranks were seen to do; no clock, thread or process is touched here.
+"""Detection of a stalled job by observations of ranks; it touches no clock, thread or process.
 
 A rank moves when it changes its phase, begins or ends a wait for others, or a message arrives; and, outside a wait,
 when its process uses the processor. To wait for a rank that moves is no stall, however long it takes: a large
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from leapmpi.fault_tolerance.heartbeats import Heartbeat
 
 PATIENCE = 10
-"""How many times the limit a rank may compute without changing its phase or hearing from another rank."""
+"""Factor of the limit for a rank that computes without changing its phase or hearing from another rank."""
 
 _AT_WORK = 0.02
 """Share of one core from which on a process counts as computing."""
@@ -22,7 +22,7 @@ _AT_WORK = 0.02
 
 @dataclass
 class RankActivity:
-    """What was seen of one rank: `moved` and `worked` are the times of its last move and of its last computing."""
+    """Observation of one rank: `moved` and `worked` are the times of its last move and of its last computing."""
 
     moves: int
     processor_seconds: float
@@ -36,7 +36,7 @@ class StallDetector:
     """Follows ranks by what they are seen to do; all times are seconds of the observer's clock."""
 
     def __init__(self, limit: float) -> None:
-        """`limit`: seconds without a move after which a rank counts as still."""
+        """Set up; after `limit` seconds without a move a rank counts as still."""
         self.limit = limit
         self.ranks: dict[int, RankActivity] = {}
 
@@ -62,22 +62,22 @@ class StallDetector:
         activity.waiting = waiting
 
     def reset(self) -> None:
-        """Begin anew: the observer itself was stopped for a while, so that nothing is known."""
+        """Forget all observations, as the observer itself was stopped for a while."""
         self.ranks.clear()
 
     def is_moving(self, rank: int, now: float, limit: float | None = None) -> bool:
-        """Whether `rank` has moved or computed within `limit` (by default the limit), and is in no endless loop."""
+        """Return whether `rank` has moved or computed within `limit` seconds, and is in no endless loop."""
         activity = self.ranks[rank]
         still = self.quiet_seconds(rank, now) >= (limit or self.limit)
         return not still and now - activity.moved < PATIENCE * self.limit
 
     def quiet_seconds(self, rank: int, now: float) -> float:
-        """Seconds since `rank` was last seen to move or compute."""
+        """Return the seconds since `rank` was last seen to move or compute."""
         return now - max(self.ranks[rank].moved, self.ranks[rank].worked)
 
 
 def late_ranks(heartbeats: Iterable[Heartbeat], silent: Collection[int] = ()) -> list[Heartbeat]:
-    """The heartbeats of the ranks that the others wait for; empty when no rank differs from the rest.
+    """Return the heartbeats of the ranks that the others wait for; empty when no rank differs from the rest.
 
     These are the ranks that are in no wait, or have stopped giving a sign of life (`silent`); else those that have
     begun fewer waits than others, since all ranks run the same collectives.

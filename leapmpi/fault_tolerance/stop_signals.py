@@ -43,7 +43,7 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        """No signal has come."""
+        """Start without any signal."""
         self.number = 0
         self.polled = False
         self.exit_code: int | None = None
@@ -80,12 +80,12 @@ class Signals:
 
 
 NOTHING, SAVE, STOP = 0, 1, 2
-"""What a rank may request: to go on, to save a checkpoint, or to stop after saving one."""
+"""Requests of a rank: none, to save a checkpoint, or to stop after saving one."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """What one rank requests: the `action` is NOTHING, SAVE or STOP.
+    """Request of one rank; its `action` is NOTHING, SAVE or STOP.
 
     `signal` is the signal that `rank` was sent, 0 when the job's time runs out.
     """
@@ -95,16 +95,16 @@ class StopRequest:
     rank: int = 0
 
     def packed(self) -> int:
-        """The request as a number below 2**63: a stop is larger than a save, and a signal than the end of the time."""
+        """Pack the request as a number below 2**63: a stop exceeds a save, and a signal the end of the time."""
         return self.action << 48 | self.signal << 32 | self.rank
 
     @classmethod
     def unpacked(cls, number: int) -> StopRequest:
-        """The request that `packed` made this number of."""
+        """Unpack the number that `packed` made of a request."""
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
     def reason(self) -> str:
-        """Why training stops, for people."""
+        """Explain to people why training stops."""
         if self.signal == signal.SIGINT:
             return "interrupted"
         if self.signal:
@@ -122,7 +122,7 @@ def begin_vote(communicator: Communicator, request: StopRequest) -> Callable[[],
 
 
 def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
-    """The end of the Slurm job in seconds since 1970, None outside of Slurm or where there is no limit.
+    """Return the end of the Slurm job in seconds since 1970, None outside of Slurm or where there is no limit.
 
     From $SLURM_JOB_END_TIME where Slurm sets it, else from squeue. Starts a process, so call it before MPI runs.
     """
@@ -145,7 +145,7 @@ def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 def seconds_of(text: str) -> float | None:
-    """Seconds from Slurm's [days-][[hours:]minutes:]seconds; None for UNLIMITED and other words."""
+    """Parse Slurm's [days-][[hours:]minutes:]seconds as seconds; None for UNLIMITED and other words."""
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         return None
     days, _, clock = text.rpartition("-")

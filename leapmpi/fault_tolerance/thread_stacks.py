@@ -1,4 +1,4 @@
-"""Where every thread of this process is, for those who debug a hang: which messages it waits for, and its stack."""
+"""Stacks of all threads of this process, for debugging a hang, with the messages that each waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leapmpi.system.channels import NAMES
 
 
 def thread_stacks(training: int) -> Iterator[str]:
-    """Text about each thread but the caller's; that with the identifier `training`, which trains, comes first."""
+    """Format each thread but the caller's; that with the identifier `training`, which trains, comes first."""
     names = {each.ident: each.name for each in threading.enumerate()}
     frames = sys._current_frames()
     frames.pop(threading.get_ident())
@@ -30,7 +30,7 @@ def thread_stacks(training: int) -> Iterator[str]:
 
 
 def _at_messages(thread: int) -> Iterator[str]:
-    """What `thread` waits for by channel, and what it carries for other threads."""
+    """Describe the messages that `thread` waits for by channel, and those it carries for other threads."""
     for name, waited_for in zip(NAMES, list(waits.waited_for), strict=True):
         if waited_for and waited_for[0] == thread:
             yield f"waits in channel {name} for {waited_for[1]}"

@@ -1,9 +1,9 @@
 """The watchdog: a thread of each rank that ends its process when the job cannot go on, and names the rank to blame.
 
-It makes no MPI call. It ends the process when a rank of the same host died without a report, when the launcher is gone,
-when another rank has failed and this one is still here, and when nothing has moved for `limit` seconds, as
-`stall_detector` defines it. It knows other ranks by their heartbeats. Of ranks whose heartbeats it cannot see it knows
-nothing, and it waits for them no longer than the limit (while loading, `PATIENCE` times as long).
+It makes no MPI call. It ends the process when a rank of the same host died without a report, or when the launcher is
+gone. It also does so when another rank has failed and this one still runs, and when no rank has made progress for
+`limit` seconds, as `stall_detector` defines it. It knows other ranks by their heartbeats. Of ranks whose heartbeats it
+cannot see it knows nothing, and it waits for them no longer than the limit (while loading, `PATIENCE` times as long).
 
 What may block on a broken file system or a full pipe runs in further threads, for which the watchdog does not wait.
 """
@@ -27,7 +27,6 @@ from leapmpi.comm.world import World
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.fault_tolerance import heartbeats
 from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, REPORTING, RUNNING, Heartbeat, HeartbeatTable
-from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
@@ -40,7 +39,7 @@ from leapmpi.system.memory import kills_for_memory
 from leapmpi.system.phase_timers import PhaseTimers
 
 LOST_CODE = 76
-"""The exit code of a rank that ends because another was lost or nothing moves any more: start the job again."""
+"""Exit code of a rank that ends because another was lost or no rank makes progress: start the job again."""
 
 _TICK = 0.5
 _LINGER = 2.0
@@ -56,15 +55,52 @@ _SUSPENDED = 5.0
 """A tick this late means that the process itself was stopped: what it did not see does not count."""
 
 
+class HostPeers:
+    """Processes of other ranks on this host that this process can see: those of its process name space."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, int] = {}
+        """The rank of each pidfd, which becomes readable when the process ends."""
+
+    def find(self, world: World) -> None:
+        """Open a pidfd of each peer. Collective."""
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        everyone = all_gather_values(world.node_comm, [world.rank, os.getpid(), namespace])
+        for rank, process, its_namespace in everyone:
+            if rank != world.rank and its_namespace == namespace:
+                with suppress(OSError):
+                    self.ranks[os.pidfd_open(process)] = rank
+
+    def lowest_is(self, rank: int) -> bool:
+        """Return whether `rank`, this process's, is the lowest living rank of the host."""
+        living = [peer for handle, peer in self.ranks.items() if not select.select([handle], [], [], 0)[0]]
+        return rank <= min(living, default=rank)
+
+    def processor_seconds(self, heartbeat: Heartbeat) -> float:
+        """Read the processor time of a rank.
+
+        For peers the kernel knows it, also where a peer's watchdog cannot run; others have written it themselves.
+        """
+        if heartbeat.rank in self.ranks.values():
+            with suppress(OSError, ValueError, IndexError):
+                fields = Path(f"/proc/{heartbeat.process}/stat").read_text().rpartition(")")[2].split()
+                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return heartbeat.processor_seconds
+
+    def close(self) -> None:
+        for handle in self.ranks:
+            os.close(handle)
+
+
 class Watchdog:
     """Watches over this rank and the others. `has_reported` is true once it has reported a lost rank."""
 
     table: HeartbeatTable
-    """Where this rank writes its heartbeats; `start` makes the first, in the memory of the node."""
+    """Table for this rank's heartbeats; `start` makes the first, in the memory of the node."""
     _node_table: HeartbeatTable
 
     def __init__(self, world: World, phases: PhaseTimers, limit: float) -> None:
-        """Watch from `start` on; the job is ended after `limit` seconds without any move (0: never).
+        """Watch from `start` on; end the job after `limit` seconds without progress of any rank (0: never).
 
         `phases` says where this rank is.
         """
@@ -107,7 +143,7 @@ class Watchdog:
         self._thread.start()
 
     def changed_input(self) -> str | None:
-        """A sentence about a file of the dataset that changed since the job opened it; None where none did."""
+        """Describe a file of the dataset that changed since the job opened it; None without one."""
         return next((changed for files in self.inputs if (changed := files.changed())), None)
 
     def enter(self, folder: Path) -> None:
@@ -124,7 +160,7 @@ class Watchdog:
             self._use(HeartbeatTable(memory, self.world.rank, folder / HEARTBEATS_FILE))
 
     def stop(self) -> None:
-        """Watch no longer: this rank has come to its end in order."""
+        """Stop watching: this rank ends in order."""
         self.phases.on_change = None
         self._set_state(ENDED)
         os.eventfd_write(self._stop, 1)
@@ -135,21 +171,21 @@ class Watchdog:
             self.lock.release()
 
     def fail(self) -> None:
-        """This rank has failed, and will report it unless `another_reports`."""
+        """Record that this rank has failed, and will report it unless `another_reports`."""
         self._set_state(REPORTING)
 
     def another_reports(self) -> bool:
-        """Whether another rank, which has failed too, reports it: the lowest does, or who has begun to."""
+        """Return whether another failed rank reports: the lowest does, or the one that has begun to."""
         tables = self.table, self._node_table
         return any(table.any_lower_in(REPORTING) or table.any_other_in(FAILED) for table in tables)
 
     def announce_failure(self) -> None:
-        """This rank is about to report its failure and abort the job; its process ends even if that hangs."""
+        """Announce that this rank will report its failure and abort the job; its process ends even if that hangs."""
         self._set_state(FAILED)
         self._deadline = time.monotonic() + _ABORT_TIME
 
     def clean_up_launcher(self, interrupted: bool = False) -> None:
-        """This process is about to end with an error: make sure that the launcher does not hang for long after it."""
+        """Ensure, as this process ends with an error, that the launcher does not hang for long after it."""
         if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher_after_failure(self._parent, interrupted)
 
@@ -170,7 +206,7 @@ class Watchdog:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """The thread: at each tick write a pulse and judge; wake at once when a peer ends."""
+        """Run the thread: at each tick write a pulse and judge; wake at once when a peer ends."""
         events = select.poll()
         for handle in (*self._peers.ranks, self._stop):
             events.register(handle, select.POLLIN)
@@ -247,7 +283,7 @@ class Watchdog:
             self._end(lambda: self._report_stall(now))
 
     def _waits_with_reason(self, now: float) -> bool:
-        """Whether this rank waits for good reason: others are seen to move, or may be loading where none can see."""
+        """Return whether this rank has reason to wait: others make progress, or may be loading unseen."""
         if not waits.waiting:
             return False
         if any(self._activity.is_moving(rank, now, 0.75 * self.limit) for rank in self._others):
@@ -282,7 +318,7 @@ class Watchdog:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _lost(self, dead: list[int]) -> list[Heartbeat]:
-        """The heartbeats of those of the `dead` ranks that have not reported why they ended."""
+        """Return the heartbeats of those of the `dead` ranks that have not reported why they ended."""
         if not dead:
             return []
         found = {**self._node_table.read(), **heartbeats.heartbeats_in(self.table.memory)}
@@ -308,7 +344,7 @@ class Watchdog:
         self._report(f"the launcher of {self.world.name} is gone ({self.phases.where()})", None)
 
     def _report_taken_over(self) -> None:
-        """The run folder is another start's now: nothing is written there."""
+        """Report that another start owns the run folder now, without writing into it."""
         self._set_state(GIVING_UP)
         where = f"{self.folder}: " if self.folder else ""
         why = (

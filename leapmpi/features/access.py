@@ -1,4 +1,4 @@
-"""What determines how this rank will read rows. Arithmetic, no communicator."""
+"""Facts that determine how this rank will read rows. Arithmetic, no communicator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leapmpi.sampling.sampler import Sampler
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """What determines the rows that one rank reads in training."""
+    """Facts that determine the rows that one rank reads in training."""
 
     topology: Topology
     sampler: Sampler

@@ -1,4 +1,4 @@
-"""How often a rank will read each row: by analysis where that holds, else counted in a dry run.
+"""Expected reads of each row by a rank: by analysis where that holds, else counted in a dry run.
 
 The analysis gives the chance of a vertex to be in an iteration (vertex-inclusion probability): Kaler et al.,
 "Communication-efficient graph neural networks with probabilistic neighborhood expansion analysis and caching"
@@ -13,6 +13,7 @@ training over GPUs" (EuroSys 2022), their PreSC#1, on random streams that traini
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from leapmpi.features.access import AccessPattern
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+    from leapmpi.features.shards.row_request import RowCache
 
 _EPOCH = 2
 """First epoch of the dry run that predicts. Epoch 0 chooses the rows, which would look better there than they are;
@@ -31,7 +36,7 @@ _ITERATIONS = 16
 
 @compiled
 def _spread(indptr, indices, included, fanout, drew, left_out):
-    """One hop.
+    """Spread the chances by one hop.
 
     included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
     chance of each vertex to have drawn a given neighbour up to this hop. Adds to left_out[v] (float64[n]) the logarithm
@@ -51,7 +56,7 @@ def _spread(indptr, indices, included, fanout, drew, left_out):
 
 
 def choose(access: AccessPattern, count: int) -> np.ndarray:
-    """The remote vertices that this rank reads most: int64, ascending, at most `count`.
+    """Choose the remote vertices that this rank reads most: int64, ascending, at most `count`.
 
     Vertices that are never read are left out; of equal ones the lower ids come first.
     """
@@ -63,12 +68,12 @@ def choose(access: AccessPattern, count: int) -> np.ndarray:
 
 
 def read_scores(access: AccessPattern) -> np.ndarray:
-    """A score for each vertex by which rows to keep are chosen: float64[n], larger for those read more often."""
+    """Score each vertex for the choice of rows to keep: float64[n], larger for those read more often."""
     return inclusion(access) if _analysed(access) else read_counts(access)
 
 
 def expected_reads(access: AccessPattern) -> np.ndarray:
-    """How often this rank will read each vertex: float64[n], in units that all ranks share.
+    """Estimate how often this rank will read each vertex: float64[n], in units that all ranks share.
 
     Never from the dry run that `read_scores` chooses by.
     """
@@ -76,12 +81,12 @@ def expected_reads(access: AccessPattern) -> np.ndarray:
 
 
 def _analysed(access: AccessPattern) -> bool:
-    """Whether `inclusion` describes this rank's reads: it holds for node-wise sampling."""
+    """Return whether `inclusion` describes this rank's reads: it holds for node-wise sampling."""
     return type(access.sampler.drawing) is NodeWiseSampler
 
 
 def inclusion(access: AccessPattern) -> np.ndarray:
-    """The chance that this rank reads each vertex in an iteration: float64[n]."""
+    """Compute the chance that this rank reads each vertex in an iteration: float64[n]."""
     topology = access.topology
     roots = np.zeros(topology.vertices)
     roots[access.train] = access.share * min(1.0, access.batch_size / max(1, len(access.train)))
@@ -89,7 +94,7 @@ def inclusion(access: AccessPattern) -> np.ndarray:
 
 
 def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
-    """The chance of each vertex to be in a sampled subgraph: float64[n].
+    """Compute the chance of each vertex to be in a sampled subgraph: float64[n].
 
     indptr, indices: in-neighbours of all vertices; roots: float64[n], the chance of each vertex to be a root; fanouts:
     from the root outward, -1 for all.
@@ -104,7 +109,7 @@ def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts
 
 
 def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) -> np.ndarray:
-    """In how many iterations of a dry run this rank read each vertex: float64[n].
+    """Count the iterations of a dry run in which this rank read each vertex: float64[n].
 
     The dry run draws from epoch number `epoch` of its random streams. It ends after `most` iterations, or with the
     epoch.
@@ -119,9 +124,46 @@ def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) 
 
 
 def _counted_reads(access: AccessPattern) -> np.ndarray:
-    """In how many iterations of the dry run this rank read each vertex: float64[n]."""
+    """Count the iterations of the dry run that predicts in which this rank read each vertex: float64[n]."""
     epochs = max(1, _ITERATIONS // max(1, access.sampler.iterations(access.train, access.batch_size)))
     reads = np.zeros(access.topology.vertices)
     for epoch in range(_EPOCH, _EPOCH + epochs):
         reads += read_counts(access, epoch, _ITERATIONS)
     return reads
+
+
+def predicted_hits(access: AccessPattern, ids: np.ndarray) -> tuple[float, float]:
+    """Predict how often this rank will read a vertex of `ids` (int64[k], remote), and any remote vertex.
+
+    Both over one iteration where they are computed, or over the whole dry run: the same on every rank.
+    """
+    reads = expected_reads(access)
+    reads[access.local] = 0
+    return float(reads[ids].sum()), float(reads.sum())
+
+
+def hottest_rows(
+    access: AccessPattern, count: int, communicator: Communicator, cache: RowCache | None
+) -> tuple[np.ndarray, float]:
+    """Choose the `count` own vertices (int64, ascending) most read by all ranks; also return their share of reads.
+
+    `cache` holds what this rank asks no other for. Of equal ones the lower ids come first. Collective.
+    """
+    scores = _of_all_ranks(read_scores(access), access, communicator, cache)
+    chosen = np.sort(np.argsort(-scores, kind="stable")[:count])
+    reads = _of_all_ranks(expected_reads(access), access, communicator, cache)
+    total = float(reads.sum())
+    return chosen + access.local.start, float(reads[chosen].sum()) / total if total else 1.0
+
+
+def _of_all_ranks(
+    scores: np.ndarray, access: AccessPattern, communicator: Communicator, cache: RowCache | None
+) -> np.ndarray:
+    """Sum all ranks' `scores` (float64[n]) of this rank's vertices: float64[own vertices]. Collective."""
+    if cache is not None:
+        scores[cache.ids] = 0
+    counts = np.diff(access.rank_offsets)
+    own = int(counts[access.rank])
+    received = np.empty(own * len(counts))
+    communicator.exchange(np.asarray(scores, np.float64), counts, received, np.full(len(counts), own), "control")
+    return received.reshape(len(counts), own).sum(axis=0)

@@ -11,11 +11,11 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.features.cache import RowCache
-from leapmpi.features.host_shard import HostRows, HostShard
 from leapmpi.features.learned_rows import LearnedRows
-from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.device_shard import DeviceRows, DeviceShard
+from leapmpi.features.shards.host_shard import HostRows, HostShard
+from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.shards.staged_rows import StagedRows
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
@@ -73,11 +73,11 @@ class FeatureFetcher:
 
     @property
     def network(self) -> Communicator:
-        """The communicator of real ranks; a forecast's virtual ranks have none and do not ask for it."""
+        """Communicator of real ranks; a forecast's virtual ranks have none and do not use it."""
         return cast("Communicator", self.communicator)
 
     def fetch(self, ids: np.ndarray) -> Rows:
-        """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective."""
+        """Fetch the rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective."""
         return self.prepare(ids).complete()
 
     def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
@@ -92,7 +92,10 @@ class FeatureFetcher:
         return self._exchange(request, partial(self._collect, request, scattered and self.scatters))
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> Rows:
-        """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor; `scattered` as in `prepare`. Local."""
+        """Return the rows of `ids` (int64[k], all local, repeats allowed) as a tensor; `scattered` as in `prepare`.
+
+        Local.
+        """
         if scattered and self.scatters:
             assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
             return self._local_half.local_addresses(ids)
@@ -100,7 +103,7 @@ class FeatureFetcher:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether all local rows can be read where they lie: on the device, in `dtype`."""
+        """Whether all local rows can be read in place: on the device, in `dtype`."""
         shard = self.shard
         if isinstance(shard, DeviceShard):
             return shard.values.dtype == self.dtype
@@ -108,7 +111,7 @@ class FeatureFetcher:
 
     @cached_property
     def whole(self) -> Rows | None:
-        """All local rows (rows, width), to be read only, of which none is copied; None unless they are `in_place`."""
+        """All local rows (rows, width), read-only and without a copy; None unless they are `in_place`."""
         return self.shard.whole() if self.in_place else None
 
     @cached_property
@@ -119,12 +122,12 @@ class FeatureFetcher:
         return self.shard.width >= LEAST_WIDTH and self.shard.addressable
 
     def request(self, ids: np.ndarray) -> RowRequest:
-        """Where the rows of distinct `ids` (int64[k]) are. Local."""
+        """Locate the rows of distinct `ids` (int64[k]). Local."""
         slots = self.cache.slots(ids) if self.cache else None
         return RowRequest(ids, self.rank_offsets, self.communicator.rank, slots)
 
     def missing(self, ids: np.ndarray) -> int:
-        """How many rows a fetch of distinct `ids` (int64[k]) requests from other ranks. Local."""
+        """Count the rows that a fetch of distinct `ids` (int64[k]) requests from other ranks. Local."""
         return len(self.request(ids).remote_ids)
 
     @property
@@ -138,15 +141,15 @@ class FeatureFetcher:
         return self.shard.width * self.dtype.itemsize
 
     def cached_bytes(self, cache: RowCache) -> int:
-        """Bytes of the rows of `cache` and of its lookup table."""
+        """Return the bytes of the rows of `cache` and of its lookup table."""
         return cache.held_bytes(self.shard.row_bytes)
 
     def answer_bytes(self, request: RowRequest) -> np.ndarray:
-        """int64[ranks]: bytes of the rows of `request` that each rank sends. Local."""
+        """Return the bytes of the rows of `request` that each rank sends: int64[ranks]. Local."""
         return request.remote_counts * self.sent_row_bytes
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
-        """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
+        """Return `count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
         if scattered and self.scatters and width >= LEAST_WIDTH:
             assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
             return self._local_half.stand_in_addresses(count, width)
@@ -175,14 +178,20 @@ class FeatureFetcher:
         return RowExchange(self.network, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: Any) -> Rows:
-        """The rows of `request`: local, cached and those that have `arrived`; none is copied if `scattered`. Local."""
+        """Collect the rows of `request`: local, cached and those that have `arrived`; without copies if `scattered`.
+
+        Local.
+        """
         if not scattered:
             return self._local_half.collect(request, arrived, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
         return self._local_half.collect_addresses(request, arrived, self.cache)
 
     def _cache_requests(self, cache: RowCache) -> Iterator[tuple[slice, RowRequest]]:
-        """Requests of bounded size for all rows of `cache`, as many on every rank, and their slots. Collective."""
+        """Yield requests of bounded size for all rows of `cache`, as many on every rank, and their slots.
+
+        Collective.
+        """
         step = max(1, CACHE_BATCH_BYTES // self.shard.row_bytes)
         requests = self.network.all_gather_rows(np.array([-(-len(cache.ids) // step)])).max()
         for number in range(requests):

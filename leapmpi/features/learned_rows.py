@@ -1,7 +1,7 @@
-"""Rows that are learned, one for each vertex, where a dataset has no features: at the vertex's home, moved by Adam.
+"""Learned rows, one for each vertex of a dataset without features, on the vertex's owner, updated by Adam.
 
-A row is a pure function of (seed, original vertex id) at first. An iteration moves the rows that it has read and no
-other: `LearnedRows.collect` sums their gradients at home, those of other ranks included, and `step` moves them.
+A row is a pure function of (seed, original vertex id) at first. An iteration updates only the rows that it has read.
+`LearnedRows.collect` sums their gradients on the owner, those of other ranks included, and `step` updates them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import DataError
-from leapmpi.features.host_shard import HostShard
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
 FAST, SLOW, EPSILON = 0.9, 0.999, 1e-8
-"""What Adam keeps of its two moments in a step, and what it adds to the root of the second."""
+"""Adam's decay of its two moments, and the addend to the root of the second."""
 
 _INITIAL = np.uint64(0x6C6561726E656400)
 """Keeps first rows apart from other draws of the same seed."""
@@ -56,13 +56,14 @@ def _add(ids, gradients, first, slots, touched, sums, known):
 
 @compiled
 def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled):
-    """Adam of single rows, whose moments are corrected by the number of their own steps."""
+    """Apply Adam to single rows; their moments are corrected by the number of their own steps."""
     for i in range(len(rows)):
         row = rows[i]
         steps[row] += 1
         begun_first, begun_second = 1 - FAST ** steps[row], 1 - SLOW ** steps[row]
         for j in range(values.shape[1]):
             value, gradient = np.float64(values[row, j]), np.float64(gradients[i, j])
+            # AdamW shrinks the value itself; Adam adds the decay to the gradient.
             if decoupled:
                 value -= rate * decay * value
             else:
@@ -74,11 +75,12 @@ def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled)
 
 
 def first_rows(original: np.ndarray, width: int, dtype: str, seed: int) -> np.ndarray:
-    """The rows (len(original), width) of vertices with the `original` ids (int64) before training.
+    """Return the rows (len(original), width) of vertices with the `original` ids (int64) before training.
 
     Uniform between -b and b for b = sqrt(3 / width), so that a row has length 1 about. Those of float32 are the rounded
     ones of float64.
     """
+    # By original id, so that rows do not depend on the partition (R1).
     base = fold(_INITIAL, np.uint64(seed))
     rows = np.empty((len(original), width), dtype)
     _fill(np.uint64(base), original, (3 / width) ** 0.5, rows)
@@ -86,9 +88,10 @@ def first_rows(original: np.ndarray, width: int, dtype: str, seed: int) -> np.nd
 
 
 class LearnedShard(HostShard):
-    """Rows that change: they are always copied, never read where they lie. `nbytes` counts their moments and the best.
+    """Shard of rows that change: they are always copied, never read in place.
 
-    `rows` (vertices, width) may be a stand-in that takes no memory, where nothing is read.
+    `nbytes` counts their moments and the best. `rows` (vertices, width) may be a placeholder without memory, if
+    nothing is read.
     """
 
     def __init__(self, rows: np.ndarray, first: int) -> None:
@@ -125,24 +128,27 @@ class LearnedRows:
     # -- an iteration ------------------------------------------------------------------------------------------------
 
     def read(self, ids: np.ndarray, rows: Tensor) -> None:
-        """The iteration computes with `rows` (k, width), copies of those of local `ids` int64[k], repeats allowed."""
+        """Record the use of `rows` (k, width), copies of the rows of local `ids` int64[k], which may repeat."""
         self._read.append((ids, rows.requires_grad_()))
 
     def fetched(self, request: RowRequest, requested: np.ndarray, counts: np.ndarray, rows: Tensor) -> None:
-        """The iteration computes with `rows` (k, width), those of `request`.
+        """Record that the iteration computes with `rows` (k, width), those of `request`.
 
         requested, counts: int64, the local ids whose rows were sent, by requesting rank, and how many to each.
         """
         self._fetched.append((request, requested, counts, rows.requires_grad_()))
 
     def collect(self, communicator: Communicator) -> None:
-        """Bring the gradients of all rows that were read home, and sum them by row: `touched`, `gradients`. Collective.
+        """Send the gradients of all rows that were read to their owners; sum them by row: `touched`, `gradients`.
+
+        Collective.
 
         Those of this rank come first, in order of reading, then those of the others, in order of rank.
         """
         pieces = [(ids, _gradient(rows)) for ids, rows in self._read]
         for request, requested, counts, rows in self._fetched:
             gradient = _gradient(rows)
+            # The exchange of the fetch in reverse: requesters send, owners receive.
             sent = np.ascontiguousarray(gradient[request.remote_positions])
             returned = np.empty((len(requested), gradient.shape[1]), gradient.dtype)
             communicator.exchange(sent, request.remote_counts, returned, counts, "row gradients")
@@ -157,6 +163,7 @@ class LearnedRows:
             known = _add(ids, gradients, self.first, self._slots, touched, sums, known)
         self.forget()
         self.touched, self.gradients = touched[:known], sums[:known]
+        # Reset only the touched slots: the table has an entry per vertex.
         self._slots[self.touched] = -1
 
     def forget(self) -> None:
@@ -165,7 +172,7 @@ class LearnedRows:
         self.touched, self.gradients = self.touched[:0], self.gradients[:0]
 
     def squared_norm(self, communicator: Communicator) -> float:
-        """The squared Euclidean norm of the gradients of all ranks' rows. Collective."""
+        """Compute the squared Euclidean norm of the gradients of all ranks' rows. Collective."""
         square = float(np.square(self.gradients, dtype=np.float64).sum())
         return float(communicator.all_gather_rows(np.array([square])).sum())
 
@@ -181,11 +188,11 @@ class LearnedRows:
     # -- what is kept ------------------------------------------------------------------------------------------------
 
     def keep_best(self) -> None:
-        """The rows as they are now count as the best so far."""
+        """Keep the present rows as the best so far."""
         self.best = self.values.copy()
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that belongs to the rows of this rank, one entry a vertex in every array."""
+        """Return the state of this rank's rows, one entry per vertex in every array."""
         first, second = self._moments
         best = {} if self.best is None else {"best": self.best}
         return {
@@ -199,6 +206,7 @@ class LearnedRows:
         """
         found = np.zeros(len(self.original), bool)
         for piece in pieces:
+            # An earlier start may have had no best rows yet.
             if "best" in piece and self.best is None:
                 self.best = np.zeros_like(self.values)
             targets = {"rows": self.values, "first": self._moments[0], "second": self._moments[1]}
@@ -216,7 +224,8 @@ class LearnedRows:
         raise DataError(f"{origin}: it lacks {(~found).sum()} learned rows of the vertices here; choose another run")
 
     def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows here have one of the `ids` (int64[k], original), and the places of these in `ids`."""
+        """Find the rows here with one of the `ids` (int64[k], original), and their places in `ids`."""
+        # Binary search for each row here; ids of another partition may be in any order.
         order = np.argsort(ids, kind="stable")
         place = np.minimum(np.searchsorted(ids, self.original, sorter=order), max(0, len(ids) - 1))
         if not len(ids):
@@ -225,9 +234,10 @@ class LearnedRows:
         return here, order[place[here]]
 
     def gathered(self, communicator: Communicator, best: bool = False) -> dict[str, np.ndarray]:
-        """The rows of all vertices, now or the `best`, as weights files hold them, on rank 0; else {}. Collective."""
+        """Gather the rows of all vertices, now or the `best`, as in weights files, on rank 0; else {}. Collective."""
         chosen = self.best if best and self.best is not None else self.values
         rows = communicator.all_gather_rows(np.array([len(self.original)]))[:, 0]
+        # Everything goes to rank 0: one exchange in which only it receives.
         send, receive = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
         send[0] = len(self.original)
         if communicator.rank == 0:
@@ -236,6 +246,7 @@ class LearnedRows:
         ids = np.empty(int(receive.sum()), np.int64)
         communicator.exchange(chosen, send, values, receive, "control")
         communicator.exchange(self.original, send, ids, receive, "control")
+        # Ascending ids, whatever the partition.
         order = np.argsort(ids)
         return {ROWS: values[order], IDS: ids[order]} if communicator.rank == 0 else {}
 
@@ -255,10 +266,10 @@ class LearnedRows:
 
 
 def without_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`arrays` of a weights file but the learned rows: the parameters of the model."""
+    """Drop the learned rows from `arrays` of a weights file; return the parameters of the model."""
     return {name: array for name, array in arrays.items() if name not in (ROWS, IDS)}
 
 
 def _gradient(rows: Tensor) -> np.ndarray:
-    """The gradient of `rows`, zeros where nothing depends on them."""
+    """Return the gradient of `rows`, zeros where nothing depends on them."""
     return (torch.zeros_like(rows) if rows.grad is None else rows.grad).cpu().numpy()

@@ -16,7 +16,7 @@ from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
-from leapmpi.features.sparse_shard import fill_entry_counts
+from leapmpi.features.shards.sparse_shard import fill_entry_counts
 from leapmpi.runs.progress_line import step
 from leapmpi.system.memory import check_memory
 
@@ -28,7 +28,7 @@ Arrays = TypeVar("Arrays")
 def share_topology(
     world: World, dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False
 ) -> tuple[Topology, str]:
-    """The topology of `dataset`, and how it is held ("one copy per node" or "a copy per rank"). Collective.
+    """Share the topology of `dataset`; also return "one copy per node" or "a copy per rank". Collective.
 
     weights, times, labels: whether those of edges are held too, which the dataset must have.
 
@@ -40,6 +40,7 @@ def share_topology(
     def arrays(memory: mmap.mmap | None) -> Topology:
         if memory is None:
             return like
+        # Views into the common memory, in the layout that all ranks compute alike.
         places = zip(like.arrays.items(), starts, strict=False)
         made: dict[str, Any] = {
             name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places
@@ -53,7 +54,7 @@ def share_topology(
 
 
 def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
-    """How many entries the sparse feature rows of all vertices have, int32[n]. Collective.
+    """Share the numbers of entries of the sparse feature rows of all vertices, int32[n]. Collective.
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
@@ -75,11 +76,12 @@ def _share(
     arrays: Callable[[mmap.mmap | None], Arrays],
     fill: Callable[[Dataset, int, Arrays], None],
 ) -> tuple[Arrays, bool]:
-    """What `arrays` makes of `size` bytes of memory, which `fill` has filled part by part. Collective.
+    """Share `size` bytes of memory that `fill` fills part by part; return them as `arrays` views them. Collective.
 
     The memory is common to the node, else (None, and False) private. `names` are those for messages and for the memory,
     and what to do where there is too little.
     """
+    # All ranks must agree before memory is mapped: an error of one must reach all.
     world.on_all(lambda: check_memory(size, names[0], world.host, names[2]))
     memory = map_shared(world.node_comm, size, names[1])
     made = arrays(memory)
@@ -100,6 +102,6 @@ def _share(
 
 
 def _layout(like: Topology) -> list[int]:
-    """Where each array of `like` begins in the shared memory, and its size."""
+    """Return the offset of each array of `like` in the shared memory, and its size."""
     sizes = (-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in like.arrays.values())
     return list(accumulate(sizes, initial=0))

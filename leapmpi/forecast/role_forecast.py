@@ -23,7 +23,7 @@ from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.modes.raw import union
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.raw_sums import merged
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.forecast.virtual_ranks import VirtualRank, virtual_ranks
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.role_balance import RoleBalance

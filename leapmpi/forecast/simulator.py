@@ -29,8 +29,8 @@ from leapmpi.exchange.selection import (
     modes_for,
     serving_modes,
 )
-from leapmpi.features.cache import RowCache
 from leapmpi.features.expected_reads import choose
+from leapmpi.features.shards.row_request import RowCache
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout

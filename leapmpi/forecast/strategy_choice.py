@@ -21,7 +21,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import COPYING
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.forecast.simulator import (
     DRY_EPOCH,
     Forecaster,

@@ -14,11 +14,11 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.fetcher_choice import fetcher_for
 from leapmpi.features.learned_rows import LearnedShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
-from leapmpi.features.sparse_fetcher import fetcher_for
-from leapmpi.features.sparse_shard import SparseShard, fill_entry_counts
+from leapmpi.features.shards.sparse_shard import SparseShard, fill_entry_counts
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of

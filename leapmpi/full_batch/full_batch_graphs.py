@@ -31,7 +31,7 @@ from leapmpi.exchange.layer_graphs import (
     build_here,
 )
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.features.cache import RowCache
+from leapmpi.features.shards.row_request import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence

@@ -10,7 +10,7 @@ import numpy as np
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
 from leapmpi.full_batch.kept_sums import sums_can_be_kept
 from leapmpi.full_batch.layer_by_layer import (

@@ -21,7 +21,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.inference.addressed_rows import reads_by_number
 from leapmpi.inference.chunks import ChunkBytes, Chunks, cut
 from leapmpi.inference.closure import ListsOf, Needed, needed_by_layer

@@ -15,7 +15,7 @@ import torch
 from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.nn.layer import Layer
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.edge_lookup import with_edge_data

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -302,20 +302,25 @@ def _check_fit(components: Components, saved: SavedRun, origin: str) -> None:
 
 def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
     """Send what rank 0 found to all ranks; others pass None. Collective."""
-    about = kinds = None
-    if saved:
-        about = [saved.name, saved.state.values, saved.complaints]
-        kinds = [[name, array.dtype.str, array.shape] for name, array in saved.state.arrays.items()]
-    heading = np.frombuffer(json.dumps([about, kinds]).encode(), np.uint8)
-    about, kinds = json.loads(_broadcast(heading, communicator).tobytes())
+    about = [saved.name, saved.state.values, saved.complaints] if saved else None
+    heading = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    about = json.loads(_broadcast(heading, communicator).tobytes())
     if about is None:
         return None
-    received = {}
-    for each, dtype, shape in kinds:
-        array = saved.state.arrays[each] if saved else None
-        received[each] = _broadcast(array, communicator).view(dtype).reshape(shape)
+    received = broadcast_arrays(saved.state.arrays if saved else None, communicator)
     name, values, complaints = about
     return SavedRun(name, CheckpointFile(received, values), complaints)
+
+
+def broadcast_arrays(arrays: Mapping[str, np.ndarray] | None, communicator: Communicator) -> dict[str, np.ndarray]:
+    """Return rank 0's arrays by name on all ranks; others pass None. Collective."""
+    kinds = [[name, array.dtype.str, array.shape] for name, array in (arrays or {}).items()]
+    heading = np.frombuffer(json.dumps(kinds).encode(), np.uint8)
+    received = {}
+    for name, dtype, shape in json.loads(_broadcast(heading, communicator).tobytes()):
+        array = arrays[name] if arrays is not None else None
+        received[name] = _broadcast(array, communicator).view(dtype).reshape(shape)
+    return received
 
 
 def _broadcast(array: np.ndarray | None, communicator: Communicator) -> np.ndarray:

@@ -18,6 +18,7 @@ from leapmpi.engine.own_model import code_of
 from leapmpi.errors import LeapmpiError
 from leapmpi.exchange.selection import refused_modes
 from leapmpi.job import banner, resume
+from leapmpi.job.exact_scores import command, samples
 from leapmpi.job.resume import SavedRun
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.report.learning_light import few_updates
@@ -175,14 +176,20 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     scores = scores_text({split: best[split] for split in ("val", "test")})
     if stopped := summary.get("stopped_early"):
         log.info("stopped early at epoch %d: %s", stopped, banner.about_early_stop(trainer))
-    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric.name, scores or "not scored")
+    metric, sampled = trainer.evaluator.metric.name, samples(trainer)
+    of = " of sampled neighbourhoods" if sampled and scores else ""
+    log.info("best epoch %d  %s %s%s", best["epoch"] + 1, metric, scores or "not scored", of)
     for split, figures in summary.get("scores_of_models", {}).items():
-        log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
+        log.info("%s %.4f ± %.4f, mean and deviation of %d models", split, *figures.values(), len(summary["models"]))
     # Records that cannot be read again, such as those on a full disk, must not spoil the end of a run.
     with suppress(LeapmpiError, ArithmeticError, LookupError, TypeError, ValueError):
         for line in verdict(RunData.read(path)).lines():
             log.info("%s", line)
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
+    if exact := summary.get("exact"):
+        log.info("exact scores of the best weights  %s %s", metric, scores_text(exact))
+    elif of:
+        log.info("exact scores of the best weights: %s", command(trainer.config.data, str(path)))
 
 
 def summary_of(trainer: Trainer) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from leapmpi.fault_tolerance.report import how_it_ended, wait_for_silence
 from leapmpi.forecast.memory_advice import MemoryAdvice
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.job import resume
+from leapmpi.job.exact_scores import exact_scores
 from leapmpi.job.resume import SavedRun
 from leapmpi.job.run_records import announce, announce_end, open_records, summary_of
 from leapmpi.job.settled import settle
@@ -216,6 +217,11 @@ def _finish(trainer: Trainer, folder: RunFolder) -> Run:
     """Write the summary and log the end. Collective."""
     summary = summary_of(trainer)
     trainer.world.on_root(lambda: folder.finish(summary, len(trainer.epochs)))
+    # The run has ended well before its exact scores are computed: they may be interrupted, and change the model.
+    exact = exact_scores(trainer)
     if trainer.world.rank == 0:
+        if exact:
+            summary["exact"] = exact
+            folder.write_summary(summary)
         announce_end(trainer, summary, folder.path)
     return Run(folder.path)

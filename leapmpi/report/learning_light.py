@@ -50,8 +50,9 @@ def _round_up(number: int) -> int:
 
 
 def _scores(run: RunData) -> dict[str, float]:
-    """Return the scores of the best epoch by split, those that there are."""
-    return {split: run.best[split] for split in SCORED if run.best.get(split) is not None}
+    """Return the scores of the best weights by split, exact ones if there are any."""
+    found = run.exact or run.best
+    return {split: found[split] for split in SCORED if found.get(split) is not None}
 
 
 def _sentence(run: RunData, scores: dict[str, float]) -> str:
@@ -61,7 +62,9 @@ def _sentence(run: RunData, scores: dict[str, float]) -> str:
     found = " and ".join(f"{shown(score)} on {split}" for split, score in scores.items())
     constant = [shown(run.trivial[split]) for split in scores if run.trivial.get(split) is not None]
     baseline = f" ({_baseline_name(run)}: {' and '.join(constant)})" if constant else ""
-    return f"{run.metric.capitalize()} {found}{baseline}, in epoch {run.best['epoch']} of {len(run.epochs)}."
+    kind = f"Exact {run.metric}" if run.exact else run.metric.capitalize()
+    of = " of sampled neighbourhoods" if run.sampled and not run.exact else ""
+    return f"{kind} {found}{of}{baseline}, in epoch {run.best['epoch']} of {len(run.epochs)}."
 
 
 def _baseline_name(run: RunData) -> str:

@@ -26,6 +26,9 @@ RUNNING = "running or killed"
 
 SCORED = ("val", "test")
 
+_ALL = -1
+"""Fan-out of all neighbours."""
+
 _WORK = ("plan", "sample", "compute", "gather")
 """Phases of a rank's own work, as opposed to waiting for others."""
 
@@ -134,6 +137,16 @@ class RunData:
         sign = 1 if self.lower_is_better else -1
         found = min(self.scored, key=lambda each: sign * each["accuracy"]["val"])
         return {"epoch": found["epoch"], **found["accuracy"]}
+
+    @property
+    def exact(self) -> dict[str, Any]:
+        """Scores of the best weights by split from all neighbours; empty if they were not computed."""
+        return self.ended.get("exact") or {}
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the scores of epochs are those of sampled neighbourhoods."""
+        return self.config is not None and set(self.config.evaluation_fanout) != {_ALL}
 
     @property
     def trivial(self) -> dict[str, Any]:

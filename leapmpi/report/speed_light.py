@@ -22,8 +22,11 @@ def _time(run: RunData) -> str:
     phases, epoch = run.phase_means(), run.epoch_seconds
     if not epoch or not phases:
         return "No complete epoch is recorded, so its time is unknown."
-    largest = sorted(phases, key=lambda name: -phases[name])[:3]
-    parts = [f"{name} {shown(phases[name] / epoch, SHARE)}" for name in largest if phases[name] > 0.02 * epoch]
+    # The largest phases and all others together, so that shares add up to the epoch.
+    largest = [name for name in sorted(phases, key=lambda name: -phases[name])[:3] if phases[name] > 0.02 * epoch]
+    rest = sum(phases.values()) - sum(phases[name] for name in largest)
+    seconds = {**{name: phases[name] for name in largest}, **({"other": rest} if rest > 0 else {})}
+    parts = [f"{name} {shown(each / sum(phases.values()), SHARE)}" for name, each in seconds.items()]
     rows = run.median("rows")
     remote = rows.get("remote", 0) / max(1, sum(rows.values()))
     fetched = f"; {shown(remote, SHARE)} of the rows came from other ranks" if run.size > 1 else ""

@@ -11,6 +11,7 @@ from typing import Any
 from leapmpi.errors import LeapmpiError, RunFolderError, one_line
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import SUMMARY
+from leapmpi.runs.over_seeds import over_seeds, seed_table
 from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.text import aligned, score_text
 from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
@@ -23,11 +24,14 @@ def compare(folders: list[str], as_json: bool = False) -> int:
     """
     # Skip unfinished runs with a message, so that one of them does not spoil the table.
     rows: list[dict[str, Any]] = []
+    compared: list[Run] = []
     skipped: list[RunFolderError] = []
     for folder in folders:
         try:
             run = load_run(folder)
-            rows += [row(each) for each in run.models() or [run]]
+            each_model = run.models() or [run]
+            rows += [row(each) for each in each_model]
+            compared += each_model
         except RunFolderError as error:
             skipped.append(error)
     if not rows and len(folders) == 1:
@@ -38,7 +42,8 @@ def compare(folders: list[str], as_json: bool = False) -> int:
 
     # Ratios need all rows.
     set_ratios(rows)
-    sys.stdout.write((json.dumps(rows, indent=1) if as_json else table(rows)) + "\n")
+    shown = [json.dumps(rows, indent=1)] if as_json else [table(rows), seed_table(over_seeds(compared))]
+    sys.stdout.write("\n\n".join(filter(None, shown)) + "\n")
     return 0
 
 

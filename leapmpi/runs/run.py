@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,10 +51,25 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Contents of summary.json, epochs from 1. Raises RunFolderError if the run is not finished or damaged."""
         found = self._read_summary()
-        if (status := found.get("status")) in (FAILED, INTERRUPTED):
-            ended = "failed" if status == FAILED else "was interrupted"
-            raise RunFolderError(f"{self.path} holds no finished run: it {ended}: {found.get('why')}")
+        if (status := found.get("status")) == INTERRUPTED:
+            raise RunFolderError(f"{self.path} was interrupted; {self.resume_command} goes on with it")
+        if status == FAILED:
+            raise RunFolderError(
+                f"{self.path} failed: {found.get('why')}; correct the cause, then {self.resume_command} goes on with it"
+            )
         return found
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with this run, on one rank or behind mpirun."""
+        return f"leapmpi train --run {shlex.quote(str(self.path))}"
+
+    def models_so_far(self) -> list[Self]:
+        """Return one Run per model of a run of several models, finished or not, that has weights already."""
+        if self.finished:
+            return self.models()
+        folders = itertools.takewhile(Path.is_dir, (model_folder(self.path, number) for number in itertools.count()))
+        return [type(self)(folder) for folder in folders]
 
     def models(self) -> list[Self]:
         """Return one Run per model of a run of several models; an empty list for a run of one model.
@@ -95,7 +112,10 @@ class Run:
             if found.get("status") in (FAILED, INTERRUPTED):
                 schemas.EARLY_END(found, "")
         except FileNotFoundError:
-            raise RunFolderError(f"{self.path} holds no finished run: it has no summary.json") from None
+            raise RunFolderError(
+                f"{self.path} has not finished (no summary.json); if it does not run, {self.resume_command} goes on "
+                "with it"
+            ) from None
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError as error:

@@ -45,7 +45,11 @@ class RunFolder:
         """Write the resolved config, which marks the folder as a run's; open the metrics if they are not open yet."""
         if self._metrics is None:
             self.open_metrics()
-        with written_aside(self.path / CONFIG, overwrite=self.resumed) as aside:
+        self.write_config(config, overwrite=self.resumed)
+
+    def write_config(self, config: Config, overwrite: bool = True) -> None:
+        """Write config.toml, in the place of an earlier one if `overwrite`."""
+        with written_aside(self.path / CONFIG, overwrite=overwrite) as aside:
             aside.write_text(to_toml(config), encoding="utf-8")
 
     def open_metrics(self, size: int | None = None) -> bool:
@@ -109,11 +113,15 @@ class RunFolder:
         """
         self.record("end")
         self._opened().close()
-        with written_aside(self.path / SUMMARY, overwrite=True) as aside:
-            aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
+        self.write_summary(summary)
         CheckpointFolder(self.path).keep_end(epochs)
         with suppress(OSError):
             (self.path / HEARTBEATS_FILE).unlink(missing_ok=True)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write summary.json of a finished run, in the place of an earlier one."""
+        with written_aside(self.path / SUMMARY, overwrite=True) as aside:
+            aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
 
 
 def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> bool:

@@ -80,6 +80,7 @@ _ABOUT_RUN = {
     "parameters_digest": text,
     "peak_memory_bytes": items(number),
     "best": _BEST,
+    "exact": entries(maybe(number)),
 }
 
 SUMMARY = record(

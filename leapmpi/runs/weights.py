@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arr
 from leapmpi.dataset.hdf5.names import WEIGHTS_FORMAT
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.runs.epoch_numbers import FROM_ZERO, renumbered
-from leapmpi.runs.file_names import weights_file
+from leapmpi.runs.file_names import CONFIG, WEIGHTS_FINAL, weights_file
 from leapmpi.system.atomic_files import written_aside
 
 _PARAMETERS = "parameters"
@@ -43,12 +44,20 @@ def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[s
         write_named_arrays(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, {**renumbered(about), "schema": _SCHEMA})
 
 
+def _how_to_get_it(path: Path) -> str:
+    """Return what writes the weights `path`, if its folder holds a run."""
+    if not (path.parent / CONFIG).is_file():
+        return ""
+    when = "when the run ends" if path.name == WEIGHTS_FINAL else "when an epoch is scored"
+    return f"; it is written {when}, and leapmpi train --run {shlex.quote(str(path.parent))} goes on with the run"
+
+
 def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the arrays and plain values written by `write_weights`; the values fit `schema`.
 
     Raises DataError for a missing, foreign or damaged file.
     """
     if not path.is_file():
-        raise DataError(f"{path}: no such weights file; has the run finished?")
+        raise DataError(f"{path}: no such weights file{_how_to_get_it(path)}")
     arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8", "<i8"), schema)
     return arrays, about if about.pop("schema", FROM_ZERO) == FROM_ZERO else renumbered(about, -1)

@@ -17,7 +17,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout

@@ -24,7 +24,7 @@ from leapmpi.engine.machine import machine_rates
 from leapmpi.engine.placement import strategy_named
 from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.abort import ends_the_job
-from leapmpi.fault_tolerance.bus_errors import bus_errors_told
+from leapmpi.fault_tolerance.bus_errors import report_bus_errors
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, stand_in
@@ -119,7 +119,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             products_in_full(),
             ends_the_job(watchdog),
             session.signals.handled(),
-            bus_errors_told(world.size),
+            report_bus_errors(world.size),
         ):
             computes = not prepares(config, world.rank, world.size)
             session.world.on_all(lambda: check_device(config.run.device, device) if computes else None)

@@ -26,14 +26,14 @@ from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.exchange.packed_rows import pays
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.fetcher_choice import fetcher_for
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
-from leapmpi.features.sparse_fetcher import fetcher_for
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of

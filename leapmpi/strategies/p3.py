@@ -31,10 +31,10 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.partial_block import PartialBlockBuilder
 from leapmpi.exchange.stage import Route
-from leapmpi.features.column_shard import check_columns, load_columns
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.fetcher_choice import fetcher_for
+from leapmpi.features.shards.column_shard import check_columns, load_columns
 from leapmpi.features.shards.row_placement import load_shard
-from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout
 from leapmpi.nn.share_forms import SumCombination

@@ -1,8 +1,8 @@
 """Settings of malloc and of garbage collection, so that no iteration pays again for freed pages or for a full walk.
 
-glibc gives large blocks back to the system at once, and the next iteration pays for every page anew, which takes longer
-than writing it. Python's collector walks through all objects every few iterations. Most of them, some hundred thousand,
-belong to imported modules and are never garbage.
+glibc gives large blocks back to the system at once, and the next iteration pays again for every page, which takes
+longer than writing it. Python's collector walks through all objects every few iterations. Most of them, some hundred
+thousand, belong to imported modules and are never garbage.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def without_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        # Objects set aside by the surrounding program could not be distinguished from ours.
         if not others:
             gc.freeze()
             _imports_set_aside = True
@@ -55,17 +56,17 @@ _left_to_program = False
 
 
 def set_aside_lasting_objects() -> None:
-    """Exclude all objects that live now from garbage collection. Call it when set-up is over: what lives will last.
+    """Exclude all present objects from garbage collection. Call it after set-up, when all of them will last.
 
     Does nothing once the program around has set objects aside itself: they could not be distinguished from ours.
     """
     global _set_aside, _left_to_program
-    # The count walks through all that is set aside: it is not asked for again.
+    # The count walks through all objects set aside, so it is read once.
     if not (_set_aside or _imports_set_aside):
         _left_to_program = _left_to_program or gc.get_freeze_count() > 0
     if _left_to_program:
         return
-    # What is set aside anew may have ended; imports last, and walking through them takes long.
+    # Objects set aside before may have ended. Imports last, and walking through them is slow.
     if _set_aside:
         gc.unfreeze()
     gc.collect()
@@ -74,7 +75,7 @@ def set_aside_lasting_objects() -> None:
 
 
 def take_back_lasting_objects() -> None:
-    """Include in garbage collection again what was set aside here."""
+    """Include in garbage collection again the objects set aside here."""
     global _set_aside, _imports_set_aside
     if _set_aside or _imports_set_aside:
         gc.unfreeze()

@@ -19,12 +19,12 @@ from pathlib import Path
 from leapmpi.errors import DataError, ResourceError
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
-"""What a system may answer where a name belongs to something that is not replaced."""
+"""Errors of a system if a name belongs to something that is not replaced."""
 
 
 @contextmanager
 def _descriptor(path: Path) -> Iterator[int]:
-    """A descriptor of the file or folder `path` while the body runs."""
+    """Open a descriptor of the file or folder `path` while the body runs."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         yield descriptor
@@ -60,7 +60,7 @@ def temporary_folder(path: Path, kind: str) -> Iterator[Path]:
 
 
 def _held_folder(path: Path, kind: str) -> tuple[Path, int]:
-    """A new folder beside `path`, and the descriptor that holds its lock."""
+    """Make a new folder beside `path`; also return the descriptor that holds its lock."""
     while True:
         # Processes of other hosts and containers may have the same number.
         name = f".{path.name}.{kind}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -74,7 +74,7 @@ def _held_folder(path: Path, kind: str) -> tuple[Path, int]:
 
 
 def _is_held_by(descriptor: int, folder: Path) -> bool:
-    """Whether the lock of `folder` is taken by `descriptor`; not where another process has begun to clear it away."""
+    """Return whether `descriptor` holds the lock of `folder`; not if another process has begun to remove it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -111,7 +111,7 @@ def _clear_away(folder: Path, path: Path) -> None:
 
 
 def _old(aside: Path) -> Path:
-    """Where a folder goes that steps aside for `aside`."""
+    """Return the path to which a folder is moved aside for `aside`."""
     return aside.with_name(f"{aside.name}-old")
 
 
@@ -192,12 +192,12 @@ def _take_by_link(aside: Path, path: Path) -> None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether `error` says that a disk is full, or a quota or limit is reached."""
+    """Return whether `error` reports a full disk, or a quota or limit that is reached."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error)
 
 
 def explain(error: OSError, path: Path) -> Exception:
-    """The LeapmpiError that explains `error`, met while writing `path`, to the user."""
+    """Explain `error`, met while writing `path`, to the user as a LeapmpiError."""
     text = str(error)
     if is_full(error):
         return ResourceError(f"{path}: the disk is full or a quota is reached; free some space or write elsewhere")

@@ -30,7 +30,7 @@ class BufferPool:
         self._free: list[np.ndarray] = []
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
-        """An uninitialised array. New memory is a quarter larger than needed, so that sizes that vary soon fit."""
+        """Return an uninitialised array. New memory is a quarter larger than needed, so that varying sizes soon fit."""
         dtype = np.dtype(dtype)
         needed = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         memory = self._free.pop() if self._free else None

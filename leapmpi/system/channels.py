@@ -16,7 +16,7 @@ FOREGROUND, AHEAD, ROWS = CHANNELS = (0, 1, 2)
 """Training, in which every thread is by default; work done ahead of it; the feature rows that such work moves."""
 
 NAMES = ("FOREGROUND", "AHEAD", "ROWS")
-"""What messages for people call each of CHANNELS."""
+"""Names of CHANNELS in messages."""
 
 
 class _OfThread(threading.local):
@@ -27,7 +27,7 @@ _of_thread = _OfThread()
 
 
 def current() -> int:
-    """The channel of the calling thread, one of CHANNELS."""
+    """Return the channel of the calling thread, one of CHANNELS."""
     return _of_thread.channel
 
 

@@ -31,7 +31,7 @@ _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 class DrawKey(NamedTuple):
-    """The occasion of a draw. Each word lies in [0, 2**63)."""
+    """Occasion of a draw. Each word is in [0, 2**63)."""
 
     stream: int
     seed: int
@@ -41,7 +41,10 @@ class DrawKey(NamedTuple):
 
 @compiled
 def mix(x):
-    """The finaliser of SplitMix64: a bijection of 64-bit words that scatters every input bit. uint64 -> uint64."""
+    """Mix by the finaliser of SplitMix64, a bijection of 64-bit words that scatters every input bit.
+
+    uint64 -> uint64.
+    """
     x = np.uint64(x)
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
@@ -50,13 +53,13 @@ def mix(x):
 
 @compiled
 def fold(base, word):
-    """The hash `base` (uint64) extended by one more word (any integer, taken modulo 2**64). Returns uint64."""
+    """Extend the hash `base` (uint64) by one more word (any integer, taken modulo 2**64). Returns uint64."""
     return mix(np.uint64(base) + (np.uint64(word) + _ONE) * _GOLDEN)
 
 
 @compiled
 def bounded(hashed, n):
-    """A hash (uint64) as a number in [0, n): the high word of hashed * n, exact in integers.
+    """Map a hash (uint64) to a number in [0, n): the high word of hashed * n, exact in integers.
 
     Needs 0 < n < 2**63. No value is more likely than another by more than 2**-64. Returns uint64.
     """
@@ -65,7 +68,7 @@ def bounded(hashed, n):
 
 @compiled
 def fold_all(base, words):
-    """`fold(base, word)` for each of `words` (int64[k]). Returns uint64[k]."""
+    """Return `fold(base, word)` for each of `words` (int64[k]): uint64[k]."""
     out = np.empty(len(words), np.uint64)
     for i in range(len(words)):
         out[i] = fold(base, words[i])
@@ -73,17 +76,18 @@ def fold_all(base, words):
 
 
 def key_hash(key: DrawKey) -> np.uint64:
-    """The hash of a key, from which kernels fold on.
+    """Return the hash of a key, from which kernels fold on.
 
     Raises ConfigError when a word is not an integer in [0, 2**63).
     """
     hashed = np.uint64(0)
     for name, value in zip(DrawKey._fields, key, strict=True):
         try:
+            # numpy's integers too, but no floats: rounding would repeat draws.
             word = operator.index(value)
         except TypeError:
             raise ConfigError(f"{name} must be a whole number, not {value!r}") from None
         if not 0 <= word < 2**63:
-            raise ConfigError(f"{name} must lie between 0 and 2**63 - 1, not {word}")
+            raise ConfigError(f"{name} must be between 0 and 2**63 - 1, not {word}")
         hashed = np.uint64(fold(hashed, np.uint64(word)))
     return hashed

@@ -12,7 +12,7 @@ _FOR_READING, _KEEP, _DATA = 0, 3, 1
 
 @intrinsic
 def prefetch(typing_context, array, index):
-    """Ask for the cache line of array[index], one-dimensional, without waiting for it. Never fails."""
+    """Request the cache line of array[index], one-dimensional, without waiting for it. Never fails."""
 
     def generate(context, builder, signature, arguments):
         # The address of array[index], as LLVM's generic pointer.
@@ -31,7 +31,7 @@ def prefetch(typing_context, array, index):
 
 @intrinsic
 def high_product(typing_context, a, b):
-    """The high word of the 128-bit product of `a` and `b` (uint64), as uint64."""
+    """Return the high word of the 128-bit product of `a` and `b` (uint64), as uint64."""
 
     def generate(context, builder, signature, arguments):
         wide = ir.IntType(128)
@@ -43,7 +43,7 @@ def high_product(typing_context, a, b):
 
 @intrinsic
 def trailing_zeros(typing_context, word):
-    """The number of the lowest set bit of `word` (uint64, not 0), as uint64."""
+    """Return the number of the lowest set bit of `word` (uint64, not 0), as uint64."""
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.IntType(1)(1))
@@ -53,7 +53,7 @@ def trailing_zeros(typing_context, word):
 
 @intrinsic
 def population_count(typing_context, word):
-    """The number of set bits of `word` (uint64), as uint64."""
+    """Count the set bits of `word` (uint64), as uint64."""
 
     def generate(context, builder, signature, arguments):
         return builder.ctpop(arguments[0])

@@ -13,7 +13,7 @@ from leapmpi.system.stale_files import user_cache
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in `folder`, which is made where it is missing."""
+    """Return whether files can be made in `folder`; make the folder where it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -23,7 +23,7 @@ def writable(folder: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """The folder for compiled kernels: $NUMBA_CACHE_DIR, the user's cache, or a per-user temporary folder."""
+    """Return the folder for compiled kernels: $NUMBA_CACHE_DIR, the user's cache, or a per-user temporary folder."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
     home = user_cache() / "kernels"
@@ -49,7 +49,7 @@ from leapmpi.system.kernel_cache import cached, distinctly_named  # noqa: E402
 
 
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that compiles a function with `options` when it is first called, or finds it in the cache.
+    """Build a decorator that compiles a function with `options` at its first call, or finds it in the cache.
 
     No kernel is called from C: without an entry for that, it takes less time to compile and to load.
     """

@@ -36,7 +36,7 @@ _PACKAGES = ("leapmpi", "data_prep")
 """Modules of these packages may change with the version; the name of any other module stands for its content."""
 
 _KEPT_SECONDS = 90 * 24 * 3600
-"""How long a kernel that nobody reads is kept."""
+"""Lifetime of a kernel that nobody reads."""
 
 _NAP = 0.01
 """Seconds between two looks at a lock that another process holds."""
@@ -46,7 +46,7 @@ _PATIENCE = 120.0
 
 
 class LockWaits:
-    """How often this process has `looked` whether another still compiles what it needs. The watchdog reads it."""
+    """Progress of a wait for another process's compilation: `looked` counts looks. The watchdog reads it."""
 
     def __init__(self) -> None:
         self.looked = 0
@@ -57,7 +57,7 @@ lock_waits = LockWaits()
 
 
 def cached(kernel: Any, folder: Path) -> Any:
-    """`kernel`, a function that numba compiles, with its compiled forms kept in `folder`, which is there."""
+    """Keep the compiled forms of `kernel`, a function that numba compiles, in `folder`, which exists."""
     # With NUMBA_DISABLE_JIT nothing is compiled.
     if isinstance(kernel, Dispatcher):
         cache = KernelCache(kernel, folder)
@@ -66,7 +66,7 @@ def cached(kernel: Any, folder: Path) -> Any:
 
 
 def distinctly_named(function: Any) -> Any:
-    """`function`, whose name tells it from others that the same factory makes.
+    """Give `function` a name that differs from those of others of the same factory.
 
     numba names machine code by qualified name, types of arguments, and a number that counts in each process. Kernels
     from the cache were counted in other processes: two of one name would be taken for each other.
@@ -87,7 +87,7 @@ class KernelCache(_Cache):
         self._locks: ExitStack | None = None
 
     def compile(self, signature: Any) -> Any:
-        """The kernel's own `compile`, after which no lock is held. It is loaded if another process has compiled it."""
+        """Compile by the kernel's own `compile`, then release the lock. Load it if another process has compiled it."""
         # One thread of a process compiles at a time; kernels that a kernel calls are compiled meanwhile.
         with global_compiler_lock, ExitStack() as locks:
             before, self._locks = self._locks, locks
@@ -101,7 +101,7 @@ class KernelCache(_Cache):
                 self._locks = before
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
-        """The kernel compiled for `sig`; None if it is to be compiled, which others then wait for."""
+        """Load the kernel compiled for `sig`; None if it is to be compiled, while others wait for it."""
         # A kernel that is found needs numba's memory alone. All else, which takes long to import, is for compiling.
         rtsys.initialize(target_context)
         path = self._path(sig, target_context.codegen())
@@ -119,6 +119,7 @@ class KernelCache(_Cache):
         path = self._path(sig, cres.codegen)
         if path is None or cres.library.has_dynamic_globals or any(not each.can_cache for each in cres.lifted):
             return
+        # Readers see a whole file or none; several processes may write the same kernel.
         aside = path.with_suffix(f".{os.getpid()}.partial")
         with suppress(OSError):
             try:
@@ -138,7 +139,7 @@ class KernelCache(_Cache):
         self._enabled = True
 
     def disable(self) -> None:
-        """Neither read nor write any."""
+        """Stop reading and writing the cache."""
         self._enabled = False
 
     def flush(self) -> None:
@@ -153,7 +154,7 @@ class KernelCache(_Cache):
         return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
 
     def _path(self, sig: Any, codegen: Any) -> Path | None:
-        """The file of the kernel compiled for `sig` by `codegen`; None where it has no name that others would find."""
+        """Return the file of the kernel compiled for `sig` by `codegen`; None without a name that others would find."""
         if self._content is None:
             self._content = content_digest(self._kernel)
         # Types without a name of their own, such as those of functions, are shown with an address.
@@ -164,7 +165,7 @@ class KernelCache(_Cache):
 
 
 def content_digest(kernel: Any) -> str:
-    """32 hex digits that differ for kernels of different code, options, or code and constants that they reach.
+    """Digest a kernel's code, options, and the code and constants that it reaches: 32 hex digits.
 
     Comments, names of files and numbers of lines do not matter.
     """
@@ -176,6 +177,7 @@ def content_digest(kernel: Any) -> str:
 
     def add_value(value: Any) -> None:
         if isinstance(value, Dispatcher):
+            # Kernels may call each other in circles.
             if id(value) not in seen:
                 add(sorted((name, _sorted(option)) for name, option in value.targetoptions.items()))
             add_function(value.py_func)
@@ -214,6 +216,7 @@ def content_digest(kernel: Any) -> str:
                 add(_sorted(constant))
         for name in code.co_names:
             value = reached.get(name)
+            # Attributes of a module occur as names of the same code.
             if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _PACKAGES:
                 for each in code.co_names:
                     if hasattr(value, each):
@@ -226,22 +229,22 @@ def content_digest(kernel: Any) -> str:
 
 
 def _sorted(value: object) -> str:
-    """`value` as text; the elements of sets, whose order differs from process to process, are sorted."""
+    """Format `value` as text; sort the elements of sets, whose order differs from process to process."""
     return repr(sorted(map(repr, value))) if isinstance(value, set | frozenset) else _shown(value)
 
 
 def _shown(value: object) -> str:
-    """`value` as text that is the same in every process: its type where it shows its address."""
+    """Format `value` as the same text in every process: its type if it would show its address."""
     text = getattr(value, "__name__", None) or repr(value)
     return str(type(value)) if " at 0x" in text else str(text)
 
 
 def _load(path: Path, target_context: Any) -> CompileResult | None:
-    """The compiled form in file `path`; None where there is none, or it is damaged."""
+    """Load the compiled form in file `path`; None where there is none, or it is damaged."""
     rebuild: Callable[..., CompileResult] = CompileResult._rebuild
     try:
         return rebuild(target_context, *pickle.loads(path.read_bytes()))
-    except Exception:  # whatever a damaged file may lead to: it is written anew
+    except Exception:  # a damaged file may raise anything; it is written again
         return None
 
 
@@ -264,7 +267,7 @@ def locked(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def _take(path: Path, deadline: float) -> int | None:
-    """The descriptor of the locked file `path`; None at the time `deadline` of the clock time.monotonic."""
+    """Open and lock the file `path`; None at the time `deadline` of the clock time.monotonic."""
     while time.monotonic() < deadline:
         descriptor, held = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), False
         try:

@@ -10,7 +10,7 @@ from leapmpi.errors import ResourceError
 
 
 def peak_bytes() -> int:
-    """The most bytes ever resident, less what other processes share of the pages resident now (PSS).
+    """Return the peak of resident bytes, less other processes' share of the pages resident now (PSS).
 
     The plain peak where the system does not report shares.
     """
@@ -23,7 +23,7 @@ def peak_bytes() -> int:
 
 
 def used_bytes() -> int:
-    """Bytes resident now, shared pages counted by their share (PSS) where the system reports it."""
+    """Return the bytes resident now, shared pages counted by their share (PSS) where the system reports it."""
     try:
         return _sizes(Path("/proc/self/smaps_rollup").read_text())["Pss"]
     except (OSError, KeyError):
@@ -31,7 +31,7 @@ def used_bytes() -> int:
 
 
 def available_bytes() -> int | None:
-    """Memory that this machine, or the control group this process is in, still has; None where it is unknown."""
+    """Return the available memory of this machine, or of this process's control group; None where it is unknown."""
     found = []
     with suppress(OSError, KeyError):
         found.append(_sizes(Path("/proc/meminfo").read_text())["MemAvailable"])
@@ -57,13 +57,13 @@ def check_memory(
 
 
 def _sizes(text: str) -> dict[str, int]:
-    """Bytes by name from lines such as `Pss:  1234 kB`."""
+    """Parse bytes by name from lines such as `Pss:  1234 kB`."""
     fields = (line.split() for line in text.splitlines())
     return {each[0].rstrip(":"): int(each[1]) * 1024 for each in fields if len(each) == 3 and each[2] == "kB"}
 
 
 def kills_for_memory() -> int:
-    """How many processes the system has killed for lack of memory since it started."""
+    """Count the processes that the system has killed for lack of memory since it started."""
     with suppress(OSError, ValueError):
         lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

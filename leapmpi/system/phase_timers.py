@@ -1,4 +1,4 @@
-"""Where the time goes: seconds per phase on this rank, and the phase it is in, for messages.
+"""Seconds per phase on this rank, and the present phase, for messages.
 
 Each channel (`leapmpi.system.channels`) has a clock, so the work done ahead of training is counted separately, with how
 much of it training did not have to wait for. The clock of the channel ROWS never runs: the thread that moves rows is in
@@ -28,7 +28,7 @@ PHASES = (
     "checkpoint",
     "wait",
 )
-"""What seconds are counted as."""
+"""Kinds of time."""
 
 IDLE = ("start", "wait")
 """Phases in which a rank does nothing for its training: not yet begun, or waiting for work done ahead."""
@@ -75,7 +75,7 @@ class PhaseTimers:
 
     @property
     def since(self) -> float:
-        """When the channel's present stretch of time began, on the clock time.perf_counter: no earlier than `take`."""
+        """Start of the channel's present stretch of time, on the clock time.perf_counter: no earlier than `take`."""
         return self._mine.since
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
@@ -83,12 +83,12 @@ class PhaseTimers:
         return _SAME if self._mine.phase == phase else _Stretch(self._switch, phase)
 
     def take(self) -> dict[str, float]:
-        """Seconds by phase of the calling thread's channel since the last take."""
+        """Return the seconds by phase of the calling thread's channel since the last take."""
         self._switch(self.current)
         return self._mine.take()
 
     def take_ahead(self) -> tuple[dict[str, float], float]:
-        """Seconds by phase of the channel AHEAD since the last take, and how many of them training did not wait for."""
+        """Return the seconds by phase of the channel AHEAD since the last take, and those hidden behind training."""
         with self._lock:
             hidden, self._hidden = self._hidden, 0.0
             return self._clocks[channels.AHEAD].take(), hidden
@@ -100,7 +100,7 @@ class PhaseTimers:
         mine.phase, mine.epoch, mine.iteration = ahead.phase, ahead.epoch, ahead.iteration
 
     def where(self, channel: int | None = None) -> str:
-        """'phase compute, epoch 3, iteration 12' for messages; both are counted from 1, as in all that people read.
+        """Format 'phase compute, epoch 3, iteration 12' for messages; both count from 1, as in all output.
 
         It is the place of `channel`, or of the calling thread's.
         """
@@ -112,7 +112,7 @@ class PhaseTimers:
         return self._clocks[channels.current()]
 
     def _at(self, epoch: int | None, iteration: int | None) -> None:
-        """From now on be at this place; the stretch of time up to now was at the one before."""
+        """Move to this place; the stretch of time up to now was at the one before."""
         clock = self._mine
         if (clock.epoch, clock.iteration) != (epoch, iteration):
             self._switch(clock.phase)
@@ -164,7 +164,7 @@ _SAME = nullcontext()
 
 
 def place(phase: str, epoch: int | None, iteration: int | None) -> str:
-    """'phase compute, epoch 3, iteration 12' for numbers that count from 0; without those that are None."""
+    """Format 'phase compute, epoch 3, iteration 12' for numbers that count from 0; omit those that are None."""
     text = f"phase {phase}"
     if epoch is not None:
         text += f", epoch {epoch + 1}"
@@ -174,7 +174,7 @@ def place(phase: str, epoch: int | None, iteration: int | None) -> str:
 
 
 class _Clock:
-    """Where one channel is, and its seconds by phase."""
+    """Clock of one channel: its place, and its seconds by phase."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -183,11 +183,11 @@ class _Clock:
         self.iteration: int | None = None
         self.since = time.perf_counter()
         self.training_busy = 0.0
-        """What `busy_until` of training's clock was at the last switch of this clock."""
+        """Value of `busy_until` of training's clock at the last switch of this clock."""
         self._busy = 0.0
 
     def busy_until(self, now: float) -> float:
-        """Seconds spent up to `now` in phases other than those of IDLE."""
+        """Return the seconds spent up to `now` in phases other than those of IDLE."""
         return self._busy + (now - self.since if self.phase not in IDLE else 0.0)
 
     def switch(self, phase: str, now: float) -> None:
@@ -198,14 +198,14 @@ class _Clock:
         self.phase, self.since = phase, now
 
     def take(self) -> dict[str, float]:
-        """Seconds by phase since the last take."""
+        """Return the seconds by phase since the last take."""
         taken = self.seconds
         self.seconds = dict.fromkeys(PHASES, 0.0)
         return taken
 
 
 def median_seconds(action: Callable[[], object], times: int = 3, before: Callable[[], object] | None = None) -> float:
-    """The median time of `action` once warm, over `times` times; before each `before` is called, and not timed."""
+    """Return the median time of `action` once warm, over `times` times; run `before` before each, untimed."""
     action()
     seconds = []
     for _ in range(times):

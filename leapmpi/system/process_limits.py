@@ -1,4 +1,4 @@
-"""Limits of this process (ulimit) under which libraries die while they load, told before they do."""
+"""Limits of this process (ulimit) under which libraries crash while they load, reported beforehand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_limits(needs: Needs, what: str) -> None:
 
 
 def too_little(error: Exception) -> ResourceError | None:
-    """What to tell of an `error` with which a library found no room for itself; None where no limit explains it."""
+    """Explain an `error` of a library that found too little memory; None if no limit explains it."""
     limits = memory_limits()
     if not limits:
         return None
@@ -57,7 +57,7 @@ def _size(count: int) -> str:
 
 
 def memory_limits() -> str:
-    """A clause that names the limits of memory that this process has, '' where it has none."""
+    """Describe the memory limits of this process in a clause, '' without any."""
     found = []
     for which, subject, flag in (_LIMITS["address_space"], _LIMITS["data"]):
         limit, _ = resource.getrlimit(which)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """The regular file `path`, open for reading. Raises OSError when it is something else or cannot be opened."""
+    """Open the regular file `path` for reading. Raises OSError when it is something else or cannot be opened."""
     # Without O_NONBLOCK a pipe would wait here for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -22,7 +22,7 @@ def open_regular(path: Path | str) -> BinaryIO:
 
 
 def regular_only(path: str, flags: int) -> int:
-    """An opener for `open`, to write or append to. Raises OSError where `path` is there and no regular file."""
+    """Open for `open`, to write or append. Raises OSError if `path` exists and is no regular file."""
     # Without O_NONBLOCK a pipe would wait here for a reader.
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
@@ -43,6 +43,6 @@ def check_regular(file: Path | str | int, path: Path | str) -> None:
 
 
 def read_text(path: Path | str) -> str:
-    """The text of the regular file `path`. Raises OSError as `open_regular`, UnicodeDecodeError where it is none."""
+    """Read the text of the regular file `path`. Raises OSError as `open_regular`, UnicodeDecodeError if it is none."""
     with open_regular(path) as file:
         return file.read().decode("utf-8")

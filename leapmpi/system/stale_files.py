@@ -1,4 +1,4 @@
-"""Where leapmpi keeps files of its own on a machine; what killed jobs left there is found and removed.
+"""Folders of leapmpi on a machine; those left by killed jobs are found and removed.
 
 Folders of leapmpi carry their owner's process and process name space in their names: leapmpi-KIND.NAMESPACE.PROCESS.*
 in the temporary folder and in /dev/shm.
@@ -19,17 +19,17 @@ _OWNED = re.compile(r"leapmpi-(local|single)\.(\d+)\.(\d+)\..+")
 
 
 def user_cache() -> Path:
-    """The folder of leapmpi in the user's cache, which may not be there yet."""
+    """Return the folder of leapmpi in the user's cache, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi"
 
 
 def prefix(kind: str) -> str:
-    """How the name of a temporary folder of this process begins."""
+    """Return the prefix of temporary folders of this process."""
     return f"leapmpi-{kind}.{_namespace()}.{os.getpid()}."
 
 
 def leftovers() -> list[Path]:
-    """Folders of this user's ended jobs on this machine, in the temporary folder and in shared memory, sorted."""
+    """List folders of this user's ended jobs on this machine, in the temporary folder and in shared memory, sorted."""
     found = []
     for place in (Path(tempfile.gettempdir()), SHARED_MEMORY):
         with suppress(OSError):
@@ -46,7 +46,7 @@ def clean() -> list[Path]:
 
 
 def _is_left(entry: Path) -> bool:
-    """Whether `entry` is a folder of ours whose owner, a process that this one could see, has ended."""
+    """Return whether `entry` is a folder of ours whose owner, a process visible to this one, has ended."""
     name = _OWNED.fullmatch(entry.name)
     if not name or name[2] != _namespace() or Path("/proc", name[3]).exists():
         return False
@@ -55,5 +55,5 @@ def _is_left(entry: Path) -> bool:
 
 
 def _namespace() -> str:
-    """The number of the process name space: process numbers are comparable only within one."""
+    """Return the number of the process name space: process numbers are comparable only within one."""
     return re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))

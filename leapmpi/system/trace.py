@@ -19,7 +19,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.regular_files import regular_only
 
 NAMES = {channels.FOREGROUND: "training", channels.AHEAD: "ahead"}
-"""What each channel with a clock is called."""
+"""Names of channels with a clock."""
 
 _KEPT = 4096
 """Spans in memory before they are written."""
@@ -57,6 +57,7 @@ class Trace:
         try:
             mode = "a" if self._written else "w"
             with open(self.path, mode, encoding="utf-8", opener=regular_only) as file:
+                # One JSON list, written in pieces: a comma precedes each event but the first.
                 for number, event in enumerate(events, self._written):
                     file.write(("," if number else "[") + json.dumps(event) + "\n")
                 file.write(last)

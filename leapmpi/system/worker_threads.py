@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def processor_count() -> int:
-    """Threads worth starting: the processors this process may use, at most eight."""
+    """Return the threads worth starting: the processors this process may use, at most eight."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
@@ -36,13 +36,13 @@ _LEAST_ROWS = 64
 """Fewer rows are not worth the start of another thread."""
 
 _PIECE_SECONDS = 0.5e-3
-"""What a piece of work should take after which something else is attended to."""
+"""Target duration of a piece of work, after which other work is attended to."""
 
 _attended: list[WeakMethod[Callable[[], object]]] = []
 
 
 def attend(action: Callable[[], object]) -> None:
-    """From now on call `action` between pieces of the rows that the calling thread of `share_rows` takes.
+    """Call `action` between pieces of the rows of the calling thread of `share_rows` from now on.
 
     It is a method of an object, with which it ends: what an error cut short is attended to no more.
     """
@@ -56,7 +56,7 @@ def leave(action: Callable[[], object]) -> None:
 
 
 def leave_all() -> None:
-    """Attend to nothing more: what others do has failed."""
+    """Stop attending to other work, as it has failed."""
     _attended.clear()
 
 
@@ -65,6 +65,7 @@ def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None
 
     Ranges are as long as takes half a millisecond, but no shorter than `least`.
     """
+    # One piece where nothing waits for attention.
     first, size = 0, least if _attended else end
     while first < end:
         last, begin = min(end, first + size), time.perf_counter()
@@ -72,19 +73,20 @@ def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None
         for each in list(_attended):
             if action := each():
                 action()
+        # Aim at the duration of a piece, growing at most fourfold: one measurement may be off.
         pace = _PIECE_SECONDS / max(time.perf_counter() - begin, 1e-6)
         first, size = last, max(least, int(size * min(4.0, pace)))
 
 
 def set_threads(count: int) -> None:
-    """From now on `share_rows` uses `count` threads, at least one."""
+    """Use `count` threads, at least one, for `share_rows` from now on."""
     if count != _RowThreads.count:
         _RowThreads.count = max(1, count)
         _RowThreads.pool = ThreadPoolExecutor(count - 1, "rows") if count > 1 else None
 
 
 def threads() -> int:
-    """How many threads `share_rows` uses."""
+    """Return the number of threads of `share_rows`."""
     return _RowThreads.count
 
 
@@ -98,6 +100,7 @@ def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least
     if pool is None or rows < least:
         _in_pieces(lambda first, end: kernel(first, end, *arguments), rows, least)
         return
+    # Equal ranges; only the caller's thread attends to other work.
     bounds = [rows * number // count for number in range(count + 1)]
 
     def work(number: int, first: int, end: int) -> None:
@@ -120,16 +123,17 @@ def run_ranges(pool: Executor | None, bounds: Sequence[int], work: Callable[[int
     try:
         work(0, bounds[0], bounds[1])
     finally:
+        # Also after an error: other threads may still write to the caller's arrays.
         wait(others)
     for other in others:
         other.result()
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None) -> Iterator[Result]:
-    """`work` of each item by `threads` threads, the results in the order of the items.
+    """Run `work` on each item by `threads` threads; yield the results in the order of the items.
 
     At most one item more than threads is under way. `items` is iterated by the caller's thread. An error of `work` is
-    raised where its result would have come.
+    raised in place of its result.
     """
     threads = threads or processor_count()
     with ThreadPoolExecutor(threads) as pool:

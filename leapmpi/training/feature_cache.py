@@ -18,10 +18,9 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.access import AccessPattern
-from leapmpi.features.cache import RowCache, predicted_hits
-from leapmpi.features.expected_reads import choose
-from leapmpi.features.shards.hottest import hottest_rows
+from leapmpi.features.expected_reads import choose, hottest_rows, predicted_hits
 from leapmpi.features.shards.mapped_shard import MappedShard
+from leapmpi.features.shards.row_request import RowCache
 from leapmpi.runs.text import size_text
 from leapmpi.system.memory import check_memory
 

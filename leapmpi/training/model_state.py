@@ -103,8 +103,20 @@ def save_weights(
     best: Best,
 ) -> None:
     """Write the weights of the last of `epochs` and of the best one into the run folder `path`."""
+    about = _about(config, loaded)
+    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": epochs[-1]["epoch"]})
+    save_best(path, config, loaded, best)
+
+
+def save_best(path: Path, config: Config, loaded: Loaded, best: Best) -> None:
+    """Write the weights of the best epoch into the run folder `path`."""
+    write_weights(path / WEIGHTS_BEST, best.weights, {**_about(config, loaded), "epoch": best.epoch})
+
+
+def _about(config: Config, loaded: Loaded) -> dict[str, Any]:
+    """Return what a weights file says about its model and dataset."""
     dataset = loaded.dataset
-    about = {
+    return {
         "config": config.to_values(),
         "code": code_of(config),
         "graph_uuid": dataset.graph_uuid,
@@ -113,5 +125,3 @@ def save_weights(
         "task": loaded.ctx.task.name,
         "target_scale": scale_values(loaded.ctx),
     }
-    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": epochs[-1]["epoch"]})
-    write_weights(path / WEIGHTS_BEST, best.weights, {**about, "epoch": best.epoch})

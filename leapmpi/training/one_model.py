@@ -16,7 +16,7 @@ from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.run_folder import RunFolder
 from leapmpi.session.role_loading import LoadedByRole
-from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
+from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_best, save_weights, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.trained_models import Record, Scores
 
@@ -130,6 +130,11 @@ class OneModel:
             save_weights(folder.path, self.config, self.loaded, epochs, final, best)
 
         return save
+
+    def save_best(self, folder: RunFolder, epoch: int) -> None:
+        """Write the weights of the best epoch, if it is `epoch`. On rank 0."""
+        if self.best.epoch == epoch and not self.learned:
+            save_best(folder.path, self.config, self.loaded, self.best)
 
     def digest(self) -> str:
         """Return a digest of the parameters, and of learned rows if there are any, on rank 0. Collective."""

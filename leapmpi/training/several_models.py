@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +18,23 @@ from leapmpi.exchange.selection import bytes_by_mode, fewest_bytes
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
+from leapmpi.runs.over_seeds import mean_and_deviation
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.scoring.metric import Metric, choose_metric
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_models import EnsembleModels
 from leapmpi.training.epoch_record import of_losses
-from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, save_weights, saved
+from leapmpi.training.model_state import (
+    Best,
+    State,
+    below,
+    evaluations_since,
+    named,
+    restore,
+    save_best,
+    save_weights,
+    saved,
+)
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.trained_models import Record, Scores
 
@@ -219,6 +229,16 @@ class SeveralModels:
             "best": replica.best.to_values(),
         }
 
+    def save_best(self, folder: RunFolder, epoch: int) -> None:
+        """Write config and weights of each model whose best epoch is `epoch`. On rank 0."""
+        for number, replica in enumerate(self.replicas):
+            if replica.best.epoch == epoch:
+                own = RunFolder(model_folder(folder.path, number))
+                own.path.mkdir(exist_ok=True)
+                config = replica.config.replaced({"run.folder": str(own.path)})
+                own.write_config(config)
+                save_best(own.path, config, self.loaded, replica.best)
+
     def digest(self) -> str:
         """Return a digest of the parameters of all models. Local."""
         arrays = {f"{n}/{name}": a for n, r in enumerate(self.replicas) for name, a in r.layout.by_name().items()}
@@ -232,11 +252,7 @@ class SeveralModels:
         scores = {split: [getattr(replica.best, split) for replica in self.replicas] for split in ("val", "test")}
         return {
             "models": [self._about(replica, seconds) for replica in self.replicas],
-            "scores_of_models": {
-                split: {"mean": statistics.mean(each), "deviation": statistics.stdev(each) if len(each) > 1 else 0.0}
-                for split, each in scores.items()
-                if None not in each
-            },
+            "scores_of_models": {split: mean_and_deviation(each) for split, each in scores.items() if None not in each},
         }
 
     def sentences(self) -> list[str]:

@@ -81,6 +81,10 @@ class TrainedModels(Protocol):
         """Gather the last weights; return a local function that writes them, given the folder, all epochs, seconds."""
         ...
 
+    def save_best(self, folder: RunFolder, epoch: int) -> None:
+        """Write the weights of the models whose best epoch is `epoch`. Learned rows follow at the end. On rank 0."""
+        ...
+
     def digest(self) -> str:
         """Return a digest of all parameters, on rank 0."""
         ...

@@ -14,7 +14,7 @@ import numpy as np
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.engine import Engine
-from leapmpi.errors import ResourceError
+from leapmpi.errors import DataError, ResourceError
 from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.full_batch.part_dealing import PartDealing
@@ -264,6 +264,12 @@ class Trainer:
         folder.record("epoch", **record)
         drop_figures_of_file(record)
         log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
+        # Commands read the best weights of a run before its end. They are written again there: a failure is a warning.
+        if "evaluation_seconds" in record and folder.path.is_dir():
+            try:
+                self.models.save_best(folder, record["epoch"])
+            except (DataError, ResourceError) as error:
+                log.warning("warning: the best weights so far are not written: %s", error)
 
     def _save(self, folder: RunFolder, save: Callable[[RunFolder, list[dict[str, Any]], float], None]) -> None:
         """Write weights into `folder`, even if it has vanished. On rank 0."""

@@ -247,8 +247,8 @@ def test_evaluate_and_compare_without_a_run(refused, small_data, finished_run, c
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     shutil.copy(finished_run.path / "config.toml", unfinished)
-    refused(DATA, "no such weights file; has the run finished?", "evaluate", small_data, unfinished)
-    refused(RUN, "holds no finished run: it has no summary.json", "compare", unfinished)
+    refused(DATA, "it is written when an epoch is scored, and leapmpi train --run ", "evaluate", small_data, unfinished)
+    refused(RUN, "has not finished (no summary.json); if it does not run, leapmpi train --run ", "compare", unfinished)
 
 
 def test_damaged_run_folders(refused, small_data, finished_run, tmp_path):

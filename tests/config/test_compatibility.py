@@ -17,7 +17,7 @@ REFUSED = [
     ({"strategy.vary": "model.hidden=4,8", "strategy.time_steps": "N"}, {}, "strategy.time_steps: N does not go with"),
     ({"strategy.vary": "model.hidden=4,8", "strategy.remote": "partial"}, {}, "strategy.remote: partial does not go"),
     ({**ROLES, "strategy.name": "p3"}, {}, "strategy.name: with --prepare-ranks p3 exchanges"),
-    ({**ROLES, "strategy.remote": "partial"}, {}, "strategy.remote: with --prepare-ranks nobody has"),
+    ({**ROLES, "strategy.remote": "partial"}, {}, "strategy.remote: with --prepare-ranks no rank has"),
     ({**ROLES, "strategy.time_steps": "N"}, {}, "strategy.time_steps: with --prepare-ranks models stay"),
     ({**ROLES, "strategy.memory_limit": "1G"}, {}, "strategy.memory_limit: with --prepare-ranks"),
     ({**ROLES, "strategy.tune": True}, {}, "strategy.tune: with --prepare-ranks"),
@@ -38,7 +38,7 @@ REFUSED = [
     ({"strategy.vary": "model.hidden=4,8"}, LEARNED, "strategy.vary: one model learns the rows"),
     ({"strategy.cache": 0.1}, LEARNED, "strategy.cache: copies of learned rows"),
     ({"strategy.feature_memory": "1G"}, LEARNED, "strategy.feature_memory: learned rows"),
-    ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are moved by Adam"),
+    ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}
 IDLE = [

@@ -117,7 +117,7 @@ def test_all_runs_are_trained_once_and_one_that_cannot_be_leaves_the_others(smal
     # More epochs of a finished run.
     flags[1] = "2"
     assert main(["sweep", str(path), "--index", "2", *flags]) == 0
-    assert f"run 2: {folder}/2-seed=2 goes on after epoch 1" in capsys.readouterr().out
+    assert f"run 2: {folder}/2-seed=2 resumes after epoch 1" in capsys.readouterr().out
     assert len(load_run(folder / "2-seed=2").summary["epochs"]) == 2
 
 

@@ -10,8 +10,8 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
-from leapmpi.features.column_shard import load_columns
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.column_shard import load_columns
+from leapmpi.features.shards.sparse_shard import SparseShard
 from tests.dataset.test_damage import flip_in_array, rewrite_attributes
 from tests.support.graphs import random_graph
 

@@ -6,12 +6,12 @@ import sys
 PROGRAM = """
 import os, sys
 import numpy as np
-from leapmpi.fault_tolerance.bus_errors import bus_errors_told
+from leapmpi.fault_tolerance.bus_errors import report_bus_errors
 
 open(sys.argv[1], "wb").write(bytes(1 << 16))
 mapped = np.memmap(sys.argv[1], mode="r")
 os.truncate(sys.argv[1], 0)
-with bus_errors_told(1):
+with report_bus_errors(1):
     print(mapped.sum())
 """
 

@@ -125,7 +125,7 @@ def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_pat
     assert 3 <= seconds < 3 + SOON
     line = error_line(job)
     host = socket.gethostname()
-    assert f"nothing has moved for 3 s (--comm-timeout): the job waits for rank 1/2 on {host}, phase compute" in line
+    assert f"no progress for 3 s (--comm-timeout): the job waits for rank 1/2 on {host}, phase compute" in line
     check_recorded(run, line, 1)
     if what == "sleep":
         stack = (run / "stuck-rank-1.txt").read_text()

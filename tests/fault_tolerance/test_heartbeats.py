@@ -158,7 +158,7 @@ def test_ranks_that_outlive_their_rank_0_are_waited_for(tmp_path):
         # Dead, and not reaped yet.
         process.kill()
         wait_for_silence(tmp_path)
-    assert "lost without a word: rank 1 on" in how_it_ended(tmp_path)["why"]
+    assert "died without reporting an error: rank 1 on" in how_it_ended(tmp_path)["why"]
 
 
 def test_of_other_hosts_the_heartbeat_is_watched(tables):

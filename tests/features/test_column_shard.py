@@ -8,8 +8,8 @@ from leapmpi.dataset.hdf5 import row_blocks
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError, ResourceError
-from leapmpi.features import column_shard
-from leapmpi.features.column_shard import load_columns
+from leapmpi.features.shards import column_shard
+from leapmpi.features.shards.column_shard import load_columns
 from leapmpi.system import memory
 from tests.support.graphs import random_graph
 

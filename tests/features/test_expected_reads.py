@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology, from_graph
-from leapmpi.features import cache, expected_reads
+from leapmpi.features import expected_reads
 from leapmpi.features.access import AccessPattern
 from leapmpi.features.expected_reads import choose, inclusion, read_counts
 from leapmpi.plan.planner import plan_leap, plan_pull
@@ -100,11 +100,11 @@ def test_hits_are_counted_in_a_dry_run_where_the_analysis_does_not_apply(monkeyp
     monkeypatch.setattr(expected_reads, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
     law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
     ids = np.arange(60, 70)
-    assert cache.predicted_hits(law, ids) == (5, 30)
+    assert expected_reads.predicted_hits(law, ids) == (5, 30)
     law = other_sampler(law)
     # Five iterations an epoch: sixteen hold three.
     counts = read_counts(law, epoch=2) + read_counts(law, epoch=3) + read_counts(law, epoch=4)
-    assert cache.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
+    assert expected_reads.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
 
 
 def test_the_best_rows_from_elsewhere_are_chosen():

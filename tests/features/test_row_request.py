@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowRequest
 
 
 def check_request(ids, offsets, rank):

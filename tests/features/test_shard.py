@@ -6,10 +6,10 @@ import torch
 
 from data_prep.assembly.stored_dtype import as_stored, decoded
 from data_prep.workspace import Workspace
-from leapmpi.features.host_shard import HostShard, place_rows
 from leapmpi.features.shards import device_shard as module
 from leapmpi.features.shards import row_placement
 from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.host_shard import HostShard, place_rows
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.features.shards.row_placement import Sharers, load_shard
 from leapmpi.nn.gemm import times_transposed

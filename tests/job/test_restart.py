@@ -104,6 +104,40 @@ def assert_same(run, whole, keeps_end=True):
         assert checkpoints(run) == end_of(len(epochs(run)))
 
 
+@pytest.mark.parametrize("vary", [False, True])
+def test_the_best_weights_so_far_serve_while_a_run_is_not_finished(small_data, monkeypatch, tmp_path, capsys, vary):
+    more = {"strategy.vary": "model.seed=1,2"} if vary else {}
+    genuine = run_training.Trainer.train_epoch
+
+    def train_epoch(trainer, epoch):
+        if epoch == 2:
+            send()
+        return genuine(trainer, epoch)
+
+    monkeypatch.setattr(run_training.Trainer, "train_epoch", train_epoch)
+    with pytest.raises(Interrupted):
+        train(config(small_data, tmp_path / "run", **more))
+    run = load_run(tmp_path / "run")
+    model = ["--model", "1"] if vary else []
+    assert main(["evaluate", str(small_data), str(run.path), *model, "--log-level", "error"]) == 0
+    scored = [each["models"][1] if vary else each for each in epochs(run)]
+    best = max(scored, key=lambda each: each["val"] if vary else each["accuracy"]["val"])
+    best = best if vary else best["accuracy"]
+    assert "best weights so far (epoch " in (printed := capsys.readouterr().out)
+    assert f"accuracy val {best['val']:.4f} test {best['test']:.4f}\n" in printed
+    out = tmp_path / "p.npy"
+    assert main(["predict", str(small_data), str(run.path), *model, "--out", str(out), "--log-level", "error"]) == 0
+    assert out.exists()
+    pytest.importorskip("safetensors")
+    assert main(["export", str(run.path), str(tmp_path / "w.safetensors"), *model]) == 0
+
+    # What is not there yet is named with the command that makes it.
+    assert main(["evaluate", str(small_data), str(run.path), *model, "--weights", "final"]) != 0
+    assert "it is written when the run ends, and leapmpi train --run " in capsys.readouterr().err
+    assert main(["compare", str(run.path)]) != 0
+    assert f"was interrupted; leapmpi train --run {run.path} goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["TERM", "USR2", "INT"])
 def test_a_signal_in_mid_epoch_is_made_good_by_the_next_start(name, small_data, whole, at_step, tmp_path, capsys):
     arguments = ["train", str(small_data), "--run", str(tmp_path / "run"), "--epochs", "3", "--hidden", "16"]

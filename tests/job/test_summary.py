@@ -90,7 +90,7 @@ def test_one_line_for_people_per_epoch_here_and_in_the_log(small_data, tmp_path,
     assert [re.sub(r"^[\d-]+ [\d:,]+ INFO ", "", line) for line in logged] == output.splitlines()
 
 
-@pytest.mark.parametrize(("level", "lines"), [("warning", 0), ("error", 0), ("info", 16)])
+@pytest.mark.parametrize(("level", "lines"), [("warning", 0), ("error", 0), ("info", 17)])
 def test_log_levels(small_data, tmp_path, capsys, level, lines):
     arguments = ["--run", str(tmp_path / "run"), "--epochs", "2", "--log-level", level, "--eval-every", "0"]
     assert main(["train", str(small_data), *arguments]) == 0

@@ -12,6 +12,7 @@ from data_prep.cli import main as prepare
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.job import exact_scores
 from leapmpi.runs.run import load_run
 from tests.support.graphs import random_graph
 from tests.support.small_run import train_small, write_small_data
@@ -143,6 +144,23 @@ def test_two_ranks_tell_one_story_and_record_what_moved(data, folder, said):
         assert all(epoch["rows"][place] > 0 for place in ("local", "remote"))
         for kind in ("ids", "features", "parameters", "gradients", "schedule"):
             assert epoch["bytes"][kind] > 0
+
+
+@on_two_ranks
+@pytest.mark.parametrize("strategy", ["leap", "p3"])
+def test_the_best_weights_are_scored_exactly_where_that_is_cheap(data, folder, said, monkeypatch, strategy):
+    settings = ["--epochs", 3, "--batch-size", 32, "--hidden", 8, "--fanout", "2,2", "--strategy", strategy]
+    told = said("train", data, *settings, "--run", folder / f"{strategy}-dear")
+    assert told.splitlines()[-1].endswith(f"leapmpi evaluate {data} {folder / f'{strategy}-dear'} --eval-fanout all")
+    monkeypatch.setattr(exact_scores, "_SHARE", 1e9)
+    told = said("train", data, *settings, "--run", folder / f"{strategy}-cheap")
+    summary = load_run(folder / f"{strategy}-cheap").summary
+    (found,) = map(
+        json.loads, said("evaluate", data, folder / f"{strategy}-cheap", "--eval-fanout", "all", "--json").splitlines()
+    )
+    assert {split: found[split] for split in ("val", "test")} == summary["exact"]
+    assert f"val {found['val']:.4f} test {found['test']:.4f}" in told.splitlines()[-1]
+    assert summary["parameters_digest"] == load_run(folder / f"{strategy}-dear").summary["parameters_digest"]
 
 
 @on_two_ranks

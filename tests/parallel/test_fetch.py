@@ -11,12 +11,12 @@ from data_prep.assembly.stored_dtype import as_stored, decoded
 from data_prep.workspace import Workspace
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import from_entries
-from leapmpi.features.cache import RowCache
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.fetcher_choice import fetcher_for
 from leapmpi.features.shards.device_shard import DeviceShard
-from leapmpi.features.sparse_fetcher import fetcher_for
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.row_request import RowCache
+from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.nn.rows import ScatteredRows
 
 PER_RANK = [17, 1, 40, 9]  # vertices of each rank

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
@@ -69,6 +70,17 @@ def test_more_ranks_than_a_record_lists_stand_in_groups(tmp_path):
     page = page_of(make_run(tmp_path / "run", ranks=1024, epochs=2))
     assert len(page.encode()) < 1_000_000
     assert ">1008-1023<" in page
+
+
+def test_charts_by_class_degree_and_part_show_test_beside_validation(tmp_path):
+    runs = read_runs([make_run(tmp_path / "run")])
+    figures = {each.name: each for section in run_sections(runs) for each in section.figures}
+    for name in ("scores-by-class", "scores-by-degree", "scores-by-part"):
+        assert [split for split, _ in figures[name].stacks] == ["val", "test"]
+    assert {"confusion", "confusion-test"} <= figures.keys()
+    found = runs[0].details["test"]["classes"]
+    right, wrongly, missed = (np.array(found[name]) for name in ("right", "wrongly", "missed"))
+    assert figures["scores-by-class"].stacks[1][1] == pytest.approx(2 * right / (2 * right + wrongly + missed))
 
 
 def test_runs_are_compared(tmp_path):

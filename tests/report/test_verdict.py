@@ -1,6 +1,7 @@
 """The verdict follows from records by fixed rules."""
 
 import json
+import re
 
 import pytest
 
@@ -56,7 +57,8 @@ def test_what_was_reached_is_said_first(tmp_path):
     found = verdict(RunData.read(make_run(tmp_path / "run")))
     assert found.ended.startswith("5 of 10 epochs on 4 ranks, ")
     assert found.learning.sentence == (
-        "Accuracy 0.7853 on val and 0.7753 on test (most frequent class: 0.2 and 0.2), in epoch 5 of 5."
+        "Accuracy 0.7853 on val and 0.7753 on test of sampled neighbourhoods (most frequent class: 0.2 and 0.2), in "
+        "epoch 5 of 5."
     )
     assert found.learning.level == GOOD
 
@@ -128,6 +130,23 @@ def test_without_scores_it_is_unknown_whether_it_learned(tmp_path):
     found = learning_of(tmp_path, [None] * 3)
     assert found.level == UNKNOWN
     assert "unknown whether the model learned" in found.sentence
+
+
+def test_exact_scores_take_the_place_of_sampled_ones(tmp_path):
+    path = make_run(tmp_path / "run")
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {"exact": {"val": 0.81, "test": 0.19}}))
+    found = verdict(RunData.read(path)).learning
+    assert found.sentence.startswith("Exact accuracy 0.81 on val and 0.19 on test (most frequent class: 0.2 and 0.2)")
+    assert found.level == BAD
+
+
+def test_shares_of_an_epoch_add_up(tmp_path):
+    path = make_run(tmp_path / "run", by_rank=False)
+    change = phases(compute=0.3, wait=0.2, sample=0.2, gather=0.1, reduce=0.1, plan=0.05, load=0.05)
+    sentence = verdict(changed(path, change)).speed.sentence
+    assert sum(map(float, re.findall(r"([0-9.]+) %[,;.]", sentence.partition(";")[0] + "."))) == pytest.approx(100)
+    assert "other 30.0 %" in sentence
 
 
 def test_an_uneven_rank_is_named(tmp_path):

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from leapmpi.cli.main import main
+from leapmpi.config.schema import Config
+from leapmpi.config.toml import to_toml
 from leapmpi.runs.compare import row
 from leapmpi.runs.run import Run
 
@@ -130,6 +132,24 @@ def test_the_time_of_evaluations_stands_beside(run, capsys):
     assert main(["compare", str(folder)]) == 0
     heading, line = capsys.readouterr().out.splitlines()
     assert line[heading.index("eval s") :].startswith("0.500 ")
+
+
+def test_runs_that_differ_in_their_seeds_have_mean_and_deviation(run, capsys):
+    for name, seed, rate, test in (("a", 1, 0.01, 0.5), ("b", 2, 0.01, 0.7), ("c", 1, 0.1, 0.1), ("d", 2, 0.1, 0.1)):
+        folder = run(name, [epoch(1, 1)], best={"epoch": 0, "val": 0.4, "test": test})
+        config = Config().replaced({"train.seed": seed, "train.lr": rate, "run.folder": name})
+        (folder / "config.toml").write_text(to_toml(config))
+    alone = run("e", [epoch(1, 1)])
+    folders = [str(alone.parent / name) for name in "abcde"]
+    assert main(["compare", *folders]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("mean and deviation over seeds")
+    assert [each.split() for each in lines[begin + 2 :]] == [
+        ["train.lr=0.01", "2", "accuracy", "0.4000", "±", "0.0000", "0.6000", "±", "0.1414"],
+        ["train.lr=0.1", "2", "accuracy", "0.4000", "±", "0.0000", "0.1000", "±", "0.0000"],
+    ]
+    assert main(["compare", *folders[:2], "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
 
 
 def test_real_runs_compare(finished_run, capsys):

@@ -35,6 +35,7 @@ def with_classes(data: EdgeData, values: str, where: str, workspace: Workspace) 
     path = workspace.path("edge-classes")
     with workspace.written(path) as file:
         for block in row_blocks(labels):
+            # Distinct values are ascending, so a search gives the class number.
             numbers = block if known is None else np.searchsorted(known, block)
             file.write(np.ascontiguousarray(numbers, "<i4").data)
     mapped = workspace.map(path, np.dtype("<i4"), (len(labels),))

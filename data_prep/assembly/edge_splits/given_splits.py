@@ -32,6 +32,7 @@ def hold_back_given(
     splits, and where no training edge is left.
     """
     check_unsplit(graph, given.held)
+    # The source's ids by the numbers of the cleaned graph.
     numbers = np.full(vertices, -1, np.int64)
     numbers[graph.original_id] = np.arange(graph.vertices)
     symmetric, notes = both_ways(graph.attributes), []
@@ -46,6 +47,7 @@ def hold_back_given(
     def coded(start: int, first: int, indptr: np.ndarray, indices: np.ndarray, codes: np.ndarray) -> None:
         destination = np.repeat(np.arange(start, start + len(indptr) - 1), np.diff(indptr))
         edges = np.stack([indices.astype(np.int64), destination], axis=1)
+        # Both directions leave the topology, but only the listed one is held back.
         plain, pair = _code(edges, graph.vertices), _code(_unordered(edges), graph.vertices)
         codes[:] = names.TRAIN
         for name, code in _CODES.items():

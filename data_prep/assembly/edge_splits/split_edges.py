@@ -157,6 +157,7 @@ def split_edges(
     original, symmetric = np.asarray(graph.original_id), both_ways(graph.attributes)
 
     def coded(start: int, first: int, indptr: np.ndarray, indices: np.ndarray, codes: np.ndarray) -> None:
+        # Codes follow from original ids or times, so that every partition splits alike.
         if by_time:
             bounds, times = (by_time.last_train, by_time.last_val), by_time.times[first : first + len(indices)]
             _time_codes(indptr, indices, original, start, base, times, *bounds, symmetric, codes)

@@ -48,6 +48,7 @@ def read_sampling_graph(path: Path, workspace: Workspace | None = None) -> Sampl
         raise DataError(f"{path} holds no FusedCSCSamplingGraph of GraphBolt")
     attributes = [_tensors(state.get(name), path) for name in ("node_attributes", "edge_attributes")]
     tensors = _tensors(tensors, path)
+    # Graphs of one type store these arrays too, with trivial content.
     if len(tensors.get("node_type_offset", ())) > 2 or np.any(tensors.get("type_per_edge", 0)):
         raise DataError(f"{path} has several types of vertices or edges; graphs of one type are read")
     indptr, indices = (whole_numbers(tensors[name], f"{path}: {name}") for name in ("indptr", "indices"))

@@ -101,6 +101,7 @@ def _fill(
 ) -> np.ndarray:
     """Put into `part` those of `vertices` for which it has capacity; returns the others."""
     trains = training[vertices]
+    # The first training vertices fit, then the first vertices of those: both caps hold.
     fits = np.where(trains, np.cumsum(trains) <= caps.training - trained[part], True)
     fits &= np.cumsum(fits) <= caps.size - sizes[part]
     assignment[vertices[fits]] = part

@@ -47,6 +47,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     if undirected.edges:
         assignment = _run(library, undirected.indptr, neighbours, request)
     else:
+        # Without edges every balanced cut is as good.
         assignment = np.arange(graph.vertices) % request.parts
     return MethodResult(assignment, rows_in_memory(undirected.indptr, neighbours))
 

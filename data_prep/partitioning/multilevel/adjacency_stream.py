@@ -41,6 +41,7 @@ class AdjacencyStream:
         self.vertices = len(indptr) - 1
         self.entries = len(neighbours)
         self.vertex_weights = vertex_weights
+        # A chunk holds at least one row, however long.
         self._chunk_entries = max(1, chunk_entries)
         self._progress = progress
         self._rows_ahead = 1 + 2 * self._chunk_entries * self.vertices // max(1, self.entries)

@@ -29,6 +29,7 @@ def _mark(first, indptr, neighbours, assignment, band, hop):
             continue
         for e in range(indptr[row], indptr[row + 1]):
             u = neighbours[e]
+            # Hop 0 are ends of cut edges; each later hop borders on the one before.
             if band[u] == hop if hop else assignment[u] != assignment[v]:
                 band[v] = hop + 1
                 entries += indptr[row + 1] - indptr[row]

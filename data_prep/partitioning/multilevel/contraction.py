@@ -51,6 +51,7 @@ def _rows(keys, weights, clusters, indptr, neighbours, out):
         indptr[key % clusters + 1] += 1
     for c in range(clusters):
         indptr[c + 1] += indptr[c]
+    # A counting sort: each pair goes to the rows of both clusters.
     place = indptr[:-1].copy()
     for i in range(len(keys)):
         a, b = keys[i] // clusters, keys[i] % clusters

@@ -127,6 +127,7 @@ def _best_move(v, links, parts, vertex_weights):
             continue
         if parts.sizes[p] + v_size > parts.limits[0] or parts.trainings[p] + v_training > parts.limits[1]:
             continue
+        # Of parts with equal weight the smallest, which helps balance.
         if links[v, p] > most or parts.sizes[p] < parts.sizes[to]:
             to, most = p, links[v, p]
     return to, (np.int64(most) - links[v, source] if to >= 0 else _NEVER)
@@ -152,6 +153,7 @@ def _transfer(v, to, rows, parts, links, vertex_weights):
     for e in range(rows.indptr[v], rows.indptr[v + 1]):
         u = np.int64(rows.neighbours[e])
         w = rows.weights[e] if len(rows.weights) else 1
+        # Keep the table current for neighbours, whose gains change with the move.
         links[u, source] -= w
         links[u, to] += w
 

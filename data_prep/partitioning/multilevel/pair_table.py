@@ -42,6 +42,7 @@ def _halve(keys, weights, seed):
         w = weights[i]
         half = w >> 1
         if w & 1:
+            # Round odd weights by a fair hash: light pairs drop out, but sums stay unbiased.
             half += np.int64(fold(seed, i) >> np.uint64(63))
         if half:
             keys[left] = keys[i]
@@ -90,6 +91,7 @@ class PairTable:
         """Make the table larger, or halve the weights where it is as large as it may be."""
         keys, weights = self.pairs()
         if len(keys) >= self.most:
+            # Full: forget light pairs rather than exceed the budget.
             seed = np.uint64(fold(np.uint64(self._seed), self.halvings))
             left = _halve(keys, weights, seed)
             keys, weights = keys[:left], weights[:left]

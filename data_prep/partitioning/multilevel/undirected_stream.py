@@ -49,6 +49,7 @@ def _imbalance(chunk):
             u_hash = u * np.uint64(0x9E3779B97F4A7C15)
             ids += u
             hashes += (u_hash ^ (u_hash >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+        # Antisymmetric in (u, v): an edge and its reverse cancel.
         total += v_hash * ids - v * hashes
     return total
 

@@ -39,7 +39,7 @@ class LeapmpiTraining(rfm.RunOnlyRegressionTest):
 
     @sanity_function
     def every_rank_learned(self):
-        """The run has ended as planned, on all ranks, far above guessing."""
+        """Check that the run ended as planned, on all ranks, far above guessing."""
         scores = sn.extractall(r'"val": ([\d.]+)', "run/summary.json", 1, float)
         return sn.all(
             [
@@ -51,5 +51,5 @@ class LeapmpiTraining(rfm.RunOnlyRegressionTest):
 
     @performance_function("s")
     def epoch(self):
-        """Seconds of the last epoch."""
+        """Return the seconds of the last epoch."""
         return sn.extractsingle(r"^leapmpi_epoch_seconds\{.*\} (\S+)", "run.prom", 1, float)

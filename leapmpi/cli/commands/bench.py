@@ -15,7 +15,7 @@ HELP = "time several strategies in one job, on the same batches"
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """The dataset, the strategies, and all settings they share."""
+    """Add the dataset, the strategies, and all settings they share."""
     add_dataset(parser)
     parser.add_argument(
         "--strategies",
@@ -27,15 +27,15 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--prices",
         metavar="A[,B]",
-        help="what an hour of a rank costs that computes, and of one that only prepares (--prepare-ranks); prints the "
-        "cost of an epoch",
+        help="hourly price of a computing rank, and of one that only prepares (--prepare-ranks); prints the cost "
+        "of an epoch",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
 
 
 def prices(text: str) -> tuple[float, float]:
-    """'3' or '3,0.4' as the prices of an hour of a rank that computes, and of one that prepares. Raises ConfigError."""
+    """Parse '3' or '3,0.4' as hourly prices of a computing rank, and of a preparing one. Raises ConfigError."""
     try:
         found = [float(word) for word in text.split(",")]
     except ValueError:
@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train with each strategy in turn, epoch by epoch, and print the medians of warm epochs. Collective."""
     config = config_from(arguments)
     if arguments.json:
+        # Only the list may reach standard output.
         config = config.replaced({"run.log_level": "warning"})
     from leapmpi.comm.world import job_rank
     from leapmpi.runs.text_tables import bench_table

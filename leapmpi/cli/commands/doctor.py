@@ -7,18 +7,20 @@ import sys
 
 from leapmpi.config.program_imports import program_imports
 
-HELP = "show what a job would run with, and what is wrong with it"
+HELP = "check the environment that a job would have, and report problems"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folders to examine, and the form of the output."""
-    parser.add_argument("--data", metavar="DATA", help="look at this dataset's folder too")
-    parser.add_argument("--run", metavar="FOLDER", help="look at this run folder too")
+    """Add the folders to examine, and the form of the output."""
+    parser.add_argument("--data", metavar="DATA", help="also examine this dataset's folder")
+    parser.add_argument("--run", metavar="FOLDER", help="also examine this run folder")
     parser.add_argument(
-        "--clean", action="store_true", help="only remove what jobs of leapmpi that were killed left on this machine"
+        "--clean", action="store_true", help="only remove files that killed jobs of leapmpi left on this machine"
     )
     parser.add_argument(
-        "--measure", action="store_true", help="measure the rates by which jobs of as many ranks choose, and keep them"
+        "--measure",
+        action="store_true",
+        help="measure rates for the automatic choices of jobs with as many ranks, and store them",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

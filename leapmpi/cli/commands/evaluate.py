@@ -28,19 +28,19 @@ _SETTINGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The dataset, the run, and the settings that may differ from the run's."""
+    """Add the dataset, the run, and the settings that may differ from the run's."""
     parser.add_argument("data", metavar="DATA", help="dataset folder")
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    which = "those of which epoch, or a file of weights"
+    which = "weights of the best or the final epoch, or a file of weights"
     parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="K",
-        help="of several models, model K alone; all when not given. The code of a model of your own: FILE.py:CLASS",
+        help="model K of several (default all), or the code of your own model: FILE.py:CLASS",
     )
-    parser.add_argument("--metric", metavar="A,B", help="metrics to score by; that of the run when not given")
+    parser.add_argument("--metric", metavar="A,B", help="metrics (default: that of the run)")
     parser.add_argument("--per-class", action="store_true", help="show figures of each class, label or target")
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
     group = parser.add_argument_group("settings that may differ from the run's")
@@ -69,14 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
         by_class=arguments.per_class,
     )
     if job_rank() == 0:
-        text_of = _json if arguments.json else _line
-        for number, outcome in zip(runs, outcomes, strict=True):
-            print(text_of(arguments.weights, number, outcome), flush=True)
+        for (number, run), outcome in zip(runs.items(), outcomes, strict=True):
+            so_far = " so far" * (arguments.weights == "best" and not run.finished)
+            shown = _line(f"{arguments.weights} weights{so_far}", number, outcome)
+            print(_json(arguments.weights, number, outcome) if arguments.json else shown, flush=True)
     return 0
 
 
 def model_number(named: list[str]) -> int | None:
-    """The number that --model gives, if it gives one. Raises ConfigError for what is neither number nor code."""
+    """Return the number in --model, if there is one. Raises ConfigError for a text that is neither number nor code."""
     numbers = [each for each in named if not names_code(each)]
     if any(not (each.isascii() and each.isdigit() and len(each) < 10) for each in numbers) or len(numbers) > 1:
         raise ConfigError(f"--model {' '.join(numbers)}: give the number of one model, or FILE.py:CLASS")
@@ -84,11 +85,11 @@ def model_number(named: list[str]) -> int | None:
 
 
 def with_code(run: Run, named: list[str]) -> Config:
-    """The config of `run`, whose model, if it is code, --model names. Raises ConfigError where it does not."""
+    """Return the config of `run`; if its model is code, --model must name it. Raises ConfigError otherwise."""
     config, code = run.config, [each for each in named if names_code(each)]
     if not names_code(config.model.name):
         return config
-    # The file may lie elsewhere now; of several, the class tells them apart.
+    # The file may have moved since; of several, the class identifies it.
     same = [each for each in code if each.rpartition(":")[2] == config.model.name.rpartition(":")[2]]
     if not same:
         raise ConfigError(
@@ -99,9 +100,11 @@ def with_code(run: Run, named: list[str]) -> Config:
 
 
 def chosen_runs(run: Run, number: int | None) -> dict[int | None, Run]:
-    """The runs that `number` names, by number of the model: None for a run of one. Raises RunFolderError."""
+    """Return the runs that `number` names, by number of the model: None for a run of one. Raises RunFolderError."""
     several = bool(run.config.strategy.vary)
-    models: dict[int | None, Run] = dict(enumerate(run.models())) if several else {None: run}
+    models: dict[int | None, Run] = dict(enumerate(run.models_so_far())) if several else {None: run}
+    if not models:
+        raise RunFolderError(f"{run.path} has no weights yet; {run.resume_command} goes on with it")
     if number is None:
         return models
     if not several:
@@ -120,7 +123,7 @@ def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
     metrics = outcome.get("metrics") or {outcome["metric"]: {split: outcome[split] for split in ("val", "test")}}
     scores = "  ".join(f"{name} {scores_text(each) or _NOTHING}" for name, each in metrics.items())
     named = "" if number is None else f"model {number}  "
-    lines = [f"{named}{weights} weights (epoch {outcome['epoch']})  {scores}"]
+    lines = [f"{named}{weights} (epoch {outcome['epoch']})  {scores}"]
 
     # A table for each split.
     for split, found in outcome.get("classes", {}).items():

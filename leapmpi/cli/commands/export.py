@@ -24,16 +24,21 @@ class _Formats(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The run folder, the place, the format."""
+    """Add the run folder, the place, the format."""
     add = parser.add_argument
-    add("folder", metavar="RUN", help="run folder, of a run that has ended or is going on")
+    add("folder", metavar="RUN", help="run folder of a finished or running run")
     add("out", nargs="?", type=Path, metavar="OUT", help="file or folder to write (default in RUN/exports, replaced)")
-    to = add("--to", metavar="FORMAT", help="format, where the name of OUT does not tell it; --formats lists all")
+    to = add("--to", metavar="FORMAT", help="format, if the name of OUT does not show it; --formats lists all")
     offer(to, Registry("export format", "leapmpi.tools.export.kinds", Member).names())
     add("--formats", action=_Formats, nargs=0, help="list the formats, and exit")
-    add("--weights", choices=("best", "final"), default="best", help="which epoch's, for safetensors")
-    add("--model", type=int, metavar="K", help="of several models, model K")
-    add("--overwrite", action="store_true", help="replace what is at OUT")
+    add(
+        "--weights",
+        choices=("best", "final"),
+        default="best",
+        help="weights of the best or the final epoch, for safetensors",
+    )
+    add("--model", type=int, metavar="K", help="model K of several")
+    add("--overwrite", action="store_true", help="replace OUT if it exists")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.runs.run import load_run
     from leapmpi.tools.export.export_run import ExportSource, export, kind_of
 
+    # Under mpirun every rank runs the command, but one file is wanted.
     if launched_rank() != 0:
         return 0
     kind = kind_of(arguments.to, arguments.out)

@@ -17,7 +17,7 @@ _STRATEGIES_OF_SEVERAL_MODELS = "pull,leap"
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """The dataset, the ranks and strategies to predict, and all settings they share."""
+    """Add the dataset, the ranks and strategies to predict, and all settings they share."""
     # The dataset, flags of plan, then all settings.
     add_dataset(parser)
     parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
@@ -30,12 +30,12 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--link",
         metavar="RATE",
-        help="predict seconds for a link of so many bits a second, such as 10gbit, or for the rates that a run with "
-        "--time-steps auto measured (its folder)",
+        help="predict seconds for a link speed such as 10gbit, or for the rates that a run with --time-steps auto "
+        "measured (its folder)",
     )
     parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to predict")
     parser.add_argument(
-        "--compare", metavar="RUN", help="predict a finished run and compare with the rows and bytes it counted"
+        "--compare", metavar="RUN", help="compare predictions with the counted rows and bytes of a finished run"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))

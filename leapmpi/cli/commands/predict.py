@@ -16,16 +16,16 @@ from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
 from leapmpi.runs.text import size_text
 
-HELP = "write what a run answers for vertices, exactly, to a file"
+HELP = "write exact outputs of a trained model for vertices to a file"
 
 _SETTINGS = ("run.device", "run.threads", "run.log_level")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The dataset, the run, what is asked for, and the settings that may differ from the run's."""
+    """Add the dataset, the run, the wanted outputs, and the settings that may differ from the run's."""
     parser.add_argument("data", metavar="DATA", help="dataset folder, that of the run or another one")
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("--out", required=True, metavar="FILE", help="what to write: FILE.h5, FILE.npy or FILE.parquet")
+    parser.add_argument("--out", required=True, metavar="FILE", help="output file: FILE.h5, FILE.npy or FILE.parquet")
     parser.add_argument(
         "--what",
         default="logits",
@@ -33,32 +33,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model's outputs (numbers, for a regression), the class of the largest, or rows of a hidden layer "
         "(default logits)",
     )
-    parser.add_argument("--layer", type=int, metavar="N", help="of embeddings: the layer (default the last hidden)")
+    parser.add_argument("--layer", type=int, metavar="N", help="layer of embeddings (default the last hidden one)")
     parser.add_argument(
         "--vertices",
         default="",
         metavar="IDS.npy|train|val|test",
-        help="original ids, in whose order rows are written, or a split; all when not given",
+        help="original ids, in the order of the written rows, or a split (default all)",
     )
-    which = "those of which epoch, or a file of weights"
+    which = "weights of the best or the final epoch, or a file of weights"
     parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="K",
-        help="of several models, model K. The code of a model of your own: FILE.py:CLASS",
+        help="model K of several, or the code of your own model: FILE.py:CLASS",
     )
     parser.add_argument(
         "--memory-limit",
         default="",
         metavar="SIZE",
-        help="what rows of layers and the work on them may take on a rank, such as 2G (when not given, "
-        "the rows all they need and the work 1 GiB)",
+        help="memory limit for rows of layers and the work on them, per rank, such as 2G (default: rows as "
+        "needed, work 1 GiB)",
     )
-    parser.add_argument("--stage", metavar="FOLDER", help="hold rows of layers in files there, on a disk of each node")
-    parser.add_argument("--resume", action="store_true", help="use what a killed job has finished in --stage")
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at --out")
+    parser.add_argument(
+        "--stage", metavar="FOLDER", help="keep rows of layers in files in this folder, on a disk of each node"
+    )
+    parser.add_argument("--resume", action="store_true", help="reuse the layers that a killed job finished in --stage")
+    parser.add_argument("--overwrite", action="store_true", help="replace the output file")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     group = parser.add_argument_group("settings that may differ from the run's")
     for key, setting in fields():
@@ -67,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict on all ranks and tell on rank 0. Collective."""
+    """Predict on all ranks; report on rank 0. Collective."""
     with program_imports():
         from leapmpi.comm.world import job_rank
         from leapmpi.inference.prediction.prediction_request import PredictionRequest
@@ -88,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.resume,
         arguments.overwrite,
     )
+    # The run's settings, but for those that cannot change its outputs.
     changed = {**given(arguments), "data": arguments.data}
     if arguments.json:
         changed["run.log_level"] = "warning"
@@ -98,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(found: dict[str, Any]) -> str:
-    """What was written, and what it took."""
+    """Return the lines about the output and its cost."""
     columns = f" of {found['columns']} columns" * (found["columns"] > 1)
     sent = ", ".join(f"{kind} {size_text(count)}" for kind, count in found["bytes"].items()) or "nothing"
     written = sum(found["bytes_of_writing"].values())

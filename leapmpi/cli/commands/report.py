@@ -23,14 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="DATA",
-        help="dataset folder of the runs: show what it is like, and what leapmpi plan predicts beside what was counted",
+        help="dataset folder of the runs: show its statistics, and predictions of leapmpi plan beside the counts",
     )
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE.html", help="the page")
     add_figures(parser)
 
 
 def add_figures(parser: argparse.ArgumentParser) -> None:
-    """Figures of the page as files of their own."""
+    """Add the flags for figures of the page in separate files."""
     for kind in ("png", "pdf"):
         parser.add_argument(
             f"--{kind}",
@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, on one rank where there are several."""
     from leapmpi.comm.launcher import launched_rank
 
+    # Under mpirun every rank runs the command, but one page is wanted.
     if launched_rank():
         return 0
     from leapmpi.report.page import figures_of, write_page
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _of_dataset(
     data: str, runs: Sequence[RunData]
 ) -> tuple[Mapping[str, Any], dict[str, dict[str, Any]], Sequence[str]]:
-    """The health of the dataset, forecasts by run, and names of its classes. Raises DataError where it is none."""
+    """Collect the health of the dataset, forecasts by run, and names of its classes. Raises DataError."""
     from leapmpi.config.schema import Config
     from leapmpi.dataset.partitioned import open_dataset
     from leapmpi.report.dataset_health import class_names, health
@@ -84,6 +85,7 @@ def _of_dataset(
         from leapmpi.tools import forecast
     for each in runs:
         try:
+            # A run that cannot be forecast still has its place on the page.
             forecasts[each.label] = forecast.compare(Config().replaced({"data": data}), str(each.run.path))
         except LeapmpiError as error:
             forecasts[each.label] = {"why": f"nothing is predicted: {error}"}

@@ -14,16 +14,18 @@ HELP = "show a command as a Slurm batch script, and submit it on --yes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The site, flags in place of values of its profile, and the command."""
+    """Add the site, flags in place of values of its profile, and the command."""
     from leapmpi.tools.slurm.site import scalars
 
     # Flags of submit, then values of the profile, then the words of the command.
     parser.add_argument("--site", metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
-    parser.add_argument("--yes", action="store_true", help="submit what is shown")
+    parser.add_argument("--yes", action="store_true", help="submit the script")
     parser.add_argument("--name", default="leapmpi", help="name of the job")
     parser.add_argument(
-        "--prepare", metavar="COMMAND", help="run 'leapmpi-prep COMMAND' as a separate job before, such as "
-        "'partition graph.h5 data --parts 8'; the other job starts when it has succeeded",
+        "--prepare", metavar="COMMAND", help=(
+            "run 'leapmpi-prep COMMAND' in a separate job first, such as 'partition graph.h5 data --parts 8'; "
+            "the main job starts when it has succeeded"
+        ),
     )  # fmt: skip
     group = parser.add_argument_group("values that replace those of the profile")
     for setting in scalars():

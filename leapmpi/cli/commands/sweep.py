@@ -21,11 +21,11 @@ _WITHOUT = ("run.folder", "run.overwrite")
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """The file, which runs, and all settings the runs share."""
+    """Add the file, the runs, and all settings the runs share."""
     parser.add_argument("file", metavar="SWEEP.toml", help="a config with lists of values under [sweep]")
     parser.add_argument("--index", type=int, metavar="I", help="train run I alone; job arrays count this way")
     parser.add_argument("--list", action="store_true", help="print the runs and train none")
-    parser.add_argument("--run", metavar="FOLDER", help="the runs' folder (default runs/NAME OF THE FILE)")
+    parser.add_argument("--run", metavar="FOLDER", help="folder of the runs (default runs/NAME OF THE FILE)")
     add_settings(parser, without=_WITHOUT)
     parser.set_defaults(data=None)
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _shared(arguments: argparse.Namespace, sweep: Sweep) -> Config:
-    """The config that all runs share: the file, --config, --set, flags. Raises ConfigError for a key that is swept."""
+    """Build the config that all runs share: the file, --config, --set, flags. Raises ConfigError for a swept key."""
     swept = {key for point in sweep.points for key in point}
     assigned = {text.partition("=")[0].strip() for text in arguments.set}
     for key in swept & {*given(arguments), *assigned}:
@@ -80,7 +80,7 @@ def _train(index: int, config: Config) -> int:
         if not 0 < done < config.train.epochs:
             _print_once(f"run {index}: {folder} is finished")
             return 0
-        _print_once(f"run {index}: {folder} goes on after epoch {done}")
+        _print_once(f"run {index}: {folder} resumes after epoch {done}")
     else:
         _print_once(f"run {index}: {folder}")
     try:

@@ -13,7 +13,7 @@ HELP = "train a model on a partitioned dataset"
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """The dataset and all settings."""
+    """Add the dataset and all settings."""
     add_dataset(parser)
     add_settings(parser)
     parser.add_argument(

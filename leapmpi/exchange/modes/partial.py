@@ -24,7 +24,7 @@ from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Route
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import ShareForm
 from leapmpi.nn.share_forms import SUM, PartialForm

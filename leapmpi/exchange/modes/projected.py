@@ -16,7 +16,7 @@ from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.stage import Route, by_rank
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from leapmpi.features.cache import RowCache
-from leapmpi.features.host_shard import HostShard
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.nn.kernels.row_types import decoded, to_tensor
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -36,15 +35,15 @@ class DeviceShard:
         self.scale = None if host.scale is None else torch.from_numpy(host.scale).to(device)
 
     def whole(self) -> torch.Tensor:
-        """All rows of the shard, without a copy."""
+        """Return all rows of the shard, without a copy."""
         return self.values
 
     def rows(self, ids: np.ndarray) -> torch.Tensor:
-        """The rows of `ids` (int64[k], all in this shard) as a device tensor (k, width) of the stored type."""
+        """Return the rows of `ids` (int64[k], all in this shard) as a device tensor (k, width) of the stored type."""
         return self.values[torch.from_numpy(ids - self.first).to(self.device)]
 
     def new_rows(self, count: int) -> torch.Tensor:
-        """Room for `count` rows on the device; its values are arbitrary."""
+        """Allocate `count` rows on the device; their values are arbitrary."""
         return self.values.new_empty((count, self.width))
 
 
@@ -73,16 +72,16 @@ class DeviceRows:
     phases: PhaseTimers
 
     def local(self, ids: np.ndarray) -> torch.Tensor:
-        """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
+        """Return the rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
         with self.phases("gather"):
             return decoded(self.shard.rows(ids), self.shard.scale, self.dtype)
 
     def pack(self, ids: np.ndarray, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows of `ids` as they are sent, in the stored type, and memory for `count` rows that arrive."""
+        """Pack the rows of `ids` for sending, in the stored type; also return memory for `count` rows that arrive."""
         return self.shard.rows(ids), self.shard.new_rows(count)
 
     def collect(self, request: RowRequest, arrived: torch.Tensor, cache: RowCache | None) -> torch.Tensor:
-        """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
+        """Collect the rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
         scale, dtype = self.shard.scale, self.dtype
         if len(request.local_ids) == len(request.ids):
             return self.local(request.local_ids)
@@ -98,7 +97,7 @@ class DeviceRows:
         return rows
 
     def warm_up(self) -> None:
-        """Nothing: the device needs no kernel of ours."""
+        """Do nothing: the device needs no kernel of ours."""
 
     def _index(self, positions: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(positions).to(self.device)

@@ -1,7 +1,7 @@
 """Feature rows that stay in the files of the dataset, the most read ones also in memory (`--feature-memory`).
 
-A row in memory is read there; of the others the system reads the pages that are asked for, all of a request at once, so
-that a disk has many to serve. Pages of files are the system's to take back, so they limit no rank.
+A row in memory is read there; of the others the system reads the requested pages. All pages of a request are announced
+at once, so that a disk can serve many. The system may evict pages of files, so they limit no rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leapmpi.config.setting import parse_size
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.errors import ConfigError
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.runs.text import size_text
 from leapmpi.system.jit import compiled
 
@@ -30,14 +30,15 @@ _PAGE = mmap.PAGESIZE
 _ONE_BY_ONE, _SOON, _NO_LONGER = mmap.MADV_RANDOM, mmap.MADV_WILLNEED, mmap.MADV_DONTNEED
 
 _madvise = types.ExternalFunction("madvise", types.int32(types.uintp, types.uintp, types.int32))
-"""That of the C library: (address, bytes, advice)."""
+"""The C library's madvise: (address, bytes, advice)."""
 
 
 @compiled
-def _ask_for(addresses, size, advice):
-    """Tell the system that `size` bytes from each of the ascending `addresses` (int64[k]) on will be read soon."""
+def _announce_reads(addresses, size, advice):
+    """Announce that `size` bytes from each of the ascending `addresses` (int64[k]) on will be read soon."""
     begin, end = np.int64(0), np.int64(0)
     for address in addresses:
+        # One call per run of adjacent pages: rows often share pages, and system calls are slow.
         first, last = address // _PAGE * _PAGE, (address + size + _PAGE - 1) // _PAGE * _PAGE
         if first <= end:
             end = max(end, last)
@@ -56,7 +57,7 @@ def check_feature_memory(config: Config, dataset: Dataset) -> None:
 
 
 def dense_shard(parts: Sequence[Part], first: int, feature_memory: str) -> HostShard:
-    """The dense features of `parts`, the first vertex of which is `first`, with `--feature-memory`. Nothing is read.
+    """Build the shard of dense features of `parts` from vertex `first` on, with `--feature-memory`. Nothing is read.
 
     Raises ConfigError for a size that is too small.
     """
@@ -67,7 +68,7 @@ def dense_shard(parts: Sequence[Part], first: int, feature_memory: str) -> HostS
 
 
 def capacity(rows: int, row_bytes: int, room: int) -> int:
-    """How many of so many `rows` fit in `room` bytes. Raises ConfigError where not even their table does."""
+    """Return how many of `rows` rows fit in `room` bytes. Raises ConfigError where not even their table does."""
     table = rows * _SLOT_BYTES
     if room < table:
         raise ConfigError(
@@ -78,13 +79,13 @@ def capacity(rows: int, row_bytes: int, room: int) -> int:
 
 
 def bytes_apart(rows: int, row_bytes: int, room: int) -> tuple[int, int]:
-    """Of `rows` rows in `room` bytes: those that they take in memory, table included, and those that stay in files."""
+    """Split the bytes of `rows` rows with `room` bytes: in memory, table included, and in files."""
     held = capacity(rows, row_bytes, room)
     return rows * _SLOT_BYTES + held * row_bytes, (rows - held) * row_bytes
 
 
 class MappedShard(HostShard):
-    """A HostShard of mapped `parts`, of which `keep` holds rows in memory: as many as fit in `room` bytes.
+    """HostShard of mapped `parts`; `keep` holds rows in memory, as many as fit in `room` bytes.
 
     The room has a table of 4 bytes a row, too. Raises ConfigError where it is smaller than that.
     """
@@ -112,7 +113,8 @@ class MappedShard(HostShard):
         return False
 
     def keep(self, ids: np.ndarray) -> None:
-        """Bring the rows of `ids` (int64[k], ascending, distinct, at most `capacity`) into memory."""
+        """Read the rows of `ids` (int64[k], ascending, distinct, at most `capacity`) into memory."""
+        # Without the table rows are read from files; this read is none of training's, so counts are restored.
         self._slot, counts = None, list(self._counts)
         kept = np.empty((len(ids), self.width), self.dtype)
         for begin, end in row_ranges(len(ids), self.row_bytes):
@@ -121,13 +123,17 @@ class MappedShard(HostShard):
         slot[ids - self.bounds[0]] = np.arange(len(ids), dtype=np.int32)
         self._kept, self._slot, self._counts = kept, slot, counts
         for part in self.parts:
+            # Reads of single rows: reading ahead would load pages that nobody needs.
             _advise(part, _ONE_BY_ONE)
             if isinstance(part, np.memmap):
                 # What was read of the file to copy it is the system's again; plain memory would be lost.
                 _advise(part, _NO_LONGER)
 
     def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
-        """As that of HostShard; rows in memory are one part more, numbered from 0. Asks for the pages of the others."""
+        """Split as HostShard does; rows in memory are one part more, numbered from 0.
+
+        Announces the pages of the others.
+        """
         if self._slot is None:
             yield from super().split(ids)
             return
@@ -137,20 +143,20 @@ class MappedShard(HostShard):
             self._counts = [self._counts[0] + len(held), self._counts[1] + len(away)]
         yield self._kept, 0, slots[held].astype(np.int64), held
 
-        # Pages of all parts are asked for before a row of one is read.
+        # The pages of all parts are announced before a row of one is read.
         found = list(super().split(ids[away])) if len(away) else []
         for part, first, chosen, _ in found:
-            _ask_for(part.ctypes.data + self.row_bytes * np.sort(chosen - first), self.row_bytes, _SOON)
+            _announce_reads(part.ctypes.data + self.row_bytes * np.sort(chosen - first), self.row_bytes, _SOON)
         for part, first, chosen, positions in found:
             yield part, first, chosen, away[positions]
 
     def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
-        """As that of HostShard; rows in files are asked for."""
+        """Locate as HostShard does; announce the pages of rows in files."""
         for part, first, chosen, where in self.split(ids):
             addresses[positions[where]] = part.ctypes.data + self.row_bytes * (chosen - first)
 
     def take_counts(self) -> tuple[int, int]:
-        """Rows read in memory, and in files, since the last call."""
+        """Return the rows read in memory, and in files, since the last call."""
         with self._lock:
             (held, away), self._counts = self._counts, [0, 0]
         return held, away
@@ -159,4 +165,4 @@ class MappedShard(HostShard):
 def _advise(part: np.ndarray, advice: int) -> None:
     """Give `advice` on the memory of `part`, whole pages of it."""
     begin = part.ctypes.data // _PAGE * _PAGE
-    _ask_for(np.array([begin]), part.ctypes.data + part.nbytes - begin, advice)
+    _announce_reads(np.array([begin]), part.ctypes.data + part.nbytes - begin, advice)

@@ -1,4 +1,4 @@
-"""Feature rows in pinned host memory that the GPU reads by itself (UVA): a gather moves the rows asked for alone.
+"""Feature rows in pinned host memory that the GPU reads by itself (UVA): a gather moves only the requested rows.
 
 The memory is registered with the driver, and a device tensor stands on it. On the CPU, which may stand in for a GPU,
 the tensor stands on plain memory.
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.errors import ResourceError
-from leapmpi.features.host_shard import HostShard
 from leapmpi.features.shards.device_shard import DeviceShard, copy_rows
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.nn.kernels.row_types import to_tensor
 from leapmpi.runs.text import size_text
 
@@ -49,7 +49,7 @@ class PinnedShard(DeviceShard):
 
 
 def seen_from(memory: np.ndarray, device: torch.device) -> Tensor:
-    """uint8[rows, width] on `device` that stands on the host's `memory`, which is pinned for as long as it lives."""
+    """View the host's `memory` as uint8[rows, width] on `device`; it is pinned for the life of the view."""
     if device.type != "cuda" or memory.size == 0:
         return torch.from_numpy(memory)
     runtime = torch.cuda.cudart()

@@ -1,4 +1,4 @@
-"""Where a GPU finds the feature rows of its rank: by their bytes, the device's memory and `--feature-memory`.
+"""Placement of a rank's feature rows for a GPU: by their bytes, the device's memory and `--feature-memory`.
 
 In device memory where they fit; in pinned host memory, which the GPU reads, where they fit there; else in files with
 the most read rows in memory, staged through two pinned buffers.
@@ -12,11 +12,11 @@ import torch
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
-from leapmpi.features.host_shard import HostShard
 from leapmpi.features.shards.device_shard import DeviceShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.system.memory import available_bytes
 
@@ -31,7 +31,7 @@ _HOST_SHARE = 0.5
 
 
 def free_bytes(device: torch.device) -> float:
-    """Free memory of `device`; that of the host where the CPU stands in for a GPU."""
+    """Return the free memory of `device`; that of the host where the CPU stands in for a GPU."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return float(available_bytes() or 0)
@@ -39,14 +39,14 @@ def free_bytes(device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class Sharers:
-    """How many ranks of this node have the device of this rank, and how many there are: they share what is free."""
+    """Numbers of ranks of this node with the device of this rank, and of all its ranks: they share the free memory."""
 
     device: int = 1
     node: int = 1
 
 
 def sharers(world: World, device: torch.device) -> Sharers:
-    """Those of this rank's `device` and node. Collective."""
+    """Count the ranks that share this rank's `device` and node. Collective."""
     # Ranks that each see one GPU all call it the first.
     of_gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     name = f"{device} {getattr(of_gpu, 'uuid', '')}"
@@ -55,12 +55,12 @@ def sharers(world: World, device: torch.device) -> Sharers:
 
 
 def room_for_topology(device: torch.device, shared: Sharers) -> float:
-    """Bytes of `device` that the topology may take, before rows are there."""
+    """Return the bytes of `device` that the topology may take, before rows are there."""
     return 0.0 if on_host(device) else free_bytes(device) * _TOPOLOGY_SHARE / shared.device
 
 
 def choose_placement(nbytes: int, device_free: float, host_free: float, fits_feature_memory: bool) -> str:
-    """DEVICE, PINNED or STAGED for `nbytes` of rows, given free bytes of device and host. Pure."""
+    """Choose DEVICE, PINNED or STAGED for `nbytes` of rows, given free bytes of device and host. Pure."""
     if not fits_feature_memory:
         return STAGED
     if nbytes <= device_free * _ROWS_SHARE:
@@ -69,7 +69,7 @@ def choose_placement(nbytes: int, device_free: float, host_free: float, fits_fea
 
 
 def load_shard(host: HostShard, device: torch.device, shared: Sharers, placement: str = "") -> HostShard | DeviceShard:
-    """The shard in the memory from which `device` reads it best, or in that of `placement`.
+    """Load the shard into the memory from which `device` reads it best, or into that of `placement`.
 
     Sparse rows stay where they are, as do rows on a host without a GPU. Raises ResourceError where memory cannot be
     pinned.

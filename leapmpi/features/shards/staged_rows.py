@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.features.cache import RowCache
-from leapmpi.features.host_shard import HostRows, place_rows
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.host_shard import HostRows, place_rows
+from leapmpi.features.shards.row_request import RowCache, RowRequest
 
 STAGING_BYTES = 8 << 20
 """Of each of the two buffers."""
@@ -30,7 +29,7 @@ class StagingBuffers:
         self._copied = [torch.cuda.Event() if on_gpu else None for _ in range(2)]
 
     def copy(self, count: int, fill: Fill, out: Tensor, positions: Tensor | None = None) -> None:
-        """out[positions[i]] (or out[i]) = row i of the `count` rows that `fill` writes; `out` lies on the device."""
+        """Copy out[positions[i]] (or out[i]) = row i of the `count` rows that `fill` writes; `out` is on the device."""
         for number, start in enumerate(range(0, count, self._rows)):
             part = slice(start, min(count, start + self._rows))
             buffer, copied = self._buffers[number % 2][: part.stop - start], self._copied[number % 2]
@@ -88,6 +87,7 @@ class StagedRows(HostRows):
 
     def _stage(self, count: int, fill: Fill, rows: Tensor, positions: np.ndarray | None = None) -> None:
         if not self._staging:
+            # Pinned memory is scarce, so it is taken by the first use.
             self._staging.append(StagingBuffers(self.device, self.shard.width, self.dtype, STAGING_BYTES))
         where = None if positions is None else torch.from_numpy(positions).to(self.device)
         self._staging[0].copy(count, fill, rows, where)

@@ -18,7 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 from leapmpi.config.options import ModelMember
 from leapmpi.config.sections import ModelConfig
 from leapmpi.config.setting import names_code
-from leapmpi.config.user_code import arguments_of, load_named, said
+from leapmpi.config.user_code import arguments_of, describe_error, load_named
 from leapmpi.errors import ConfigError, LeapmpiError, nearest
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
@@ -189,7 +189,7 @@ def _run(action: Callable[[], Any], named: str, what: str) -> Any:
     except (LeapmpiError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{FLAG} {named}: {what} raised {said(error, named)}") from error
+        raise ConfigError(f"{FLAG} {named}: {what} raised {describe_error(error, named)}") from error
 
 
 def _keep_no_statistics(module: nn.Module) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from leapmpi.config.user_code import arguments_of, said
+from leapmpi.config.user_code import arguments_of, describe_error
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.nn.dropout import DropoutKey, with_seed
 from leapmpi.nn.layer import Layer
@@ -114,7 +114,9 @@ class OwnModel(Model):
         except (Exception, SystemExit) as error:
             # The name of what the module called, and not of its own forward.
             inside = f" in {name}" if passage.names and not (name := passage.names[-1]).startswith("forward ") else ""
-            raise ConfigError(f"--model {self.named}: forward raised {said(error, self.named)}{inside}") from error
+            raise ConfigError(
+                f"--model {self.named}: forward raised {describe_error(error, self.named)}{inside}"
+            ) from error
         finally:
             self.passings.end()
         return self._checked(out, passage)

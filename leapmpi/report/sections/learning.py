@@ -31,7 +31,8 @@ def section(runs: Sequence[RunData]) -> Section:
 
 def _metric(runs: Sequence[RunData]) -> str:
     names = dict.fromkeys(run.metric for run in runs)
-    return next(iter(names)) if len(names) == 1 else "score"
+    name = next(iter(names)) if len(names) == 1 else "score"
+    return f"{name} (sampled neighbours)" if all(run.sampled for run in runs) else name
 
 
 def _named(run: RunData, name: str, several: bool) -> str:
@@ -67,13 +68,15 @@ def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Lin
 
 def _best(runs: Sequence[RunData], metric: str) -> Markup:
     """Return a table of the best epoch of each run."""
-    rows = [["run", "best epoch", "of", f"{metric}: val", "test", "constant baseline: val", "seconds until then"]]
+    heads = (f"{metric}: val", "test", "exact: val", "test", "constant baseline: val", "test")
+    rows = [["run", "best epoch", "of", *heads, "seconds until then"]]
     for run in runs:
         best, ended = run.best, run.finished_at()
         position = next((n for n, each in enumerate(run.epochs) if each["epoch"] == best.get("epoch")), None)
         cells = [shown(best.get("epoch")), shown(len(run.epochs)), shown(best.get("val")), shown(best.get("test"))]
         until = None if position is None else float(ended[position])
-        rows.append([run.label, *cells, shown(run.trivial.get("val")), shown(until, SECONDS)])
+        further = [shown(each.get(split)) for each in (run.exact, run.trivial) for split in SCORED]
+        rows.append([run.label, *cells, *further, shown(until, SECONDS)])
     return table(rows)
 
 

@@ -7,11 +7,14 @@ from data_prep.partitioning.method_registry import METHODS
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.union_graph import union_of
+from data_prep.partitioning.vertex_weights import stored_bytes
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify
+from leapmpi.errors import ConfigError
+from tests.support.graphs import random_graph
 from tests.support.typed_graphs import typed_graph
 
 SCHEMA = GraphTypes(
@@ -84,3 +87,50 @@ def test_refused_in_one_sentence(prep, tmp_path, flags, message):
     assert outcome.code == 2
     assert message in outcome.error
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("method", ["metis", "grem", "ldg", "reldg", "fennel", "auto"])
+def test_each_type_is_balanced_by_itself(graph, method):
+    """Papers and authors in balance, and of six venues no part has more than two."""
+    request = PartitionRequest((4,), method, balance="types", tolerance=1.05)
+    found = partition_graph(graph, request)
+    for name, counts in found.types.items():
+        total = int(counts.sum())
+        assert counts.max() <= max(-(-total // 4), int(1.05 * total / 4)), name
+    assert found.training.max() <= max(-(-int(found.training.sum()) // 4), int(1.05 * found.training.sum() / 4))
+    assert found.figures()["type_balance"].startswith("paper 1.0")
+
+
+def test_types_within_groups_of_parts_are_balanced(graph):
+    found = partition_graph(graph, PartitionRequest((2, 2), "grem", balance="types"))
+    assert found.types["paper"].max() <= 33
+    assert found.types["author"].max() <= 23
+
+
+def test_bytes_count_features_and_edges(graph):
+    """Papers have 12 bytes of features, and each edge 5 bytes: source and relation."""
+    weights = stored_bytes(graph)
+    degree = np.diff(graph.indptr)
+    assert weights[:120].tolist() == (12 + 5 * degree[:120]).tolist()
+    assert weights[120:].tolist() == (5 * degree[120:]).tolist()
+    found = partition_graph(graph, PartitionRequest((3,), "grem", balance="bytes"))
+    loads = np.bincount(found.assignment, weights)
+    assert loads.max() <= 1.1 * loads.mean()
+
+
+def test_a_plain_graph_has_no_types_to_balance():
+    with pytest.raises(ConfigError, match=r"--balance types .*the graph has no types"):
+        partition_graph(random_graph(), PartitionRequest((2,), "grem", balance="types"))
+
+
+def test_meta_keeps_types_whole(graph):
+    found = partition_graph(graph, PartitionRequest((2,), "meta"))
+    assert {name: counts.tolist() for name, counts in found.types.items()} == {
+        "paper": [120, 0],
+        "author": [0, 80],
+        "venue": [0, 6],
+    }
+    with pytest.raises(ConfigError, match="each of 3 types on one part, so that 4 parts are too many"):
+        partition_graph(graph, PartitionRequest((4,), "meta"))
+    with pytest.raises(ConfigError, match="--method meta: the graph has no types"):
+        partition_graph(random_graph(), PartitionRequest((2,), "meta"))

@@ -38,6 +38,6 @@ class PyLeapmpi(PythonPackage):
     @run_after("install")
     @on_package_attributes(run_tests=True)
     def check_program(self):
-        """The program starts and knows its MPI."""
+        """Check that the program starts and knows its MPI."""
         leapmpi = Executable(join_path(self.prefix.bin, "leapmpi"))
         leapmpi("--version")

@@ -10,7 +10,7 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
-from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.system.jit import compiled
 
 
@@ -32,7 +32,7 @@ def _copy(indptr, indices, bits, rows, width, target_indptr, target_indices, tar
 
 
 def place_entries(source: SparseFeatures, rows: np.ndarray, target: SparseFeatures, positions: np.ndarray) -> None:
-    """Row positions[i] of `target`, which has room for it, becomes row rows[i] of `source`; both int64[k].
+    """Place row rows[i] of `source` as row positions[i] of `target`, which has room for it; both int64[k].
 
     Raises DataError for a column out of range: products would read beyond the weights.
     """
@@ -47,7 +47,7 @@ def place_entries(source: SparseFeatures, rows: np.ndarray, target: SparseFeatur
 
 
 def empty_rows(counts: np.ndarray, like: SparseFeatures) -> SparseFeatures:
-    """Unfilled rows of `counts` (integers[k]) entries each, of the width and type of `like`."""
+    """Allocate unfilled rows of `counts` (integers[k]) entries each, of the width and type of `like`."""
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
     return SparseFeatures(
@@ -92,7 +92,7 @@ class SparseShard(HostShard):
         return False
 
     def take(self, ids: np.ndarray) -> SparseFeatures:
-        """The rows of `ids` (int64[k], all in this shard), in order."""
+        """Return the rows of `ids` (int64[k], all in this shard), in order."""
         if len(self.parts) == 1:
             counts = self.parts[0].counts(ids - self.bounds[0])
         else:
@@ -104,6 +104,9 @@ class SparseShard(HostShard):
         return rows
 
     def place_entries(self, ids: np.ndarray, target: SparseFeatures, positions: np.ndarray) -> None:
-        """Row positions[i] of `target` becomes that of vertex ids[i]. Raises DataError for a column out of range."""
+        """Place the row of vertex ids[i] as row positions[i] of `target`.
+
+        Raises DataError for a column out of range.
+        """
         for part, first, chosen, where in self.split(ids):
             place_entries(part, chosen - first, target, positions[where])

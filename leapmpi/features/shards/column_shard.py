@@ -12,13 +12,13 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.sparse_features import joined
-from leapmpi.features.host_shard import HostShard
-from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.system.memory import check_memory
 
 
 def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int = 1) -> HostShard:
-    """Columns `first` to `end` (exclusive) of the features of all vertices, in the stored type.
+    """Load columns `first` to `end` (exclusive) of the features of all vertices, in the stored type.
 
     `sharers` ranks of `host` load about as much at the same time. Raises ResourceError when the memory of `host` is too
     small, DataError when a part is missing or damaged.
@@ -60,7 +60,7 @@ def check_columns(dataset: Dataset, first: int, end: int, host: str, sharers: in
 
 
 def _sparse_columns(dataset: Dataset, first: int, end: int) -> SparseShard:
-    """The entries of all rows in these columns."""
+    """Return the entries of all rows in these columns."""
     blocks = []
     for part in map(dataset.part, range(dataset.parts)):
         with reading(part.path):
@@ -69,7 +69,8 @@ def _sparse_columns(dataset: Dataset, first: int, end: int) -> SparseShard:
 
 
 def _copy(part: Part, source: np.ndarray, columns: slice, target: np.ndarray) -> None:
-    """target[...] = source[:, columns], both of `part`, by blocks of rows."""
+    """Copy target[...] = source[:, columns], both of `part`, by blocks of rows."""
     with reading(part.path):
+        # Mapped rows in blocks: their pages need not be resident at once.
         for start, stop in row_ranges(len(source), source.strides[0]):
             target[start:stop] = source[start:stop, columns]

@@ -1,7 +1,7 @@
-"""Sparse feature rows of any vertices: like FeatureFetcher, but entries are sent, and sparse matrices are returned.
+"""Fetchers of sparse and of learned rows, and the choice among all fetchers.
 
-All ranks know how many entries each row has, so one exchange moves rows of any length. Rows stay in host memory until
-a matrix is made of them.
+Of sparse rows entries are sent, and sparse matrices are returned. All ranks know the number of entries of each row, so
+one exchange moves rows of any length. Rows stay in host memory until they become a matrix.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
-from leapmpi.features.cache import RowCache
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.host_shard import HostShard
-from leapmpi.features.learned_fetcher import LearnedFetcher
 from leapmpi.features.learned_rows import LearnedShard
-from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.device_shard import DeviceShard
-from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
+from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.row_request import RowCache, RowRequest
+from leapmpi.features.shards.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
@@ -43,7 +43,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         return BufferPool()
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> SparseMatrix:
-        """The rows of `ids` (int64[k], all local, repeats allowed), always a copy. Local."""
+        """Return the rows of `ids` (int64[k], all local, repeats allowed), always a copy. Local."""
         with self.phases("gather"):
             return self._matrix(self.shard.take(ids))
 
@@ -64,7 +64,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         return self._entries_by_rank(request) * self.shard.entry_bytes
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
-        """The first `width` columns of local rows, repeated: how many entries rows have does matter. Local."""
+        """Repeat the first `width` columns of local rows: the number of entries per row matters. Local."""
         first, end = int(self.shard.bounds[0]), int(self.shard.bounds[-1])
         rows = self.shard.take(first + np.arange(count, dtype=np.int64) % max(1, end - first))
         return self._matrix(rows if width == rows.width else rows.columns(0, width))
@@ -72,6 +72,7 @@ class SparseFeatureFetcher(FeatureFetcher):
     def fill(self, cache: RowCache) -> None:
         """Fetch the rows of `cache` in the stored type, CACHE_BATCH_BYTES at a time. Collective."""
         self.cache = None
+        # An empty block first: a cache may hold no rows.
         blocks = [empty_rows(np.empty(0, np.int64), self.shard.parts[0])]
         for _, request in self._cache_requests(cache):
             blocks.append(self._exchange(request, partial(self._remote_rows, request)).complete())
@@ -86,6 +87,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         with self.phases("gather"):
             rows = self.shard.take(requested)
+            # The exchange moves entries, so counts of rows become counts of entries.
             entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
             sent = _pack(rows)
         arriving_counts = self._entries_by_rank(request)
@@ -104,11 +106,11 @@ class SparseFeatureFetcher(FeatureFetcher):
             return self._matrix(rows)
 
     def _remote_rows(self, request: RowRequest, arrived: np.ndarray) -> SparseFeatures:
-        """The remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
+        """Unpack the remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
         return _unpack(arrived, self.shard.parts[0], self.shard.entry_counts[request.remote_ids])
 
     def _entries_by_rank(self, request: RowRequest) -> np.ndarray:
-        """int64[ranks]: the entries of the rows of `request` that each rank sends."""
+        """Count the entries of the rows of `request` that each rank sends: int64[ranks]."""
         ends = np.zeros(len(request.remote_ids) + 1, np.int64)
         np.cumsum(self.shard.entry_counts[request.remote_ids], out=ends[1:])
         return np.diff(ends[np.concatenate(([0], np.cumsum(request.remote_counts)))])
@@ -116,9 +118,45 @@ class SparseFeatureFetcher(FeatureFetcher):
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
         if not on_host(self.device):
+            # Operations of torch on a device take 64-bit columns.
             indices = indices.long()
         entries = Edges(indptr.to(self.device), indices.to(self.device), rows.width)
         return SparseMatrix(entries, values.to(self.device).to(self.dtype))
+
+
+class LearnedFetcher(FeatureFetcher):
+    """Fetches rows of a LearnedShard and records what training reads, so that gradients reach the owners.
+
+    Training sets `learned`; a forecast reads no row.
+    """
+
+    @cached_property
+    def returned_row_bytes(self) -> int:  # type: ignore[override]
+        """Bytes of the gradient of a remote row: those of the row."""
+        return self.shard.row_bytes
+
+    def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
+        """Prepare as for other rows, copied; with `learns` record the reads of an iteration of training."""
+        # Never scattered: addresses of rows that change would show later values.
+        exchange = super().prepare(ids)
+        if learns:
+            exchange.result_of = partial(self._noted, exchange, exchange.result_of)
+        return exchange
+
+    def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> Tensor:
+        rows: Tensor = result_of(arrived)
+        assert self.learned is not None, "a job trains"
+        assert exchange.requested is not None, "the fetcher made it"
+        self.learned.fetched(*exchange.requested, rows)
+        return rows
+
+    def local(self, ids: np.ndarray, scattered: bool = False) -> Tensor:
+        """Return rows as for other shards; record the reads where gradients are computed."""
+        rows = super().local(ids)
+        assert isinstance(rows, Tensor), "learned rows are stored dense"
+        if self.learned is not None and torch.is_grad_enabled():
+            self.learned.read(ids, rows)
+        return rows
 
 
 def fetcher_for(
@@ -130,7 +168,7 @@ def fetcher_for(
     kind: str = "features",
     phases: PhaseTimers | None = None,
 ) -> FeatureFetcher:
-    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher."""
+    """Build the fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher."""
     kind_of_fetcher = SparseFeatureFetcher if isinstance(shard, SparseShard) else FeatureFetcher
     if isinstance(shard, LearnedShard):
         kind_of_fetcher = LearnedFetcher
@@ -138,13 +176,13 @@ def fetcher_for(
 
 
 def _pack(rows: SparseFeatures) -> np.ndarray:
-    """uint8[entries, bytes of one]: column, then value, as they are stored."""
+    """Pack column, then value, as they are stored: uint8[entries, bytes of one]."""
     columns, values = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (rows.indices, rows.data))
     return np.concatenate([columns.reshape(-1, INDEX_BYTES), values.reshape(-1, rows.dtype.itemsize)], axis=1)
 
 
 def _unpack(packed: np.ndarray, like: SparseFeatures, counts: np.ndarray) -> SparseFeatures:
-    """The rows of `counts` (integers[k]) entries each in the result of `_pack`, of the width and type of `like`."""
+    """Unpack the rows of `counts` (integers[k]) entries each from the result of `_pack`, like `like`."""
     rows = empty_rows(counts, like)
     rows.indices[:] = np.ascontiguousarray(packed[:, :INDEX_BYTES]).view(np.int32).reshape(-1)
     rows.data[:] = np.ascontiguousarray(packed[:, INDEX_BYTES:]).view(like.dtype).reshape(-1)

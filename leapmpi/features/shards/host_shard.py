@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from leapmpi.features.cache import RowCache
-from leapmpi.features.row_exchange import RowRequest
+from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.row_types import NO_SCALE, RowType, read_rows, row_type
 from leapmpi.nn.rows import LEAST_WIDTH, Rows, ScatteredRows
@@ -41,7 +40,7 @@ def place_rows(
     positions: np.ndarray,
     scale: np.ndarray | None = None,
 ) -> None:
-    """target[positions[i]] = source[rows[i] - first], converted to the target's type. All rows must lie in `source`.
+    """Copy target[positions[i]] = source[rows[i] - first], converted to the target's type; `source` holds all rows.
 
     Rows of the target's own type are copied as they are. `scale`: of int8, steps and middles of the columns.
     """
@@ -65,7 +64,7 @@ class HostShard:
 
     scale: np.ndarray | None = None
     kind: RowType | None = None
-    """How the elements of features lie in memory; None for plain numbers of numpy."""
+    """Layout of the elements of features in memory; None for plain numbers of numpy."""
 
     def __init__(self, parts: Sequence[np.ndarray], first: int, scale: np.ndarray | None = None) -> None:
         arrays = [np.asarray(part) for part in parts]
@@ -74,7 +73,7 @@ class HostShard:
         self.row_bytes = self.width * self.dtype.itemsize
         self.kind = row_type(self.dtype, self.scale)
         self.addressable = self.kind is not None and all(part.flags.c_contiguous for part in self.parts)
-        """Whether kernels can read every row where it lies, element after element."""
+        """Whether kernels can read every row in place, element after element."""
 
     @property
     def resident_bytes(self) -> int:
@@ -97,9 +96,9 @@ class HostShard:
         return self.dtype.byteorder != ">" and self.dtype != np.uint16
 
     def whole(self) -> Rows | None:
-        """All rows (rows, width), which share their memory and are to be read only; None where kernels cannot.
+        """Return all rows (rows, width), read-only, on shared memory; None where kernels cannot read them.
 
-        A tensor; of several parts, which may lie anywhere, their addresses.
+        A tensor; of several parts, which may be anywhere, their addresses.
         """
         if not self.in_place:
             return None
@@ -116,13 +115,14 @@ class HostShard:
         return np.concatenate([_addresses(part, np.arange(len(part))) for part in self.parts])
 
     def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
-        """The part, its first id, the ids in it and their positions in `ids`, for each part that `ids` touch.
+        """Yield the part, its first id, the ids in it and their positions in `ids`, for each part that `ids` touch.
 
         ids: int64[k], all in this shard.
         """
         if len(self.parts) == 1:
             yield self.parts[0], int(self.bounds[0]), ids, np.arange(len(ids))
             return
+        # Group the ids by part; a stable sort keeps their order within a part.
         part_of = np.searchsorted(self.bounds, ids, side="right") - 1
         order = np.argsort(part_of, kind="stable")
         ends = np.cumsum(np.bincount(part_of, minlength=len(self.parts)))
@@ -131,12 +131,12 @@ class HostShard:
             yield self.parts[number], int(self.bounds[number]), ids[positions], positions
 
     def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
-        """target[positions[i]] = the row of vertex ids[i]; ids int64[k], all in this shard."""
+        """Copy target[positions[i]] = the row of vertex ids[i]; ids int64[k], all in this shard."""
         for part, first, chosen, where in self.split(ids):
             place_rows(part, chosen, first, target, positions[where], self.scale)
 
     def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
-        """addresses[positions[i]] = the address of the row of vertex ids[i]; ids int64[k], all in this shard."""
+        """Write addresses[positions[i]] = the address of the row of vertex ids[i]; ids int64[k], all in this shard."""
         numbers = ids - self.bounds[0]
         if len(self.parts) == 1:
             addresses[positions] = _addresses(self.parts[0], numbers)
@@ -144,18 +144,18 @@ class HostShard:
             addresses[positions] = self._addresses[numbers]
 
     def scattered(self, addresses: np.ndarray, *sources: object) -> ScatteredRows:
-        """The rows at `addresses` int64[k], of the stored type, in the memory of `sources`."""
+        """View the rows at `addresses` int64[k], of the stored type, in the memory of `sources`."""
         assert self.kind is not None, "the shard is addressable"
         scale = NO_SCALE if self.scale is None else self.scale
         return ScatteredRows(torch.from_numpy(addresses), self.width, sources, self.kind, scale)
 
     def rows(self, ids: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """The rows of `ids`, in order, written to `out` (len(ids), width)."""
+        """Write the rows of `ids`, in order, to `out` (len(ids), width)."""
         self.place(ids, out, np.arange(len(ids)))
         return out
 
     def new_rows(self, count: int) -> np.ndarray:
-        """Room for `count` rows of the stored type; its values are arbitrary."""
+        """Allocate `count` rows of the stored type; their values are arbitrary."""
         return np.empty((count, self.width), self.dtype)
 
 
@@ -176,21 +176,21 @@ class HostRows:
     _rows: BufferPool = field(default_factory=BufferPool)
 
     def local(self, ids: np.ndarray) -> torch.Tensor:
-        """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
+        """Return the rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
         with self.phases("gather"):
             rows = self._new_tensor(len(ids))
             self.shard.rows(ids, rows.numpy())
             return rows.to(self.device)
 
     def pack(self, ids: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of `ids` as they are sent, in the stored type, and memory for `count` rows that arrive."""
+        """Pack the rows of `ids` for sending, in the stored type; also return memory for `count` rows that arrive."""
         width, dtype = self.shard.width, self.shard.dtype
         with self.phases("gather"):
             packed = self.shard.rows(ids, self._sent.array((len(ids), width), dtype))
         return packed, self._arriving.array((count, width), dtype)
 
     def collect(self, request: RowRequest, arrived: np.ndarray, cache: RowCache | None) -> torch.Tensor:
-        """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
+        """Collect the rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
         with self.phases("gather"):
             rows = self._new_tensor(len(request.ids))
             target = rows.numpy()
@@ -204,7 +204,7 @@ class HostRows:
         return rows if on_host(self.device) else torch.empty_like(rows, device=self.device).copy_(rows)
 
     def collect_addresses(self, request: RowRequest, arrived: np.ndarray, cache: RowCache | None) -> ScatteredRows:
-        """As `collect`, but no row is copied: the addresses of all rows. Only where the shard is `addressable`."""
+        """Collect as `collect`, but as addresses, without copies. Only where the shard is `addressable`."""
         addresses = np.empty(len(request.ids), np.int64)
         with self.phases("gather"):
             self.shard.locate(request.local_ids, addresses, request.local_positions)
@@ -216,13 +216,14 @@ class HostRows:
         return self.shard.scattered(addresses, self.shard, arrived, cache)
 
     def local_addresses(self, ids: np.ndarray) -> ScatteredRows:
-        """As `local`, but no row is copied. Only where the shard is `addressable`."""
+        """Return rows as `local`, but as addresses, without copies. Only where the shard is `addressable`."""
         addresses = np.empty(len(ids), np.int64)
         self.shard.locate(ids, addresses, np.arange(len(ids)))
         return self.shard.scattered(addresses, self.shard)
 
     def warm_up(self) -> None:
         """Compile the kernels of a fetch by moving one local row."""
+        # Every path of a fetch once: packed rows, placed rows, and rows that arrive.
         ids, position = np.array([int(self.shard.bounds[0])]), np.zeros(1, np.int64)
         row = self.shard.rows(ids, self.shard.new_rows(1))
         target = self._new_tensor(1).numpy()
@@ -230,14 +231,14 @@ class HostRows:
         place_rows(row, position, 0, target, position)
 
     def stand_in_addresses(self, count: int, width: int) -> ScatteredRows:
-        """`count` rows of `width` zeros of the stored type, by their addresses: to compile and to measure with."""
+        """Return addresses of `count` rows of `width` zeros of the stored type, to compile and to measure with."""
         rows = np.zeros((count, width), self.shard.dtype)
         found = self.shard.scattered(_addresses(rows, np.arange(count)), rows)
         scale = np.zeros((2, width if found.kind.scaled else 0), np.float32)
         return replace(found, width=width, scale=scale)
 
     def _new_tensor(self, count: int) -> torch.Tensor:
-        """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
+        """Allocate `count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
         if on_host(self.device):
             name = str(self.dtype).removeprefix("torch.")
             return torch.from_numpy(self._rows.array((count, self.shard.width), name))
@@ -245,5 +246,5 @@ class HostRows:
 
 
 def _addresses(source: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """int64[k]: the addresses of the rows numbered `rows` (integers[k]) of `source`, which is C-contiguous."""
+    """Return the addresses int64[k] of the rows numbered `rows` (integers[k]) of `source`, which is C-contiguous."""
     return source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)
