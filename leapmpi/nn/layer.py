@@ -1,4 +1,4 @@
-"""A layer over a block: the parts of which it is made, which ranks may compute in different places.
+"""A layer over a block, made of parts that ranks may compute in different places.
 
     prefix(x)        row-wise work before aggregation: normalisation, dropout              [n_src, in]
     project(x)       the neighbours' weights                                               [rows, width]
@@ -112,7 +112,7 @@ class Layer(Weighted):
     """Weights of attention per edge."""
 
     Options: type | None = None
-    """What `--model-option` sets: a dataclass of fields made by `setting`, whose values are `self.options`."""
+    """Options of `--model-option`: a dataclass of fields made by `setting`, whose values are `self.options`."""
 
     def __init_subclass__(cls, traits: LayerTraits = NO_PROMISES, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -251,7 +251,7 @@ def share_step(layer: Layer, block: PartialBlock, x: Rows, key: DropoutKey | Non
 def share_steps(
     layer: Layer, block: PartialBlock, local: int, x: Rows, key: DropoutKey | None
 ) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
-    """As `share_step`, for destinations from `local` on; and return a function for the first `local`.
+    """Compute `share_step` for destinations from `local` on, and return a function for the first `local`.
 
     Gradients are passed on once each, those of the first `local` before the others. None where the two would repeat
     work.

@@ -1,8 +1,10 @@
-"""Forms in which the input of a layer crosses ranks, as values: rows, shares and raw sums; and what a class promises.
+"""Forms in which the input of a layer crosses ranks, as values; promises of a class of layers.
 
-    rows      multiplied by the layer's weights by their owner, one for each source
-    shares    of an aggregate, one for each destination and owner of sources
-    raw sums  shares that need no weights
+There are three forms.
+
+    rows      multiplied by the layer's weights by their owner, one for each source.
+    shares    of an aggregate, one for each destination and owner of sources.
+    raw sums  shares that need no weights.
 
 A layer offers each as a property, which holds the functions and widths that the exchange needs.
 """
@@ -125,7 +127,7 @@ class ShareForm:
 
 @dataclass(frozen=True)
 class RawSums:
-    """What is known of an aggregate without weights, and the layer's output from it.
+    """Sums that need no weights, and the layer's output from them.
 
     compute: float[n_src, in], rows after prefix -> float[n_dst, in]. share: the terms of some of the rows; shares of
     all ranks add up to `compute`. output: sums and, where `needs_own`, the rows of destinations after prefix ->

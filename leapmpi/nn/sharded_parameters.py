@@ -72,7 +72,7 @@ class ShardedParameterLayout(ParameterLayout):
         return whole | (self._statistics() if flat is None else {})
 
     def gradient_norm(self) -> float:
-        """The Euclidean norm of all gradients; squares of the split ones are summed in rank order. Collective."""
+        """Return the Euclidean norm of all gradients; squares of split ones are summed in rank order. Collective."""
         split = float(torch.linalg.vector_norm(self.gradients[: self.split_count])) ** 2
         shared = float(torch.linalg.vector_norm(self.gradients[self.split_count :])) ** 2
         return math.sqrt(float(self.communicator.all_gather_rows(np.array([split])).sum()) + shared)
@@ -85,7 +85,7 @@ class ShardedParameterLayout(ParameterLayout):
         return self._whole
 
     def _gathered(self, shard: np.ndarray) -> np.ndarray:
-        """The columns of all ranks, side by side, of one weight float[out, columns of this rank]. Collective."""
+        """Gather the columns of all ranks, side by side, of one weight float[out, columns of this rank]. Collective."""
         # Ranks may hold different numbers of columns, and an all-gather needs equal ones: pad to the widest.
         widths = np.diff(self.bounds)
         padded = np.zeros((len(shard), int(widths.max())), shard.dtype)

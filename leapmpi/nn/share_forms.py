@@ -36,11 +36,11 @@ class Combination(ABC):
 
     @abstractmethod
     def local_gradient(self, gradient: Tensor) -> Tensor:
-        """The part of `gradient` (float[total, width]) that belongs to the local shares."""
+        """Return the part of `gradient` (float[total, width]) that belongs to the local shares."""
 
     @abstractmethod
     def arrived_gradient(self, gradient: Tensor) -> Tensor:
-        """The part of `gradient` that belongs to the shares that arrived: float[k, width]."""
+        """Return the part of `gradient` that belongs to the shares that arrived: float[k, width]."""
 
 
 class SumCombination(Combination):
@@ -110,7 +110,7 @@ class MaximumCombination(Combination):
         return holders.masked_fill_(self._top == -torch.inf, nobody)
 
     def _gradient(self, gradient: Tensor, positions: Tensor, first: int) -> Tensor:
-        """The gradient of shares at `positions`, numbered from `first`: of maxima where they hold them."""
+        """Return the gradient of shares at `positions`, numbered from `first`: of maxima where they hold them."""
         chosen = gradient.index_select(0, positions)
         numbers = first + torch.arange(len(positions), device=positions.device)
         maxima = positions < self._half
@@ -157,7 +157,7 @@ class SoftmaxCombination(Combination):
         return torch.cat([torch.where(sums > 0, top + sums.log(), 0), mean, self_parts])
 
     def local_gradient(self, gradient: Tensor) -> Tensor:
-        """Logarithms get the gradient that their effect on the means gives them."""
+        """Return the gradient of local shares; that of logarithms comes from their effect on the means."""
         first = int((self._positions[0] < self._third).sum())
         return self._gradient(gradient, self._positions[0], slice(0, first))
 
@@ -166,7 +166,7 @@ class SoftmaxCombination(Combination):
         return self._gradient(gradient, self._positions[1], slice(first, None))
 
     def _gradient(self, gradient: Tensor, positions: Tensor, shares: slice) -> Tensor:
-        """The gradient of the rows at `positions`, of which those of `shares` are logarithms and means."""
+        """Return the gradient of the rows at `positions`; those of `shares` are logarithms and means."""
         logs, means, _ = self._groups(positions)
         out = gradient.index_select(0, positions)
         of_mean = self._parts[shares] * out[means]
@@ -174,7 +174,7 @@ class SoftmaxCombination(Combination):
         return out
 
     def _groups(self, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """bool[k] each: which rows are logarithms, means, and self parts."""
+        """Mark the rows that are logarithms, means, and self parts: bool[k] each."""
         group = torch.div(positions, max(1, self._third), rounding_mode="floor")
         return group == 0, group == 1, group == 2
 
@@ -185,7 +185,7 @@ PartialStep = tuple[Tensor, Callable[[Tensor], None]]
 
 @dataclass(frozen=True)
 class PartialForm:
-    """How shares of a layer's aggregate are laid out and combined. One instance serves all layers of its kind."""
+    """Layout and combination of shares of a layer's aggregate. One instance serves all layers of its kind."""
 
     combination: type[Combination]
     separate_self: bool = False
@@ -194,7 +194,7 @@ class PartialForm:
     """Rows of a share, where self parts are separate; the matrix holds the first of each destination, then the next."""
 
     def parts(self, rows: Tensor, destinations: int) -> tuple[Tensor | None, Tensor]:
-        """The self parts (None if they are in the aggregate) and the aggregates, float[destinations, out] each.
+        """Return the self parts (None if they are in the aggregate) and the aggregates, float[destinations, out] each.
 
         `rows` is the combined matrix, with the self parts, if separate, below; `Layer.finish` takes both. Of a share of
         several rows, the last one is the aggregate.

@@ -3,7 +3,7 @@
 A message is ReLU(x_u) + 1e-7, with W_edge e + b added to x_u where edges have features e. Messages are combined by a
 softmax for each channel, a power mean, the mean, the maximum or the sum, and the destination's row is added before an
 MLP. The features are encoded by one product; each later layer adds its input to its output, and reads it normalised,
-through ReLU and dropout (res+). Norms are of layers unless `--norm batch` asks for the paper's.
+through ReLU and dropout (res+). Normalisation is by layer; `--norm batch` gives the paper's.
 """
 
 from __future__ import annotations
@@ -128,21 +128,21 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         return drop_features(x, vertices, with_seed(key, self.seed), self.number, self.dropout, self.first_column)
 
     def project(self, x: Rows) -> Tensor:
-        """The encoder's product, of which shares of columns add up; in later layers the rows themselves."""
+        """Apply the encoder's product, whose shares of columns add up; in later layers return the rows themselves."""
         return dense(x) if self.encoder is None else self.encoder(x)
 
     def nodes(self, z: Tensor) -> Tensor:
-        """The rows x that messages are made of, from `project`ed ones."""
+        """Return the rows x of messages, from projected rows."""
         return z if self.encoder_bias is None else z + self.encoder_bias
 
     def messages(self, x: Tensor, of_edges: Tensor | None = None) -> Tensor:
-        """float[rows, out]: messages of rows, to which `of_edges` (the edges' features, as wide) are added."""
+        """Return messages of rows plus `of_edges` (the edges' features, as wide): float[rows, out]."""
         # Later layers have rows that went through ReLU already.
         positive = of_edges is None and self.encoder is None
         return (x if positive else F.relu(x if of_edges is None else x + of_edges)) + EPSILON
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        """x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""
+        """Return x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""
         x = self.nodes(dense(z))
         if self.edge is None:
             return self.joined(x[: block.n_dst], self.combined(block, self.messages(x)))
@@ -153,12 +153,12 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         return self.joined(x[: block.n_dst], self.combined(by_edge, messages))
 
     def combined(self, block: BlockTensors, messages: Tensor) -> Tensor:
-        """What the messages of each destination's in-neighbours combine to, 0 without any: float[n_dst, out]."""
+        """Combine the messages of each destination's in-neighbours, 0 without any: float[n_dst, out]."""
         last = self.share_rows(block, messages)[-1]
         return self.root(last, block.edges.counts) if self.kind == "power" else last
 
     def share_rows(self, block: BlockTensors | PartialBlock, messages: Tensor) -> list[Tensor]:
-        """What messages add to the aggregate, float[n_dst, out] each, in the rows of a share."""
+        """Return the terms of messages in the aggregate, float[n_dst, out] each, one for each row of a share."""
         if self.kind == "max":
             if block.weight is not None:
                 raise ConfigError("a maximum has no use for a sampler's edge weights; choose another aggregate")
@@ -172,7 +172,7 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         return [(mean if self.kind == "mean" else total)(block, messages)]
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """Shares of this rank's messages, then the rows of local destinations; maxima are -inf without an edge."""
+        """Compute shares of this rank's messages, then rows of local destinations; maxima are -inf without an edge."""
         rows = self.nodes(self.project(self.prefix(x, block.src_original, key)))
         shares = self.share_rows(block, self.messages(rows))
         if self.kind == "max":
@@ -180,23 +180,23 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         return torch.cat([*shares, rows.index_select(0, block.local[1])])
 
     def power(self, messages: Tensor) -> Tensor:
-        """What a power mean is the mean of."""
+        """Raise messages to the power of a power mean."""
         return messages.clamp(EPSILON, MOST) ** as_row(self.temperature, self.out_dim)
 
     def root(self, means: Tensor, counts: Tensor) -> Tensor:
-        """The power mean, from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
+        """Take the power mean from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
         root = means.clamp(EPSILON, MOST) ** (1 / as_row(self.temperature, self.out_dim))
         return torch.where((counts > 0).unsqueeze(1), root, 0)
 
     def joined(self, x_dst: Tensor, combined: Tensor) -> Tensor:
-        """x_v + combined messages, these scaled to the length of x_v with MsgNorm (section 3.4)."""
+        """Add x_v to combined messages, these scaled to the length of x_v with MsgNorm (section 3.4)."""
         if self.scale is not None:
             length = torch.linalg.vector_norm(x_dst, dim=1, keepdim=True)
             combined = as_row(self.scale, self.out_dim) * length * F.normalize(combined, dim=1)
         return x_dst + combined
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
-        """The MLP, and from the second layer on the input itself."""
+        """Apply the MLP, and from the second layer on add the input itself."""
         h = self.mlp(neighbours if own is None else own + neighbours)
         h = h + self.bias if isinstance(self.bias, nn.Parameter) else h
         return h if self.encoder is not None or x_dst is None else h + dense(x_dst)
@@ -216,7 +216,7 @@ class GENHead(Head):
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A DeeperGCN of `layers` layers, which read `edge_dim` features of edges.
+    """Build a DeeperGCN of `layers` layers, which read `edge_dim` features of edges.
 
     Raises ConfigError for options that it has not.
     """

@@ -73,11 +73,11 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
         return torch.cat([film, modulated(own, own_film)], dim=1)
 
     def project(self, x: Rows) -> Tensor:
-        """Linear in the row, so that p3 may add up shares of columns: all products, side by side."""
+        """Return all products side by side. They are linear in the row, so that p3 may add up shares of columns."""
         return torch.cat([each(x) for each in (self.neighbour, self.film, self.own, self.own_film)], dim=1)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """Sums of this rank's messages to each destination, then what local destinations give to themselves."""
+        """Sum this rank's messages to each destination; then follow what local destinations give to themselves."""
         assert block.sent is not None, "the exchange mode has brought gamma and beta"
         rows, local = self.prefix(x, block.src_original, key), block.local[1]
         gamma, beta = block.sent.chunk(2, dim=1)
@@ -95,27 +95,27 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
         return modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype)) + message
 
     def weight(self, block: BlockTensors | PartialBlock, dtype: torch.dtype) -> Tensor:
-        """float[edges]: what each message counts."""
+        """Return the weight of each message: float[edges]."""
         if self.by_mean:
             return block.share(dtype)
         ones = torch.ones(len(block.edges.indices), dtype=dtype, device=block.edges.indices.device)
         return ones if block.weight is None else block.weight.to(dtype)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
-        """Normalise what was added up; there is no further activation."""
+        """Apply the output norm; there is no further activation."""
         h = neighbours if own is None else own + neighbours
         h = (h if self.output_norm is None else self.output_norm(h)) + self.bias
         return h if self.residual is None else h + dense(self.residual(x_dst))
 
 
 def modulated(z: Tensor, film: Tensor) -> Tensor:
-    """ReLU(gamma z + beta), for z float[rows, width] and film float[rows, 2 width], gamma before beta."""
+    """Return ReLU(gamma z + beta), for z float[rows, width] and film float[rows, 2 width], gamma before beta."""
     gamma, beta = film.chunk(2, dim=1)
     return F.relu(gamma * z + beta)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GNN-FiLM of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    """Build a GNN-FiLM of `layers` layers. Raises ConfigError for an unknown aggregate."""
     return Model(hidden_layers(FiLMLayer, config, layers, in_dim), Head(config, layers, out_dim))
 
 

@@ -74,7 +74,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         return self.neighbour(x)
 
     def scores(self, z: Tensor) -> Tensor:
-        """float[rows, 2 heads]: per head, the dot products of a row's slice of `z` as a source, then as a target.
+        """Return scores float[rows, 2 heads]: dot products of a row's slice of `z`, as a source, then as a target.
 
         Both at once for all rows: a product with a sparse matrix of few columns is cheaper than slicing `z`.
         """
@@ -98,7 +98,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
     def attention_share(
         self, edges: Edges, z: Tensor, target: Tensor, named: tuple[Edges, Tensor], key: DropoutKey | None
     ) -> tuple[Tensor, Tensor]:
-        """What some of the edges, from rows `z`, add to the attention of destinations with `target` scores.
+        """Compute the share of some edges, from rows `z`, in the attention of destinations with `target` scores.
 
         named: the same edges between vertices that have the original ids int64 that follow, destinations first. Returns
         the logarithm of the sum of exponentials of scores, float[n_dst, heads], -inf without edges; and the mean by
@@ -120,7 +120,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         return changing + (logarithm - changing.detach()), weighted_sum(edges, z, dropped)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
-        """The edges, each with a source of its own; float[edges_with_self, heads]: scores of source and features."""
+        """Return edges with a source each, and scores of source and features: float[edges_with_self, heads]."""
         assert self.edge is not None, "the model was built with edge_dim"
         assert self.attend_edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
@@ -143,7 +143,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
 
 
 def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
-    """Attention over all in-neighbours, estimated from those sampled: float[edges_with_self, heads].
+    """Estimate attention over all in-neighbours from those sampled: float[edges_with_self, heads].
 
     With p_e the share of edge e among the sampled, it is w_e p_e / sum of w p over the destination's edges: numerator
     and denominator of the softmax are estimated by weighted sums, and the destination itself counts once.
@@ -164,7 +164,7 @@ def check_heads(config: ModelConfig, layers: int) -> None:
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A GAT of `layers` layers, which read `edge_dim` features of edges.
+    """Build a GAT of `layers` layers, which read `edge_dim` features of edges.
 
     Raises ConfigError when the heads do not divide the hidden width.
     """

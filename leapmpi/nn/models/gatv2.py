@@ -65,7 +65,7 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
         return self.join(block, source, target[: block.n_dst], key)
 
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
-        """Attention of targets to sources, themselves included."""
+        """Apply the attention of targets to sources, themselves included."""
         edges = block.edges_with_self
         if self.edge is None:
             score = pair_scores(edges, z, own, self.attend, SLOPE)
@@ -79,7 +79,7 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
         return weighted_sum(edges, z, share)
 
     def _with_features(self, block: BlockTensors, z: Tensor) -> Tensor:
-        """float[edges_with_self, heads x width]: the source of each edge, and what the edge's features add to it."""
+        """Add an edge's features to the row of its source: float[edges_with_self, heads x width]."""
         assert self.edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
         added = product(block.edge_features.to(z.dtype), self.edge)
@@ -89,12 +89,12 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
 
 
 def softmax_of(edges: Edges, score: Tensor) -> Tensor:
-    """Softmax of scores float[edges, heads] over the edges of each destination."""
+    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
     return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A GATv2 of `layers` layers, which read `edge_dim` features of edges.
+    """Build a GATv2 of `layers` layers, which read `edge_dim` features of edges.
 
     Raises ConfigError when the heads do not divide the hidden width.
     """

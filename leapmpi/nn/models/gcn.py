@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
-    """float[edges_with_self]: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v.
+    """Weigh edges_with_self: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v.
 
     With weights of edges, deg under the root is their sum, and the numerator is multiplied by the edge's.
     """
@@ -51,7 +51,7 @@ class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
         return block.edges_with_self, symmetric_weight(block, dtype)
 
     def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
-        """The terms of the normalised sums, and the weight of the destination's own row."""
+        """Return the terms of the normalised sums, and the weight of the destination's own row."""
         root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
         degree = block.dst_degree.to(dtype)
         norm = degree if block.weights is None else block.weights.dst_sum.to(dtype)

@@ -86,7 +86,7 @@ class GINLayer(Layer, traits=LayerTraits(reads_names=False, sums_ahead=True)):
         return sums + self.counted(dense(z[: block.n_dst]))
 
     def sum_with_features(self, block: BlockTensors, z: Tensor) -> Tensor:
-        """The sum of ReLU(h_u + W_edge e + b) over each destination's edges: float[n_dst, in]."""
+        """Sum ReLU(h_u + W_edge e + b) over each destination's edges: float[n_dst, in]."""
         assert self.edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
         added = self.edge(block.edge_features.to(z.dtype)) + self.edge_bias
@@ -94,16 +94,16 @@ class GINLayer(Layer, traits=LayerTraits(reads_names=False, sums_ahead=True)):
         return total(by_edge, F.relu(rows_by_edge(block.edges, z) + added))
 
     def counted(self, own: Tensor) -> Tensor:
-        """(1 + eps) times the destinations' rows."""
+        """Return (1 + eps) times the destinations' rows."""
         return (1 + as_row(self.eps, own.shape[1])) * own
 
     def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
-        """The terms of `rows`, the destination's own where its home is here and epsilon is not learned."""
+        """Sum the terms of `rows`, and of destinations that are owned here if epsilon is not learned."""
         sums = total(block, rows)
         return sums if isinstance(self.eps, Tensor) else self._with_own(block, rows, sums)
 
     def _with_own(self, block: PartialBlock, z: Rows, sums: Tensor) -> Tensor:
-        """`sums` and what destinations whose home is here add of their own rows."""
+        """Add to `sums` the own rows of destinations that are owned here."""
         destinations, local_rows = block.local
         return sums.index_add(0, destinations, self.counted(dense(select(z, local_rows))))
 
@@ -113,7 +113,7 @@ class GINLayer(Layer, traits=LayerTraits(reads_names=False, sums_ahead=True)):
         return self.finish(None, self.project(sums), own)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the sums, the destination's own where its home is here."""
+        """Sum this rank's terms, with those of destinations that are owned here."""
         rows = self.prefix(x, block.src_original, key)
         first = projects_first(self, block, rows)
         z = self.project(rows) if first else rows
@@ -121,14 +121,14 @@ class GINLayer(Layer, traits=LayerTraits(reads_names=False, sums_ahead=True)):
         return sums if first else self.project(sums)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
-        """The rest of the MLP, then as in every layer."""
+        """Apply the rest of the MLP, then bias and activation as in every layer."""
         if self.edge is not None:
             neighbours = self.mlp.first(neighbours)
         return super().finish(own, self.mlp.after_first(neighbours), x_dst)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A GIN of `layers` layers, which read `edge_dim` features of edges."""
+    """Build a GIN of `layers` layers, which read `edge_dim` features of edges."""
     return stack(partial(GINLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
 
 

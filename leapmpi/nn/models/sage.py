@@ -82,13 +82,13 @@ class MaximumSAGELayer(SAGELayer, traits=LayerTraits(reads_names=False)):
         return ShareForm(MAXIMUM, self.out_dim, self.partial)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
+        """Take the maximum over the sampled in-neighbours, 0 without any. Raises ConfigError for weighted edges."""
         if block.weight is not None:
             raise ConfigError("a maximum has no use for a sampler's edge weights; give --model-option aggregate=mean")
         return maximum(block.edges, z)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's maxima, -inf where a destination has no neighbour here; then local destinations' self parts."""
+        """Compute this rank's maxima, -inf without a neighbour here; then local destinations' self parts."""
         rows = self.prefix(x, block.src_original, key)
         largest = maximum(block.edges, self.project(rows))
         largest = largest.masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)
@@ -96,7 +96,7 @@ class MaximumSAGELayer(SAGELayer, traits=LayerTraits(reads_names=False)):
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GraphSAGE of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    """Build a GraphSAGE of `layers` layers. Raises ConfigError for an unknown aggregate."""
     by_maximum = parse_options(Options, config.options, config.name, "model").aggregate == "max"
     return stack(MaximumSAGELayer if by_maximum else SAGELayer, config, layers, in_dim, out_dim)
 
