@@ -46,7 +46,7 @@ _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the see
 
 
 class Model(nn.Module):
-    """A stack of layers, of which `layers[0]` reads the features, and a `head`, None where the last gives logits.
+    """A stack of layers and a `head`, None where the last gives logits; `layers[0]` reads the features.
 
     For link prediction a `scorer` of pairs of outputs as well.
     """
@@ -59,7 +59,7 @@ class Model(nn.Module):
         self.scorer: Scorer | None = None
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
-        """Logits of the roots, float[n_dst of blocks[0], out].
+        """Compute logits of the roots, float[n_dst of blocks[0], out].
 
         `blocks` are listed from the root outward, one per layer; `x` is float[n_src of blocks[-1], F], any Rows of any
         float type. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the numbers differ.
@@ -77,7 +77,7 @@ class Model(nn.Module):
         dropout: DropoutKey | None = None,
         below: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Logits of the roots from the output `h` of `layer` (0 is the first), float[n_dst of its block, width].
+        """Compute logits of the roots from the output `h` of `layer` (0 is the first), float[n_dst, width].
 
         `blocks` are those of the layers after it, or of all layers, from the root outward; the destinations of the
         first are the roots. `below` are the roots' rows of the layers before `layer`, in their order: a head that
@@ -95,7 +95,7 @@ class Model(nn.Module):
         return self.head(rows, blocks[0].dst_original[:roots], dropout)
 
     def statistics(self) -> dict[str, Tensor]:
-        """By name, what batch normalisation keeps of training besides parameters; empty without."""
+        """Return what batch normalisation keeps besides parameters, by name; empty without."""
         found = batch_norms(self).items()
         return {f"{name}.{kind}": each for name, norm in found for kind, each in norm.named_buffers()}
 
@@ -106,14 +106,14 @@ def takes_edge_features(name: str) -> bool:
 
 
 def reads_edge_features(config: Config, dataset: Dataset) -> bool:
-    """Whether the model that `config` describes reads the features that edges of `dataset` have; a user's is asked."""
+    """Return whether the model of `config` reads the features of the edges of `dataset`; a user's is built."""
     if not dataset.edge_feature_dim or not names_code(config.model.name):
         return dataset.edge_feature_dim > 0 and takes_edge_features(config.model.name)
     return any("edge_features" in layer.edge_data for layer in model_of(config, dataset).layers)
 
 
 def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A model of `layers` equal layers of width config.hidden.
+    """Build a model of `layers` equal layers of width config.hidden.
 
     The last has width `out_dim`, unless `config.jumping` has a head make the output of all of them.
     """
@@ -124,7 +124,7 @@ def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim:
 
 
 def hidden_layers(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int) -> list[Layer]:
-    """Layers of width config.hidden, for a model whose output a head makes."""
+    """Build layers of width config.hidden, for a model whose output a head makes."""
     widths = [in_dim, *[config.hidden] * layers]
     return [layer(config, n, widths[n - 1], widths[n], False) for n in range(1, layers + 1)]
 
@@ -138,7 +138,7 @@ def _fill(base, limit, out):
 
 
 def uniform(seed: int, name: str, size: int, limit: float) -> np.ndarray:
-    """float64[size] uniform in [-limit, limit): number i is a function of (seed, name, i)."""
+    """Draw float64[size] uniform in [-limit, limit): number i is a function of (seed, name, i)."""
     digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     base = fold(np.uint64(fold(np.uint64(fold(np.uint64(0), np.uint64(seed))), _WEIGHTS)), np.uint64(digest))
     out = np.empty(size)
@@ -177,7 +177,7 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     edge_dim: int = 0,
 ) -> Model:
-    """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
+    """Build the model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
     `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes, `edge_dim`
     that of features of edges, which a model gets whose `build` takes it. Raises ConfigError for an
@@ -196,7 +196,7 @@ def build_model(
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
-    """Settings of the section `model` that act on none of the models of `configs`, and why."""
+    """Return settings of the section `model` that act on none of the models of `configs`, and why."""
     if any(names_code(config.model.name) for config in configs):
         return importlib.import_module(_OWN).settings_without_effect(configs)
     members = [MODELS.load(config.model.name) for config in configs]
@@ -217,7 +217,7 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted key, with every option of the model and what `auto` stands for: what runs are compared by.
+    """Complete settings by dotted key with all options of the model, and values for `auto`, to compare runs.
 
     Runs of earlier versions say `dot` and `100` where `auto` stands today.
     """
@@ -236,12 +236,12 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def input_width(config: Config, dataset: Dataset) -> int:
-    """Columns of the rows that the first layer reads: features, or learned rows where there are none; 0 for neither."""
+    """Return the columns of rows that the first layer reads: features, or learned rows; 0 for neither."""
     return dataset.feature_dim or learned_width(config.model.missing_features)
 
 
 def model_of(config: Config, dataset: Dataset) -> Model:
-    """The model that `config` describes for `dataset` and its task, with its initial weights, on the CPU.
+    """Build the model of `config` for `dataset` and its task, with its initial weights, on the CPU.
 
     Raises ConfigError for an unknown model or unsuitable sizes.
     """

@@ -38,7 +38,7 @@ Gather = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
-    """Which rows of this rank's blocks count for the batch, and how numbers of all ranks are brought together.
+    """Rows of this rank's blocks that count for the batch, and the function that gathers numbers of all ranks.
 
     counted[n]: int64, the rows of layer n's output (n counts from 1; the first rows of the block after it) that this
     rank counts; None for all of them.
@@ -58,13 +58,13 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Tensor) -> Moments:
-        """Those of `rows` (float[n, width]), zeros without any."""
+        """Compute the moments of `rows` (float[n, width]), zeros without any."""
         rows = rows.double()
         mean = rows.sum(0) / max(1, len(rows))
         return cls(len(rows), mean, (rows - mean).square().sum(0))
 
     def of_all(self, gather: Gather) -> Moments:
-        """Those of the rows of all ranks, combined in rank order. Collective.
+        """Compute the moments of the rows of all ranks, combined in rank order. Collective.
 
         Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
         """
@@ -124,10 +124,10 @@ class BatchNormalise(nn.Module):
         self.register_buffer("running_variance", torch.ones(width))
         self.batch: BatchRows | None = None
         self.found: Moments | None = None
-        """What the last forward pass in training found."""
+        """Moments of the last forward pass in training."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """float[rows, width] -> float[rows, width]. Collective in training, and so is its backward pass."""
+        """Normalise float[rows, width] -> float[rows, width]. Collective in training, and so is its backward pass."""
         if self.batch is None:
             x = (x - self.running_mean) * (self.running_variance + EPSILON).rsqrt()
         else:
@@ -149,7 +149,7 @@ class BatchNormalise(nn.Module):
 
 
 def batch_norms(model: nn.Module) -> dict[str, BatchNormalise]:
-    """The batch normalisations of `model` by name, in the order of its modules, which are looked for once."""
+    """Return the batch normalisations of `model` by name, in the order of its modules, which are found once."""
     if model not in _found:
         _found[model] = {name: each for name, each in model.named_modules() if isinstance(each, BatchNormalise)}
     return _found[model]
@@ -160,7 +160,7 @@ _found: WeakKeyDictionary[nn.Module, dict[str, BatchNormalise]] = WeakKeyDiction
 
 @contextmanager
 def normalising(model: nn.Module, batch: BatchRows | None) -> Iterator[None]:
-    """Within this context `model` is trained on `batch`, None where it has no batch normalisation.
+    """Train `model` within this context on `batch`, None where it has no batch normalisation.
 
     Backward passes stay on the calling thread, which may talk to other ranks.
     """
@@ -184,7 +184,7 @@ class Normalise(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if with_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """float[rows, width] -> float[rows, width]."""
+        """Normalise float[rows, width] -> float[rows, width]."""
         x = F.layer_norm(x, x.shape[1:]) * self.gain
         return x if self.bias is None else x + self.bias
 
@@ -193,7 +193,7 @@ BATCH = "batch"
 
 
 def norm_of(kind: str, width: int, after: int, with_bias: bool = True, auto: str = "none") -> nn.Module | None:
-    """The normalisation `kind` (a value of model.norm) of rows that layer `after` gives out; None for none.
+    """Return the normalisation `kind` (a value of model.norm) of rows that layer `after` gives out; None for none.
 
     `auto` is what that value stands for.
     """

@@ -30,7 +30,7 @@ from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
 from leapmpi.system.jit import compiled
 
 _MANY = 0.9
-"""Where less than this share of the rows is read, the others are not projected."""
+"""Share of rows read, below which the others are not projected."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SumLayer(Layer):
         return None
 
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
-        """Return edges, and float[edges] weights of which `aggregate` is the sum; the block alone decides them."""
+        """Return edges and their weights float[edges], which `aggregate` sums by; the block alone decides them."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it sums")
 
     def project(self, x: Rows) -> Tensor:
@@ -92,11 +92,11 @@ class SumLayer(Layer):
         return replace(raw_sums(self), share=self.raw_share, weights=weights)
 
     def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
-        """The weights of the sums of which a share consists. Local."""
+        """Return the weights of the sums in a share. Local."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its shares sum")
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the sums, and the self part of destinations whose home is here."""
+        """Sum this rank's terms, with the self parts of destinations that are owned here."""
         rows = self.prefix(x, block.src_original, key)
         if projects_first(self, block, rows):
             shares = self.raw_share(block, self.project(rows))
@@ -106,7 +106,7 @@ class SumLayer(Layer):
         return shares if own is None else shares.index_add(0, destinations, own(rows, local_rows))
 
     def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
-        """The terms of `rows`, or of what they are projected to, in the sums."""
+        """Return the terms of `rows`, projected or not, in the sums."""
         return self._summed(block, rows, self.share_terms(block, rows.dtype))
 
     def _by_hand(self, block: PartialBlock, x: Rows) -> PartialStep | None:
@@ -125,7 +125,7 @@ class SumLayer(Layer):
         return shares.last_step(local, block.n_dst), lambda: shares.step(0, local)
 
     def _summed(self, block: PartialBlock, rows: Rows, terms: ShareTerms) -> Tensor:
-        """What `raw_share` gives, by the `terms` of `block`."""
+        """Compute `raw_share` by the `terms` of `block`."""
         sums, (destinations, local_rows) = weighted_sum(block.edges, rows, terms.weight), block.local
         if terms.own is None:
             return sums
@@ -138,7 +138,7 @@ class SumLayer(Layer):
 
     @torch.no_grad()
     def _summed_first(self, block: PartialBlock, x: Tensor | ScatteredRows) -> PartialStep:
-        """What `partial_step` gives where rows are summed before they are projected."""
+        """Compute shares of rows that are summed before they are projected."""
         shares, learn_sums = product_step(self.raw_share(block, x), self.neighbour.weight)
         learn_own = self._add_own(shares, block, x)
 
@@ -170,7 +170,7 @@ def _parts(kind: type[SumLayer]) -> dict[str, tuple[object, object]]:
 
 
 class _ProjectedShares:
-    """Shares of `block` from its rows `x`, each of which is projected once, unless it is among many that nobody reads.
+    """Shares of `block` from its rows `x`. Each row is projected once, unless it is among many that nobody reads.
 
     Gradients of projected rows add up, and then reach the weights once.
     """
@@ -190,7 +190,7 @@ class _ProjectedShares:
         self._gradient: Tensor | None = None
 
     def last_step(self, first: int, end: int) -> PartialStep:
-        """As `step`, for the shares whose gradient is passed on after those of all others."""
+        """Compute `step` for the shares whose gradient is passed on last."""
         shares, learn = self.step(first, end)
 
         def learn_all(gradient: Tensor) -> None:
@@ -202,7 +202,7 @@ class _ProjectedShares:
 
     @torch.no_grad()
     def step(self, first: int, end: int) -> PartialStep:
-        """The shares of destinations `first` to `end`, and what adds their gradient to that of projected rows."""
+        """Compute shares of destinations `first` to `end`; return a function that takes their gradient too."""
         block, of_projected = (each.of_destinations(first, end) for each in (self._block, self._of_projected))
         rows, edges = self._projected, of_projected.edges
         terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), of_projected.local
@@ -232,7 +232,7 @@ def autograd_step(
     projects_first: bool,
     activates: bool,
 ) -> Tensor:
-    """float[n_dst, out]: act(W_neighbour sum of weighted rows + W_own row of the destination + bias).
+    """Return act(W_neighbour sum of weighted rows + W_own row of the destination + bias).
 
     `rows` is float[n_src, in], destinations first; `neighbour` and `own` float[out, in], no own rows where that is
     None; `bias` float[out]; `weight` float[edges]. The activation is the rectifier, or none. With `projects_first` rows
@@ -292,7 +292,7 @@ def _mark(numbers, marks):
 
 @compiled
 def _number_marked(marks, rows, place):
-    """The marked rows into `rows`, and the number of each among them into `place`; returns how many there are."""
+    """Write the marked rows into `rows`, and the number of each among them into `place`; returns how many there are."""
     count = 0
     for row in range(len(marks)):
         if marks[row]:
@@ -316,14 +316,14 @@ class RowsRead:
     place: np.ndarray
 
     def numbers(self, of_rows: Tensor) -> Tensor:
-        """The places in `rows` of those numbered `of_rows` (int32 or int64[n]): of its dtype."""
+        """Return the places in `rows` of those numbered `of_rows` (int32 or int64[n]): of its dtype."""
         found = torch.empty_like(of_rows)
         _look_up(of_rows.contiguous().numpy(), self.place, found.numpy())
         return found
 
 
 def rows_read(numbers: Sequence[Tensor], sources: int) -> RowsRead:
-    """Those of `sources` rows that are in any of `numbers` (int32 or int64[n] each, on the host)."""
+    """Return those of `sources` rows that are in any of `numbers` (int32 or int64[n] each, on the host)."""
     marks = np.zeros(sources, np.bool_)
     for each in numbers:
         _mark(each.contiguous().numpy(), marks)
