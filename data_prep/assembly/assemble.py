@@ -151,7 +151,7 @@ def make_graph(
         small = None
         if features is not None:
             features = stored(features, options.feature_storage, workspace, progress)
-            small = _in_fewer_bytes(features, options, where, workspace, progress)
+            small = _converted(features, options, where, workspace, progress)
             features = small.rows if small else features
     arrays = adjacency.indptr, adjacency.indices, features, labels and labels.values, codes, original_id
     graph = Graph(
@@ -171,7 +171,7 @@ def make_graph(
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
 
 
-def _in_fewer_bytes(
+def _converted(
     features: FeatureRows | SparseFeatures,
     options: AssemblyOptions,
     where: str,

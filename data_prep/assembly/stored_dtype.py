@@ -170,7 +170,7 @@ def changes_dtype(graph: Graph, dtype: str | None) -> bool:
     return dtype is not None and graph.features is not None and feature_dtype(graph.features.dtype) != dtype
 
 
-def in_fewer_bytes(
+def with_feature_dtype(
     graph: Graph, dtype: str, where: str, workspace: Workspace, progress: Progress
 ) -> tuple[Graph, StoredFeatures]:
     """Convert the float32 features of `graph` to `dtype`, and record the loss. Raises DataError as `as_stored`."""

@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
     from data_prep.assembly.edge_splits.given_splits import hold_back_given
-    from data_prep.assembly.edge_splits.split_edges import asked_split, split_edges
+    from data_prep.assembly.edge_splits.split_edges import requested_split, split_edges
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
     from data_prep.assembly.splits import parse_rule
@@ -126,7 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
     check_output(arguments.graph, arguments.overwrite)
     drawn = arguments.split_edges not in (None, "source", "none")
-    asked = asked_split(arguments.split_edges if drawn else None, arguments.split_edge_labels, arguments.split_edges_by)
+    shares = arguments.split_edges if drawn else None
+    edge_split = requested_split(shares, arguments.split_edge_labels, arguments.split_edges_by)
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
     names = (
@@ -157,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
             name, path, raw = _read(source, arguments, features, workspace)
             raw.notes += _files_note(source, path, raw, [features, arguments.labels, options.splits.folder])
         if isinstance(raw, TypedRawGraph):
-            _check_typed(raw, arguments, features, bool(asked))
+            _check_typed(raw, arguments, features, bool(edge_split))
             graph, summary = make_typed_graph(raw, options, str(path), workspace, steps)
             names, given, parts = raw.names, None, raw.parts
         else:
@@ -168,10 +169,11 @@ def run(arguments: argparse.Namespace) -> int:
         if features:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
-        if asked:
+        if edge_split:
             with steps.step("split edges") as progress:
                 progress.start(graph.vertices, "vertices")
-                graph = split_edges(graph, asked.shares, arguments.seed, progress.reach, asked.by, asked.held)
+                by, held = edge_split.by, edge_split.held
+                graph = split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)
                 summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
         elif given and arguments.split_edges != "none":
             with steps.step("split edges") as progress:
@@ -192,7 +194,7 @@ def _check_plain(arguments: argparse.Namespace, options: AssemblyOptions, path: 
             raise ConfigError(f"{flag}: {path} is a plain graph, of one type of vertices and edges; leave the flag out")
 
 
-def _check_typed(raw: TypedRawGraph, arguments: argparse.Namespace, features: Path | None, asked: bool) -> None:
+def _check_typed(raw: TypedRawGraph, arguments: argparse.Namespace, features: Path | None, edge_split: bool) -> None:
     """Raise ConfigError for flags without a meaning for typed graphs; take away the edges held back if not wanted."""
     flags = {
         "--features": features,
@@ -200,7 +202,7 @@ def _check_typed(raw: TypedRawGraph, arguments: argparse.Namespace, features: Pa
         "--vertex-times": arguments.vertex_times,
         "--vertices": arguments.vertices,
         "--edge-labels": arguments.edge_labels,
-        "--split-edges and --split-edge-labels": asked,
+        "--split-edges and --split-edge-labels": edge_split,
     }
     for flag, given in flags.items():
         if given:

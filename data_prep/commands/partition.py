@@ -87,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.edge_splits.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
-    from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, in_fewer_bytes
+    from data_prep.assembly.edge_splits.split_edges import check_unsplit, requested_split, split_edges, splits_by_time
+    from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, with_feature_dtype
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
     from data_prep.partitioning.vertex_order import community_order
@@ -104,14 +104,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.method = GIVEN
     request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
-    asked = asked_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
+    edge_split = requested_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
-    check_typed_flags(graph, str(arguments.graph), training, asked)
-    if asked:
-        check_unsplit(graph, asked.held)
-        splits_by_time(graph, asked.by)
+    check_typed_flags(graph, str(arguments.graph), training, edge_split)
+    if edge_split:
+        check_unsplit(graph, edge_split.held)
+        splits_by_time(graph, edge_split.by)
     columns = f"--layout columns: {arguments.graph}"
     if arguments.layout == "columns" and graph.features is None:
         raise ConfigError(f"{columns} has no features; leave the flag out")
@@ -126,10 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
         verify_graph(arguments.graph, progress.reach, graph)
-    if asked:
+    if edge_split:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
-            graph = split_edges(graph, asked.shares, arguments.seed, progress.reach, asked.by, asked.held)
+            graph = split_edges(
+                graph, edge_split.shares, arguments.seed, progress.reach, edge_split.by, edge_split.held
+            )
     with steps.step("cut") as progress:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:
@@ -143,7 +145,8 @@ def run(arguments: argparse.Namespace) -> int:
         if changes_dtype(graph, arguments.feature_dtype):
             workspace = temporary.enter_context(workspace_beside(arguments.folder, memory, disk))
             with steps.step("features") as progress:
-                graph, small = in_fewer_bytes(graph, arguments.feature_dtype, str(arguments.graph), workspace, progress)
+                dtype, name = arguments.feature_dtype, str(arguments.graph)
+                graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
         with steps.step("write") as progress:
             progress.start(vertices, "vertices")
             _write(arguments, graph, result, report, communities, memory, progress)
@@ -154,13 +157,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_typed_flags(graph: Graph, name: str, training: object, asked: object = None) -> None:
+def check_typed_flags(graph: Graph, name: str, training: object, edge_split: object = None) -> None:
     """Raise ConfigError for flags without a meaning for a typed graph: dry runs (`training`), edges held back."""
     if graph.types is None:
         return
     if training:
         raise ConfigError(f"--report, --fanout and --batch-size: {name} is a typed graph, which is not sampled yet")
-    if asked:
+    if edge_split:
         raise ConfigError(
             f"--split-edges and --split-edge-labels: {name} is a typed graph; the source holds edges back"
         )

@@ -21,9 +21,9 @@ from leapmpi.evaluation.scoring_by_layers import ScoringByLayers
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.own_lists import serves_all
 from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, leading_model, mode_class
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
-from leapmpi.inference.own_lists import serves_all
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import at_home, home_counts, home_of
 from leapmpi.runs.progress_line import step

@@ -13,8 +13,7 @@ import torch
 from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.context import RankContext
 from leapmpi.inference.drawn_lists import drawn_inference, most_edges
-from leapmpi.inference.layer_pass import Round
-from leapmpi.inference.layerwise import runs_in_layers
+from leapmpi.inference.layerwise import Round, runs_in_layers
 from leapmpi.system.counter_rng import DrawKey
 
 LEAST_BATCHES = 4

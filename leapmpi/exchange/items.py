@@ -6,11 +6,71 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.plan.homes import home_counts
 from leapmpi.plan.vertex_cover import cover_edges
 from leapmpi.sampling.block import Block
+from leapmpi.system.jit import compiled
 
 _NOWHERE = -1
 """The place of a row that is not requested."""
+
+
+@compiled
+def home_rank(vertex, rank_offsets):
+    """Return what `home_of` does, for one vertex, in kernels."""
+    low, high = 0, len(rank_offsets) - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if rank_offsets[middle] <= vertex:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
+    """List the other ranks that each destination depends on, for its neighbours or, `with_home`, itself.
+
+    `elsewhere` are its neighbours on other ranks, from indptr[i] on. Returns int64[ranks], pairs by owner, and
+    int64[pairs], the number of the destination of each, by owner.
+    """
+    ranks, n_dst = len(rank_offsets) - 1, len(destinations)
+    # The last destination that was noted for an owner: each pair is noted once.
+    last, counts, place = np.empty(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    last[:] = -1
+    total = 0
+    pairs = np.empty((len(elsewhere) + n_dst, 2), np.int64)
+    for i in range(n_dst):
+        # The destination itself comes before its edges.
+        for e in range(indptr[i] - with_home, indptr[i + 1]):
+            owner = home_rank(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
+            if owner != rank and last[owner] != i:
+                last[owner] = i
+                counts[owner] += 1
+                pairs[total, 0], pairs[total, 1] = owner, i
+                total += 1
+    # Sort the pairs by owner, stably.
+    for owner in range(1, ranks):
+        place[owner] = place[owner - 1] + counts[owner - 1]
+    numbers = np.empty(total, np.int64)
+    for k in range(total):
+        owner = pairs[k, 0]
+        numbers[place[owner]] = pairs[k, 1]
+        place[owner] += 1
+    return counts, numbers
+
+
+@compiled
+def _pairs_of_edges(indptr, others, rank_offsets, starts, destinations, of_edge):
+    """Write the pair of each remote edge. Pairs of owner r begin at starts[r], ordered by their destinations."""
+    place = starts.copy()
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            owner = home_rank(others[e], rank_offsets)
+            while destinations[place[owner]] < i:
+                place[owner] += 1
+            of_edge[e] = place[owner]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,3 +122,58 @@ def items_of(
     place[rows] = np.arange(len(rows))
     edge_rows[edges[by_rows]] = place[sources[by_rows]]
     return Items(pairs[as_share], rows, edge_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteItems:
+    """Items that serve the remote edges of some destinations, where vertices of a rank have consecutive numbers.
+
+    pair_counts: int64[ranks], requested shares of each owner; destinations: int64[pairs], by owner. rows: int64,
+    ascending numbers of requested rows; row_counts: int64[ranks]. edge_rows: int64[remote edges], the place among
+    `rows` of the source of an edge that no share serves, -1 for all others.
+    """
+
+    pair_counts: np.ndarray
+    destinations: np.ndarray
+    rows: np.ndarray
+    row_counts: np.ndarray
+    edge_rows: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64[ranks]: items of each owner."""
+        return self.pair_counts + self.row_counts
+
+
+def fewest_items(
+    indptr: np.ndarray,
+    others: np.ndarray,
+    bounds: np.ndarray,
+    pairs: tuple[np.ndarray, np.ndarray],
+    forced: np.ndarray | None = None,
+) -> RemoteItems:
+    """Find the items that serve remote edges, nearly the fewest.
+
+    The remote sources `others` (int64) of destination i begin at indptr[i] (int64[n + 1]); bounds[r] to bounds[r + 1]
+    are the numbers of rank r. pairs: as `pairs_by_owner` returns them; forced: bool[pairs], pairs that need a share.
+    """
+    counts, destinations = pairs
+    ranks = len(counts)
+    owner = np.repeat(np.arange(ranks), counts)
+    starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    of_edge = np.empty(len(others), np.int64)
+    _pairs_of_edges(indptr, others, bounds, starts, destinations, of_edge)
+
+    # The cover, pair by pair and source by source.
+    sources, numbers = np.unique(others, return_inverse=True)
+    forced = np.zeros(len(owner), bool) if forced is None else forced
+    as_share, as_row, by_rows = cover_edges(of_edge, numbers, len(sources), forced, owner)
+    kept, rows = np.flatnonzero(as_share), sources[as_row]
+    places = np.where(by_rows, np.cumsum(as_row)[numbers] - 1, _NOWHERE)
+    return RemoteItems(
+        pair_counts=np.bincount(owner[kept], minlength=ranks).astype(np.int64),
+        destinations=destinations[kept],
+        rows=rows,
+        row_counts=home_counts(rows, bounds),
+        edge_rows=places,
+    )

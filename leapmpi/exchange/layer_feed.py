@@ -24,11 +24,8 @@ from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 
-class LayerFeed(ABC):
-    """Base of feeds. Call `forward` and, in training, `backward`. Both are collective."""
-
-    upper_blocks: list[BlockTensors] | None = None
-    """The blocks of the layers above, where they are not this rank's own."""
+class ForwardFeed(ABC):
+    """Base of all feeds: the half that inference needs."""
 
     def __init__(self, ctx: RankContext, layer: Layer) -> None:
         self.ctx, self.layer = ctx, layer
@@ -37,9 +34,16 @@ class LayerFeed(ABC):
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
         """Compute the layer's output, float[n_dst, out]. Collective.
 
-        `below` are the rows of the layer below on this rank; None where the feed reads features by itself. `key` is
+        `below` are the rows of the layer below on this rank; None where the feed reads its rows by itself. `key` is
         that of dropout masks.
         """
+
+
+class LayerFeed(ForwardFeed):
+    """Base of feeds in training. Call `forward`, then `backward`. Both are collective."""
+
+    upper_blocks: list[BlockTensors] | None = None
+    """The blocks of the layers above, where they are not this rank's own."""
 
     @abstractmethod
     def backward(self, gradient: Tensor) -> Tensor | None:

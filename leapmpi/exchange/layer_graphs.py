@@ -315,7 +315,7 @@ class GraphBuilder:
         sampler = self.sampler
         if isinstance(sampler, ShardedSampler):
             inputs = self._inputs
-            asked = inputs.block, inputs.home[inputs.block.indices], self._pair_counts, self._received
+            asked = KnownEdges.of(inputs.block), inputs.home[inputs.block.indices], self._pair_counts, self._received
             return EdgeNames(*asked, sampler.answers).exchange(sampler.communicator)[0]
         drawn = self.drawn(self.layers - 1 - self._layer, foreign)
         return KnownEdges.listed(sampler.topology, foreign, *drawn)

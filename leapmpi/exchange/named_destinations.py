@@ -14,6 +14,7 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.items import pairs_by_owner
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
@@ -25,53 +26,6 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.system.jit import compiled
-
-
-@compiled
-def home_rank(vertex, rank_offsets):
-    """Return what `home_of` does, for one vertex, in kernels."""
-    low, high = 0, len(rank_offsets) - 1
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if rank_offsets[middle] <= vertex:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@compiled
-def _owners(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
-    """Which other ranks each destination depends on, for its neighbours or, `with_home`, itself, in order of rank.
-
-    `elsewhere` are its neighbours on other ranks, from indptr[i] on. Returns int64[ranks], pairs by owner, and
-    int64[pairs], the number of the destination of each.
-    """
-    ranks, n_dst = len(rank_offsets) - 1, len(destinations)
-    # The last destination that was noted for an owner: each pair is noted once.
-    last, counts, place = np.empty(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
-    last[:] = -1
-    total = 0
-    pairs = np.empty((len(elsewhere) + n_dst, 2), np.int64)
-    for i in range(n_dst):
-        # The destination itself comes before its edges.
-        for e in range(indptr[i] - with_home, indptr[i + 1]):
-            owner = home_rank(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
-            if owner != rank and last[owner] != i:
-                last[owner] = i
-                counts[owner] += 1
-                pairs[total, 0], pairs[total, 1] = owner, i
-                total += 1
-    # Sort the pairs by owner, stably.
-    for owner in range(1, ranks):
-        place[owner] = place[owner - 1] + counts[owner - 1]
-    numbers = np.empty(total, np.int64)
-    for k in range(total):
-        owner = pairs[k, 0]
-        numbers[place[owner]] = pairs[k, 1]
-        place[owner] += 1
-    return counts, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +63,7 @@ class NamedDestinations:
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
         here = self.builder.cut(block.indptr, block.neighbours)
         others = block.indptr - here.indptr, here.others
-        counts, destinations = _owners(block.dst, *others, offsets, rank, self.with_home)
+        counts, destinations = pairs_by_owner(block.dst, *others, offsets, rank, self.with_home)
         return Pairs(counts, destinations, here)
 
     def exchange(
@@ -191,7 +145,7 @@ class NamedDestinations:
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
         """The edges of the destinations of `pairs`, by owner."""
         home = home_of(block.neighbours, self.ctx.rank_offsets)
-        return EdgeNames(block, home, pairs.counts, pairs.destinations, answers)
+        return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers)
 
     def _drawn_again(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> KnownEdges:
         """The edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`."""

@@ -102,16 +102,16 @@ class KnownEdges:
 
 
 class EdgeNames:
-    """The edges of a block's destinations, as they are named to owners.
+    """The edges of destinations, as they are named to owners.
 
-    counts: int64[ranks], pairs of destination and owner by owner; destinations: int64[pairs], their numbers in `block`.
+    counts: int64[ranks], pairs of destination and owner by owner; destinations: int64[pairs], their places in `known`.
     """
 
     def __init__(
-        self, block: Block, home: np.ndarray, counts: np.ndarray, destinations: np.ndarray, answers: AnswerFormat
+        self, known: KnownEdges, home: np.ndarray, counts: np.ndarray, destinations: np.ndarray, answers: AnswerFormat
     ) -> None:
-        """`home` is int64[edges], that of each source."""
-        self.block, self.counts, self.destinations, self.answers = block, counts, destinations, answers
+        """`home` is int64[edges], that of the source of each edge of `known`."""
+        self.known, self.counts, self.destinations, self.answers = known, counts, destinations, answers
         self._home_of_edge = home
 
     @cached_property
@@ -125,15 +125,13 @@ class EdgeNames:
 
     def _found(self, edges: np.ndarray) -> np.ndarray:
         owner, indptr = np.repeat(np.arange(len(self.counts)), self.counts), np.zeros(len(self.destinations) + 1, int)
-        _edges_at(self.destinations, owner, self.block.indptr, self._home_of_edge, indptr, edges)
+        _edges_at(self.destinations, owner, self.known.indptr, self._home_of_edge, indptr, edges)
         return indptr
 
     @property
     def sizes(self) -> np.ndarray:
         """int64[ranks]: words to each owner."""
-        of_pairs, of_edges = columns_of(self.answers)
-        word = self.answers.word
-        return self.counts * row_words(of_pairs, word) + np.diff(self.edge_bounds) * row_words(of_edges, word)
+        return words_of(self.answers, self.counts, np.diff(self.edge_bounds))
 
     def exchange(self, communicator: Communicator) -> tuple[KnownEdges, np.ndarray]:
         """Name the edges; what other ranks name here, by rank, and how many destinations each. Collective."""
@@ -147,9 +145,8 @@ class EdgeNames:
 
         # Both counts first, so that all know how much arrives and what of it is which.
         theirs = communicator.exchange_counts(np.stack([self.counts, np.diff(self.edge_bounds)], axis=1))
-        word = self.answers.word
-        expected = theirs @ np.array([row_words(of_pairs, word), row_words(of_edges, word)])
-        received = np.empty(int(expected.sum()), word)
+        expected = words_of(self.answers, theirs[:, 0], theirs[:, 1])
+        received = np.empty(int(expected.sum()), self.answers.word)
         communicator.exchange(words, self.sizes, received, expected, KIND)
 
         found, start = [], 0
@@ -162,17 +159,17 @@ class EdgeNames:
 
     def _values(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The columns of pairs and of edges."""
-        block, at = self.block, self.destinations
+        known, at = self.known, self.destinations
         named = np.empty(int(self.edge_bounds[-1]), np.int64)
         if len(named):
             self._found(named)
-        pairs = [block.dst[at], np.diff(block.indptr)[at], block.dst_degree[at], np.diff(self._pair_indptr)]
+        pairs = [known.destinations[at], known.sampled[at], known.degree[at], np.diff(self._pair_indptr)]
         if self.answers.weights:
-            assert block.drawn_weight is not None, "weights are carried"
-            assert block.dst_weight_sum is not None, "sums come with them"
-            pairs += [block.drawn_weight[at], block.dst_weight_sum[at]]
-        edges = [block.neighbours[named]]
-        return pairs, edges + [each[named] for each in (block.weight, block.edge_weight) if each is not None]
+            assert known.drawn_weight is not None, "weights are carried"
+            assert known.weight_sum is not None, "sums come with them"
+            pairs += [known.drawn_weight[at], known.weight_sum[at]]
+        edges = [known.neighbours[named]]
+        return pairs, edges + [each[named] for each in (known.weight, known.edge_weight) if each is not None]
 
     def _known(self, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:
         destinations, sampled, degree, counts, *sums = pairs
@@ -188,3 +185,9 @@ def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column]]:
     """What is said of a pair: destination, edges drawn, in-degree, edges named, two sums; and of an edge."""
     pair = [NUMBER] * 4 + [WEIGHT_SUM] * (2 * answers.weights)
     return pair, [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]
+
+
+def words_of(answers: AnswerFormat, pairs: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the words that name so many `pairs` and `edges`, int64 of any shape."""
+    of_pairs, of_edges = columns_of(answers)
+    return pairs * row_words(of_pairs, answers.word) + edges * row_words(of_edges, answers.word)

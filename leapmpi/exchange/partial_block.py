@@ -77,7 +77,7 @@ class HomeEdges:
     rows: np.ndarray
     """int32[edges here]: rows by their numbers in place; in the order of all edges, as the others."""
     others: np.ndarray
-    """int64[other edges]: ids of sources at home elsewhere."""
+    """int64[other edges]: numbers of remote sources."""
 
 
 @dataclass
@@ -101,6 +101,17 @@ class LocalShare:
         return inputs.whole
 
 
+def home_edges(indptr: np.ndarray, neighbours: np.ndarray, first: int, end: int) -> HomeEdges:
+    """Split the edges of destinations by whether their source is one of `first` to `end` (exclusive).
+
+    neighbours: integers[edges], sources by number; indptr: int64[n + 1], where those of each destination start.
+    """
+    here_indptr, here = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
+    elsewhere = np.empty(len(neighbours) + 1, np.int64)
+    edges = _cut(indptr, neighbours, first, end - first, here_indptr, here, elsewhere)
+    return HomeEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
+
+
 class PartialBlockBuilder:
     """Makes the partial blocks of the rows of vertices `first` to `end` (exclusive)."""
 
@@ -116,10 +127,7 @@ class PartialBlockBuilder:
 
         indptr: int64[n + 1], where those of each destination start.
         """
-        here_indptr, here = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
-        elsewhere = np.empty(len(neighbours) + 1, np.int64)
-        edges = _cut(indptr, neighbours, self.first, self.end - self.first, here_indptr, here, elsewhere)
-        return HomeEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
+        return home_edges(indptr, neighbours, self.first, self.end)
 
     def share(
         self,

@@ -57,8 +57,8 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
         # What users can do something about. If all ranks raise it, `leapmpi.cli` reports it once. A loss that is no
         # number, say, may come of a file that changed.
         if type(error) is LeapmpiError and (changed := watchdog.changed_input()):
-            error, said = DataError(f"{error}; {changed}"), error
-            error.agreed = said.agreed
+            error, original = DataError(f"{error}; {changed}"), error
+            error.agreed = original.agreed
         why = str(error) if isinstance(error, LeapmpiError) else "interrupted"
         status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
         if getattr(error, "agreed", False) or world.size == 1:
@@ -123,5 +123,5 @@ def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
             path.write_text(traceback.format_exc(), encoding="utf-8")
             kept = f" (traceback in {path})"
     # The first line: torch appends the calls inside its library.
-    said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
-    return Failure(f"{world.name} failed in {where}: {said}{kept}")
+    text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+    return Failure(f"{world.name} failed in {where}: {text}{kept}")

@@ -83,7 +83,7 @@ def wait_and_end(
 ) -> None:
     """Wait for the end of `process`, whose pidfd is `handle`; after `by_itself` seconds end it, with its children.
 
-    It is asked to end three times (SIGINT), then killed. Its children, such as connections to its daemons, are ended
+    It gets three SIGINTs, then it is killed. Its children, such as connections to its daemons, are ended
     after it.
     """
     if select.select([handle], [], [], by_itself)[0]:

@@ -20,7 +20,7 @@ from leapmpi.exchange.layer_graphs import (
     build_here,
 )
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.named_edges import EdgeNames
+from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of
 from leapmpi.plan.homes import home_of
@@ -70,7 +70,9 @@ class OwnerGraphs(Preparation):
             predict_draws(*drawn, [plan.block], ctx.rank, ctx.rank_offsets, answers, traffic)
             if plan.kind == PARTIAL and plan.by_kind is not None:
                 home = home_of(plan.block.neighbours, ctx.rank_offsets)
-                names = EdgeNames(plan.block, home, plan.by_kind.received_counts, plan.by_kind.received, answers)
+                names = EdgeNames(
+                    KnownEdges.of(plan.block), home, plan.by_kind.received_counts, plan.by_kind.received, answers
+                )
                 sizes = names.sizes * answers.word.itemsize
                 traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)
 

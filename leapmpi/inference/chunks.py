@@ -1,76 +1,143 @@
-"""Chunks of destinations: as many at a time as fit the memory that is given, by counts of what each chunk reads.
+"""Destinations of each layer, and chunks of them that fit the memory, cut by counts.
 
-A chunk reads its destinations, their in-neighbours, each once, and the edges. Rows of other ranks are fetched once for
-each chunk, so that larger chunks move fewer bytes.
+A layer computes the vertices that the layer above reads. A chunk reads its destinations, their in-neighbours, each
+once, and the edges. Values of other ranks are received once for each chunk, so that larger chunks move fewer bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.inference.own_lists import OwnLists
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.exchange.own_lists import OwnLists
 from leapmpi.system.intrinsics import prefetch
 from leapmpi.system.jit import compiled
 
 _ATTEMPTS = 12
-"""How often chunks are made smaller because of the rows that other ranks ask for."""
-
+"""The most times that chunks are made smaller because of what other ranks request."""
 
 _AHEAD = 32
-"""Sources between asking for the mark of one and reading it."""
+"""Sources between the prefetch of a mark and its use."""
+
+ListsOf = Callable[[int, np.ndarray], OwnLists]
+"""The lists that a layer (0 is the first) reads for its destinations (int64 ascending)."""
+
+
+class Needed(NamedTuple):
+    """Vertices of one layer on this rank."""
+
+    lists: OwnLists
+    read: np.ndarray
+    """int64 ascending: the vertices of this rank whose input rows are read."""
+    destinations: np.ndarray
+    """int64 ascending: those whose output rows are computed."""
+
+
+@compiled
+def _mark(destinations, indptr, indices, marked):
+    """Mark the in-neighbours of `destinations`."""
+    for i in range(len(destinations)):
+        for e in range(indptr[destinations[i]], indptr[destinations[i] + 1]):
+            marked[indices[e]] = True
+
+
+def needed_by_layer(
+    lists_of: ListsOf, communicator: Communicator, rank_offsets: np.ndarray, wanted: np.ndarray, layers: int
+) -> list[Needed]:
+    """Find the vertices that each layer reads and computes, the first layer first. Collective.
+
+    wanted: int64 ascending, the vertices of this rank whose output of the last layer is requested; rank_offsets:
+    int64[ranks + 1]. A layer computes the destinations of the layer above and their in-neighbours.
+    """
+    first, end = (int(each) for each in rank_offsets[communicator.rank : communicator.rank + 2])
+    # Where all vertices are wanted, each layer needs all.
+    every = not communicator.all_gather_rows(np.array([end - first - len(wanted)])).any()
+    found: list[Needed] = []
+    destinations = wanted
+    for layer in reversed(range(layers)):
+        lists = lists_of(layer, destinations)
+        read = wanted if every else _with_in_neighbours(lists, communicator, rank_offsets, destinations)
+        found.insert(0, Needed(lists, read, destinations))
+        destinations = read
+    return found
+
+
+def _with_in_neighbours(
+    lists: OwnLists, communicator: Communicator, rank_offsets: np.ndarray, destinations: np.ndarray
+) -> np.ndarray:
+    """Return the vertices of this rank among the destinations of all ranks and their in-neighbours. Collective."""
+    topology, numbers = lists.topology, lists.numbers(destinations)
+    marked = np.zeros(topology.numbered, bool)
+    marked[numbers] = True
+    _mark(numbers, topology.indptr, topology.indices, marked)
+
+    # Remote ones are named to their owners.
+    here = marked[lists.first : lists.end].copy()
+    marked[lists.first : lists.end] = False
+    remote = np.flatnonzero(marked)
+    counts = np.diff(np.searchsorted(remote, lists.bounds))
+    codec = IdCodec.home_ranks(rank_offsets)
+    named, _ = communicator.exchange_ids(lists.ids(remote), counts, codec)
+    first = int(rank_offsets[communicator.rank])
+    here[named - first] = True
+    return first + np.flatnonzero(here)
 
 
 @dataclass(frozen=True)
 class ChunkBytes:
-    """Bytes that a chunk takes on a rank, for each of what it reads and computes."""
+    """Bytes that a chunk takes on a rank, per unit of each kind."""
 
     destination: int
     edge: int
     source: int
-    """A distinct vertex that is read; destinations count too. Where it takes none, those of this rank are not counted.
-    """
+    """Per distinct vertex that is read, destinations included. If 0, those of this rank are not counted."""
     remote: int
-    """A source at home on another rank."""
+    """Per remote source."""
     sent: int
-    """A row that another rank reads in the same round."""
+    """Per row that another rank reads in the same round."""
 
     @property
     def of_own(self) -> np.ndarray:
-        """int64[4]: those of a destination, an edge, a source and a remote source."""
+        """int64[4]: bytes of a destination, an edge, a source and a remote source."""
         return np.array([self.destination, self.edge, self.source, self.remote])
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """This rank's chunks of a layer. All ranks go through as many `rounds`; the last ones may be empty here."""
+    """This rank's chunks of a layer. All ranks compute the same number of `rounds`; the last may be empty here."""
 
     ends: np.ndarray
-    """int64[chunks]: where each chunk ends in the list of destinations."""
+    """int64[chunks]: the end of each chunk in the list of destinations."""
     counts: np.ndarray
     """int64[chunks, 4]: destinations, edges, distinct sources and remote ones of each chunk."""
     rounds: int
     bytes: int
-    """The most that a round takes on any rank."""
+    """The most bytes that a round takes on any rank."""
 
     def __iter__(self) -> Iterator[slice]:
-        """The destinations of each round."""
+        """Yield the place of each round's destinations."""
         ends = [0, *self.ends.tolist()]
         for number in range(self.rounds):
             yield slice(*ends[number : number + 2]) if number < len(self.ends) else slice(0, 0)
 
     @property
     def remote_rows(self) -> int:
-        """The rows that this rank fetches from others."""
+        """The number of distinct remote sources, summed over chunks."""
         return int(self.counts[:, 3].sum())
+
+    def remote_of(self, round: int) -> int:
+        """Return the number of distinct remote sources of a round's chunk."""
+        return int(self.counts[round, 3]) if round < len(self.counts) else 0
 
 
 @compiled
 def _read_remote(v, indptr, indices, first, end, seen, chunk):
-    """How many sources outside of first..end-1 `v` adds to those of `chunk`; marks them."""
+    """Count the sources outside of first..end-1 that `v` adds to those of `chunk`, and mark them."""
     far = np.int64(0)
     for e in range(indptr[v], indptr[v + 1]):
         u = indices[e]
@@ -82,7 +149,7 @@ def _read_remote(v, indptr, indices, first, end, seen, chunk):
 
 @compiled
 def _read(v, indptr, indices, first, end, seen, chunk):
-    """How many sources `v` adds to those of `chunk`, and how many of them lie outside first..end-1; marks them."""
+    """Count the sources that `v` adds to those of `chunk`, and those of them outside of first..end-1; mark them."""
     new, far = np.int64(seen[v] != chunk), np.int64(0)
     seen[v] = chunk
     # No branch depends on the marks: processors could not predict it.
@@ -99,10 +166,10 @@ def _read(v, indptr, indices, first, end, seen, chunk):
 
 @compiled
 def _next_chunk(destinations, begin, indptr, indices, first, end, seen, chunk, each, limit, counts):
-    """Where the chunk ends that begins at destinations[begin] and takes at most `limit` bytes, or one vertex.
+    """Return the end of the chunk that begins at destinations[begin] and takes at most `limit` bytes, or one vertex.
 
-    `seen` (int32 by number) holds less than `chunk` everywhere; `each` int64[4] is ChunkBytes.of_own. Writes what the
-    chunk reads to `counts` int64[4], as in Chunks.
+    `seen` (int32 by number) holds less than `chunk` everywhere; `each` int64[4] is ChunkBytes.of_own. Writes the counts
+    of the chunk to `counts` int64[4], as in Chunks.
     """
     counts[:] = 0
     for i in range(begin, len(destinations)):
@@ -138,10 +205,10 @@ def _owners(destinations, ends, indptr, indices, first, end, bounds, seen, remot
 
 
 def cut(lists: OwnLists, communicator: Communicator, destinations: np.ndarray, each: ChunkBytes, limit: int) -> Chunks:
-    """Chunks of `destinations` (int64, of this rank), each as large as `limit` bytes allow on every rank. Collective.
+    """Cut `destinations` (int64, of this rank) into chunks as large as `limit` bytes allow on every rank. Collective.
 
-    A chunk holds one vertex at least, so that `Chunks.bytes` may be more than `limit`. What other ranks fetch from this
-    one in the same round counts too: where it is too much, all ranks cut again.
+    A chunk holds one vertex at least, so that `Chunks.bytes` may be more than `limit`. Rows that other ranks request in
+    the same round count too: where they are too many, all ranks cut again.
     """
     numbers = lists.numbers(destinations)
     tightened = limit
@@ -160,7 +227,7 @@ def cut(lists: OwnLists, communicator: Communicator, destinations: np.ndarray, e
 
 
 def _cut_own(lists: OwnLists, numbers: np.ndarray, each: ChunkBytes, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ends and counts of this rank's chunks of `limit` bytes. Local."""
+    """Cut this rank's chunks of `limit` bytes; their ends and counts. Local."""
     topology = lists.topology
     seen = np.full(topology.numbered, -1, np.int32)
     ends: list[int] = []
@@ -176,7 +243,7 @@ def _cut_own(lists: OwnLists, numbers: np.ndarray, each: ChunkBytes, limit: int)
 def _sent_rows(
     lists: OwnLists, communicator: Communicator, numbers: np.ndarray, ends: np.ndarray, rounds: int
 ) -> np.ndarray:
-    """int64[rounds]: how many rows of this rank the others read in each round. Collective."""
+    """Count the rows of this rank that the others read in each round: int64[rounds]. Collective."""
     ranks, topology = communicator.size, lists.topology
     if ranks == 1:
         return np.zeros(rounds, np.int64)
@@ -184,8 +251,7 @@ def _sent_rows(
     seen = np.full(topology.numbered, -1, np.int32)
     _owners(numbers, ends, topology.indptr, topology.indices, lists.first, lists.end, lists.bounds, seen, remote)
 
-    # Each rank learns what the others read of it.
-    asked = np.empty((ranks, rounds), np.int64)
+    requested = np.empty((ranks, rounds), np.int64)
     once = np.ones(ranks, np.int64)
-    communicator.exchange(np.ascontiguousarray(remote.T), once, asked, once, "control")
-    return asked.sum(axis=0)
+    communicator.exchange(np.ascontiguousarray(remote.T), once, requested, once, "control")
+    return requested.sum(axis=0)

@@ -1,7 +1,7 @@
-"""Lists of what vertices draw at a hop, in the place of all their in-neighbours: then layers give what sampling gives.
+"""Lists of the neighbours that vertices draw at a hop, in place of all in-neighbours.
 
-What a vertex draws is a function of key, hop and vertex (rule R1), and so is its row: computed once, it serves all
-batches in which it would be met.
+Draws are a function of key, hop and vertex (rule R1), and so is a vertex's row: computed once, it serves all batches
+that would contain it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.context import RankContext
-from leapmpi.inference.layer_pass import Round
-from leapmpi.inference.layerwise import LayerwiseInference
-from leapmpi.inference.own_lists import OwnLists, own_lists
+from leapmpi.exchange.own_lists import OwnLists, own_lists
+from leapmpi.inference.layerwise import LayerwiseInference, Round
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -23,7 +22,7 @@ from leapmpi.system.counter_rng import DrawKey
 
 @dataclass(frozen=True, eq=False)
 class DrawnLists(OwnLists):
-    """The lists of some vertices of this rank, as they draw them; those of all others are empty."""
+    """The lists that some vertices of this rank draw; those of all others are empty."""
 
     degrees: np.ndarray | None = None
     """int64[lists]: in-degrees in the graph."""
@@ -33,8 +32,13 @@ class DrawnLists(OwnLists):
         assert self.degrees is not None, "`drawn_lists` gives them"
         return self.degrees[first:end]
 
+    def degrees_of(self, numbers: np.ndarray) -> np.ndarray:
+        """See OwnLists."""
+        assert self.degrees is not None, "`drawn_lists` gives them"
+        return self.degrees[numbers]
+
     def completed(self, block: Block) -> Block:
-        """`block` with the in-degrees of its sources in the graph."""
+        """Add the in-degrees of its sources in the graph to `block`."""
         assert self.degrees is not None, "`drawn_lists` gives them"
         degree, listed = block.src_degree.copy(), block.src < len(self.degrees)
         degree[listed] = self.degrees[block.src[listed]]
@@ -44,9 +48,9 @@ class DrawnLists(OwnLists):
 def drawn_lists(
     lists: OwnLists, sampler: NodeWiseSampler, key: DrawKey, hop: int, destinations: np.ndarray
 ) -> DrawnLists:
-    """What `destinations` (int64 ascending, of this rank) draw at `hop` with `key` by `sampler`, of `lists`. Local.
+    """Draw neighbours of `destinations` (int64 ascending, of this rank) at `hop` with `key`, out of `lists`. Local.
 
-    Edges carry nothing. Takes 8 bytes a vertex and 4 an edge that is drawn.
+    Edges carry no data. Takes 8 bytes a vertex and 4 an edge that is drawn.
     """
     whole, numbers = lists.topology, lists.numbers(destinations)
     drawn = sampler.neighbours(key, hop, numbers)
@@ -61,9 +65,9 @@ def drawn_lists(
 def drawn_inference(
     ctx: RankContext, topology: Topology, fanouts: tuple[int, ...], key: DrawKey, round: Round
 ) -> LayerwiseInference:
-    """Computes what the model of `ctx` gives on samples by `key` of `fanouts` (from the root outward).
+    """Make the inference of the model of `ctx` on samples by `key` of `fanouts` (from the root outward).
 
-    Edges carry nothing.
+    Edges carry no data.
     """
     lists = own_lists(ctx, topology)
     sampler = NodeWiseSampler(lists.topology, fanouts, ctx.sampler.threads)
@@ -75,7 +79,7 @@ def drawn_inference(
 
 
 def most_edges(ctx: RankContext, topology: Topology, fanouts: tuple[int, ...], roots: np.ndarray) -> int:
-    """How many edges the layers of `drawn_inference` read at most on this rank for `roots` (int64). Local."""
+    """Count the edges that the layers of `drawn_inference` read at most on this rank for `roots` (int64). Local."""
     degrees = np.diff(topology.indptr[ctx.local_range[0] : ctx.local_range[1] + 1])
     of_hops = [degrees[roots - ctx.local_range[0]], *([degrees] * (len(fanouts) - 1))]
     pairs = zip(of_hops, fanouts, strict=True)

@@ -1,7 +1,7 @@
 """Exact outputs of a model: layer by layer over all in-neighbours, each row once, by its owner.
 
-A layer goes through its destinations in chunks (chunks.py), with rows in the form that its plan says (layer_plan.py).
-Its output rows are held by their owners (row_store.py) until the layer above has read them.
+The exchange feeds each layer, chunk by chunk (leapmpi/exchange/feeds/chunk_feeds.py), as its plan says (layer_work.py).
+Owners hold its output rows (row_store.py) until the layer above has read them.
 """
 
 from __future__ import annotations
@@ -9,48 +9,51 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.comm.id_codec import IdCodec
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.feeds.chunk_feeds import ChunkedLayer, ChunkSource
+from leapmpi.exchange.feeds.share_routes import HIDDEN
+from leapmpi.exchange.layer_form import PROJECTED, form_of, offers_shares, project_own_rows, reads_by_number
+from leapmpi.exchange.own_lists import OwnLists, own_lists
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.host_shard import HostShard
-from leapmpi.inference.addressed_rows import reads_by_number
-from leapmpi.inference.chunks import ChunkBytes, Chunks, cut
-from leapmpi.inference.closure import ListsOf, Needed, needed_by_layer
-from leapmpi.inference.layer_pass import BlockSource, Round, project_own_rows, run_layer
-from leapmpi.inference.layer_plan import PROJECTED, plan_of
-from leapmpi.inference.layer_work import HIDDEN, Expectation, LayerWork, expectation
-from leapmpi.inference.own_lists import OwnLists, own_lists
+from leapmpi.inference.chunks import ChunkBytes, Chunks, ListsOf, Needed, cut, needed_by_layer
+from leapmpi.inference.layer_work import Expectation, LayerWork, chunk_bytes, expectation, received_rows, with_shares
 from leapmpi.inference.row_store import RowStore
 from leapmpi.nn.head import Head
 from leapmpi.nn.model import Model
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.runs.progress_line import step
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 CHUNK_BYTES = 1 << 30
-"""What a chunk may take on a rank where no limit is given."""
+"""The most bytes of a chunk on a rank where no limit is given."""
 
 Answer = Callable[[np.ndarray], np.ndarray]
-"""What is kept of output rows float[n, width]: one entry for each."""
+"""Maps output rows float[n, width] to one entry each, which is kept."""
+
+Round = Callable[[], AbstractContextManager]
+"""Makes the context of each round, which all ranks enter together."""
 
 
 def as_they_are(rows: np.ndarray) -> np.ndarray:
-    """The answer that keeps rows."""
+    """Return `rows`: the answer that keeps them."""
     return rows
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What the computation of a layer took, on this rank but for `chunk_bytes`."""
+    """Work of one layer, on this rank but for `chunk_bytes`."""
 
     number: int
     form: str
@@ -58,6 +61,8 @@ class LayerReport:
     edges: int
     rounds: int
     remote_rows: int
+    shares: int
+    """Shares received from other ranks."""
     chunk_bytes: int
     """The most that a chunk takes on any rank, as counted before."""
     held_bytes: int
@@ -68,10 +73,10 @@ class LayerReport:
 class LayerwiseInference:
     """Computes the outputs of the model of `ctx` for any vertices of its graph.
 
-    `topology` is the whole one, or this rank's shard, whose sources are numbered, and named where a layer reads that.
-    `limit` is what the rows that are held in memory and a chunk may take on a rank, in bytes; without one, chunks take
-    up to CHUNK_BYTES. All ranks enter `round`, a context, for each chunk together. `expect` is called when all layers
-    are planned, `report` after each. With `lists_of` layers read other lists than those of all in-neighbours.
+    `topology` is the whole one, or this rank's shard, whose sources are numbered, and named where a layer reads names.
+    `limit` bounds the bytes of a chunk and of rows held in memory, on each rank; without it, chunks take up to
+    CHUNK_BYTES. All ranks enter `round`, a context, for each chunk together. `expect` is called when all layers are
+    planned, `report` after each. With `lists_of` layers read other lists than those of all in-neighbours.
     """
 
     def __init__(
@@ -91,14 +96,13 @@ class LayerwiseInference:
         self.report = report or (lambda _: None)
         self.expect = expect or (lambda _: None)
         self.lists_of = lists_of
-        self.blocks = BlockSource(ctx, self.lists)
+        self.source = ChunkSource(ctx, self.lists)
 
     @torch.no_grad()
     def outputs(self, wanted: np.ndarray, layer: int | None = None, answer: Answer = as_they_are) -> np.ndarray:
-        """What `answer` makes of the model's outputs float[len(wanted), width] for `wanted` (int64 ascending, of this
-        rank). Collective.
+        """Compute the model's outputs for `wanted` (int64 ascending, of this rank); `answer` of each. Collective.
 
-        With `layer` (from 1) of the rows that this layer gives instead. Raises ResourceError, on all ranks, where not
+        With `layer` (from 1), answers of the rows of this layer instead. Raises ResourceError, on all ranks, where not
         even one vertex at a time fits the limit.
         """
         ctx, model = self.ctx, self.ctx.model
@@ -108,12 +112,12 @@ class LayerwiseInference:
         lists_of = self.lists_of or (lambda layer, destinations: self.lists)
         needed = needed_by_layer(lists_of, ctx.communicator, ctx.rank_offsets, wanted, len(layers))
 
-        # Where an earlier start has finished layers, the next one goes on.
+        # Layers that an earlier start has finished are not computed again.
         names = [f"layer-{number + 1}" for number in range(len(layers) - 1)]
         done = self.store.finished(ctx.communicator, names)
         answered = answer(np.empty((0, self._output_width(len(layers) - 1, head)), self.dtype))
         works = self._planned(range(done, len(layers)), needed, head, answered)
-        self._tell_expected(works)
+        self.expect(expectation(works, self.own, self.lists.topology.numbered, self.store.on_disk))
 
         rows = [None if number < done - 1 and not keeps_all(head) else self._kept(number) for number in range(done)]
         below: list[np.ndarray | None] = list(rows)
@@ -139,39 +143,63 @@ class LayerwiseInference:
     def _planned(
         self, numbers: range, needed: Sequence[Needed], head: Head | None, answered: np.ndarray
     ) -> list[LayerWork]:
-        """What is to be done for the layers `numbers`, all of which need `needed`. Collective.
-
-        answered: answers for no vertex.
-        """
-        layers, size = self.ctx.model.layers, self.dtype.itemsize
-        works = []
+        """Plan the layers `numbers`, all of which need `needed`; `answered` are answers for no vertex. Collective."""
+        answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:])
+        groups: dict[Any, list[LayerWork]] = {}
         for number in numbers:
-            begun, last = time.perf_counter(), number == numbers[-1]
-            lowest = 0 if keeps_all(head) else max(0, number - 1)
-            widths = [layers[each].out_dim for each in range(lowest, number)]
-            inputs = self.ctx.features if number == 0 else self.fetcher(np.empty((1, widths[-1]), self.dtype))
-            plan = plan_of(self.ctx, number, inputs)
-            lists, _, destinations = needed[number]
-            plan = replace(plan, by_number=reads_by_number(plan, lists, destinations))
-            row_bytes = plan.width * size if plan.form == PROJECTED else inputs.shard.row_bytes
-            each = plan.chunk_bytes(self.ctx, size, row_bytes, head if last else None)
+            work, shares = self._plan(number, needed[number], head, answers if number == numbers[-1] else None)
+            groups.setdefault((shares, *work.group) if shares else number, []).append(work)
+        found = [with_shares(self.ctx, each) if isinstance(key, tuple) else each for key, each in groups.items()]
+        return sorted((work for works in found for work in works), key=lambda work: work.number)
 
-            # Rows of layers below, projected ones, and those of this layer.
-            columns = sum(widths) + (0 if last else layers[number].out_dim)
-            columns += plan.width if plan.form == PROJECTED else 0
-            answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:]) if last else 0
-            held = self.own * columns * size + answers
-            chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
-            seconds = time.perf_counter() - begun
-            works.append(LayerWork(number, plan, needed[number], chunks, held, row_bytes, seconds))
-        return works
+    def _plan(self, number: int, needed: Needed, head: Head | None, answers: int | None) -> tuple[LayerWork, bool]:
+        """Plan layer `number` with rows alone, and say whether shares may be sent. Collective.
 
-    def _tell_expected(self, works: Sequence[LayerWork]) -> None:
-        id_bytes = IdCodec.home_ranks(self.ctx.rank_offsets).id_bytes
-        self.expect(expectation(works, id_bytes, self.own, self.lists.topology.numbered, self.store.on_disk))
+        answers: bytes of answers, None where a layer follows.
+        """
+        begun, ctx, size = time.perf_counter(), self.ctx, self.dtype.itemsize
+        layers, (lists, _, destinations) = ctx.model.layers, needed
+        lowest = 0 if keeps_all(head) else max(0, number - 1)
+        widths = [layers[each].out_dim for each in range(lowest, number)]
+        inputs = ctx.features if number == 0 else self._like_rows(widths[-1])
+        form = form_of(ctx, number, inputs)
+        form = replace(form, by_number=reads_by_number(form, lists, destinations))
+        row_bytes = form.width * size if form.form == PROJECTED else inputs.shard.row_bytes
+        each = chunk_bytes(ctx, form, size, row_bytes, None if answers is None else head)
+
+        # Rows of layers below, projected ones, and those of this layer.
+        columns = sum(widths) + (layers[number].out_dim if answers is None else 0)
+        columns += form.width if form.form == PROJECTED else 0
+        held = self.own * columns * size + (answers or 0)
+        chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
+        source = self.source if lists is self.lists else ChunkSource(ctx, lists)
+        values = self._like_rows(form.width) if form.form == PROJECTED else inputs
+        shares = self._all_ranks(ctx.ranks > 1 and offers_shares(form, lists, values))
+        return LayerWork(
+            number=number,
+            form=form,
+            needed=needed,
+            source=source,
+            chunks=chunks,
+            each=each,
+            held=held,
+            limit=self._chunk_limit(held),
+            row_bytes=row_bytes,
+            received=received_rows(ctx, number, form, chunks, row_bytes),
+            items=(chunks.remote_rows, 0),
+            seconds=time.perf_counter() - begun,
+        ), shares
+
+    def _like_rows(self, width: int) -> FeatureFetcher:
+        """Make a fetcher of rows like those that layers hold, which has none yet."""
+        return self.fetcher(np.empty((1, width), self.dtype))
+
+    def _all_ranks(self, holds: bool) -> bool:
+        """Return whether it holds on all ranks. Collective."""
+        return bool(self.ctx.communicator.all_gather_rows(np.array([int(holds)])).all())
 
     def _room(self, count: int, answered: np.ndarray) -> np.ndarray:
-        """Room for `count` answers such as `answered` (none) would hold. Local."""
+        """Allocate room for `count` answers like those of `answered`, which holds none. Local."""
         rows = self.store.rows("output", count, answered.shape[1] if answered.ndim > 1 else 1, answered.dtype)
         return rows.reshape(count, *answered.shape[1:])
 
@@ -187,22 +215,21 @@ class LayerwiseInference:
         return torch.empty(0, dtype=next(self.ctx.model.parameters()).dtype).numpy().dtype
 
     def fetcher(self, rows: np.ndarray) -> FeatureFetcher:
-        """Fetches `rows`, float[vertices of this rank, width], of which each rank holds those of its vertices."""
+        """Make a fetcher of `rows`, float[vertices of this rank, width]; each rank holds those of its vertices."""
         ctx = self.ctx
         shard = HostShard([rows], ctx.local_range[0])
         dtype = torch.from_numpy(rows[:0]).dtype
         return FeatureFetcher(ctx.communicator, shard, ctx.rank_offsets, ctx.device, dtype, HIDDEN, ctx.phases)
 
     def chunks(self, label: str, lists: OwnLists, destinations: np.ndarray, each: ChunkBytes, held: int) -> Chunks:
-        """Chunks of `destinations`, which read `lists`, as the limit allows beside rows of `held` bytes. Collective.
+        """Cut `destinations`, which read `lists`, as the limit allows beside rows of `held` bytes. Collective.
 
-        Raises ResourceError, on all ranks, where one vertex at a time does not fit; `label` says what is computed.
+        Raises ResourceError, on all ranks, where one vertex at a time does not fit; `label` names the computation.
         """
-        communicator = self.ctx.communicator
-        most = int(communicator.all_gather_rows(np.array([0 if self.store.on_disk else held])).max())
-        limit = CHUNK_BYTES if self.limit is None else self.limit - most
-        found = cut(lists, communicator, destinations, each, limit)
+        limit = self._chunk_limit(held)
+        found = cut(lists, self.ctx.communicator, destinations, each, limit)
         if self.limit is not None and found.bytes > limit:
+            most = self.limit - limit
             mend = "" if self.store.on_disk else "hold rows in files (--stage FOLDER), "
             error = ResourceError(
                 f"{label} takes {size_text(most + found.bytes)} on a rank even with one vertex at a time "
@@ -213,29 +240,56 @@ class LayerwiseInference:
             raise error
         return found
 
+    def _chunk_limit(self, held: int) -> int:
+        """Return the bytes that the limit leaves for a chunk beside rows of `held` bytes. Collective."""
+        most = int(self.ctx.communicator.all_gather_rows(np.array([0 if self.store.on_disk else held])).max())
+        return CHUNK_BYTES if self.limit is None else self.limit - most
+
     def _layer(self, work: LayerWork, inputs: FeatureFetcher, write: _Writer) -> None:
         """Compute a layer, whose input rows `inputs` holds. Collective."""
-        begun, ctx, plan = time.perf_counter() - work.seconds, self.ctx, work.plan
-        sources = inputs
-        if plan.form == PROJECTED:
-            z = self.store.rows("projected", self.own, plan.width, self.dtype)
-            project_own_rows(ctx, plan, inputs, work.needed.read, z)
-            sources = self.fetcher(z)
-        lists, _, destinations = work.needed
-        blocks = self.blocks if lists is self.lists else BlockSource(ctx, lists)
-        run_layer(ctx, plan, blocks, inputs, sources, destinations, work.chunks, self.round, write)
-        if plan.form == PROJECTED:
+        begun, ctx, form = time.perf_counter() - work.seconds, self.ctx, work.form
+        values = inputs
+        if form.form == PROJECTED:
+            z = self.store.rows("projected", self.own, form.width, self.dtype)
+            project_own_rows(ctx, form, inputs, work.needed.read, z)
+            values = self.fetcher(z)
+        chunked = ChunkedLayer(ctx, form, work.source, inputs, values)
+        label = f"layer {work.number + 1} of {len(ctx.model.layers)}"
+        with step(label, work.chunks.rounds, "chunks") as shown:
+            for chunk, place in work:
+                with self.round():
+                    feed = chunked.feed(chunk)
+                    h = feed.forward(None, None)
+                    if feed.block is not None and len(chunk.destinations):
+                        write(place, feed.block, h)
+                    # Buffers are lent to the next chunk only when nothing is left of this one.
+                    del feed, h
+                shown.advance(1)
+        if form.form == PROJECTED:
             self.store.drop("projected")
-        self.tell(work.number + 1, plan.form, destinations, work.chunks, work.held, begun)
+        self.tell(work.number + 1, form.form, work.needed.destinations, work.chunks, work.held, begun, work.items)
 
-    def tell(self, number: int, form: str, destinations: np.ndarray, chunks: Chunks, held: int, begun: float) -> None:
-        """Report what layer `number` (from 1) took, which began at `begun` on the clock time.perf_counter. Local."""
-        counted = len(destinations), int(chunks.counts[:, 1].sum()), chunks.rounds, chunks.remote_rows
+    def tell(
+        self,
+        number: int,
+        form: str,
+        destinations: np.ndarray,
+        chunks: Chunks,
+        held: int,
+        begun: float,
+        items: tuple[int, int] | None = None,
+    ) -> None:
+        """Report layer `number` (from 1), which began at `begun` on the clock time.perf_counter. Local.
+
+        items: received rows and shares; by default a row of each remote source of a chunk.
+        """
+        rows, shares = items or (chunks.remote_rows, 0)
+        counted = len(destinations), int(chunks.counts[:, 1].sum()), chunks.rounds, rows, shares
         seconds = time.perf_counter() - begun
         self.report(LayerReport(number, form, *counted, chunks.bytes, held, seconds))
 
     def _kept(self, number: int) -> np.ndarray:
-        """The rows of layer `number`, which an earlier start has finished. Local."""
+        """Return the rows of layer `number`, which an earlier start has finished. Local."""
         width = self.ctx.model.layers[number].out_dim
         return self.store.kept(f"layer-{number + 1}", self.own, width, self.dtype)
 
@@ -254,9 +308,9 @@ class LayerwiseInference:
 
 
 class _Writer:
-    """Takes the rows of a layer's chunks, or those of the head where one follows, to their places in `out`.
+    """Writes the rows of a layer's chunks, or those of the head where one follows, to their places in `out`.
 
-    `destinations` int64[k] are the layer's vertices, `places` where their rows stand in `out`; `below` are the rows of
+    `destinations` int64[k] are the layer's vertices, `places` those of their rows in `out`; `below` are the rows of
     earlier layers that are still held.
     """
 
@@ -283,12 +337,12 @@ class _Writer:
 
 
 def keeps_all(head: Head | None) -> bool:
-    """Whether `head` reads the rows of all layers."""
+    """Return whether `head` reads the rows of all layers."""
     return head is not None and head.jumping != "none"
 
 
 def runs_in_layers(model: Model) -> bool:
-    """Whether `model` is nothing but a stack of layers and a head."""
+    """Return whether `model` is nothing but a stack of layers and a head."""
     return type(model).forward is Model.forward and type(model).after is Model.after
 
 

@@ -1,4 +1,4 @@
-"""Exact outputs of a user's module: run once over all vertices of a rank, its message passings chunk by chunk."""
+"""Exact outputs of a user's module, run once over all vertices of a rank; its message passings run chunk by chunk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.layer_form import RAW
 from leapmpi.inference.chunks import ChunkBytes
-from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
+from leapmpi.inference.layer_work import ANSWERED, EDGE, REQUESTED, SOURCE
 from leapmpi.inference.layerwise import Answer, LayerwiseInference, as_they_are
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.own.whole_pass import RunOnBlock, run_layer_by_layer
@@ -21,13 +22,13 @@ from leapmpi.runs.progress_line import step
 
 
 def inference_for(ctx: RankContext, *args, **kwargs) -> LayerwiseInference:
-    """What computes the exact outputs of the model of `ctx`; the arguments are those of LayerwiseInference."""
+    """Make the exact inference of the model of `ctx`, with the arguments of LayerwiseInference."""
     kind = OwnModelInference if isinstance(ctx.model, OwnModel) else LayerwiseInference
     return kind(ctx, *args, **kwargs)
 
 
 class OwnModelInference(LayerwiseInference):
-    """Of all vertices, whichever are wanted. Rows are in memory, dense, as many as the module keeps at a time."""
+    """Inference of all vertices, whichever are wanted. Rows are dense, in memory, as many as the module keeps."""
 
     @torch.no_grad()
     def outputs(self, wanted: np.ndarray, layer: int | None = None, answer: Answer = as_they_are) -> np.ndarray:
@@ -37,7 +38,7 @@ class OwnModelInference(LayerwiseInference):
         own = np.arange(first, end)
         x = dense(ctx.features.local(own)).to(model.layers[0].bias.dtype)
         if ctx.features.whole is None:
-            # What a fetch gives is overwritten by the next one.
+            # The next fetch overwrites these rows.
             x = x.clone()
         caught: list[Tensor] = []
 
@@ -53,19 +54,19 @@ class OwnModelInference(LayerwiseInference):
         return answer((caught[0] if caught else outputs).cpu().numpy()[wanted - first])
 
     def _block(self, destinations: np.ndarray, alone: bool) -> BlockTensors:
-        """The block of `destinations` with what edges carry. Local."""
-        block, tensors = self.blocks.of(destinations, alone)
+        """Return the block of `destinations` with the data of its edges. Local."""
+        block, tensors = self.source.block(destinations, alone)
         if self.ctx.edge_features is None:
             return tensors
-        return self.blocks.with_edge_features(block, tensors)
+        return self.source.with_edge_features(block, tensors)
 
     def _combined(self, number: int, rows: Sequence[Tensor], run: RunOnBlock, own: np.ndarray) -> Tensor:
-        """What message passing `number` gives the vertices `own`, which read `rows` of their sources. Collective."""
+        """Compute message passing `number` for the vertices `own`, which read `rows` of their sources. Collective."""
         begun, ctx = time.perf_counter(), self.ctx
         arrays = [np.ascontiguousarray(each.cpu().numpy()) for each in rows]
         sources = [self.fetcher(each.reshape(len(each), -1)) for each in arrays]
 
-        # What a module computes of edges is not known; rows of edges are, in most.
+        # A module's work on edges is unknown; most compute rows of edges.
         read = sum(each.shard.row_bytes for each in sources)
         width = max(read, ctx.model.layers[number].out_dim * self.dtype.itemsize)
         sent = read + ANSWERED
@@ -78,7 +79,7 @@ class OwnModelInference(LayerwiseInference):
             for chunk in chunks:
                 with self.round():
                     chosen = own[chunk]
-                    block, _ = self.blocks.of(chosen, chunks.rounds == 1)
+                    block, _ = self.source.block(chosen, chunks.rounds == 1)
                     found = [
                         _as_given(fetcher.fetch(block.src), array)
                         for fetcher, array in zip(sources, arrays, strict=True)
@@ -95,6 +96,6 @@ class OwnModelInference(LayerwiseInference):
 
 
 def _as_given(rows: object, array: np.ndarray) -> Tensor:
-    """`rows` (k, width) in the shape of the rows of `array`."""
+    """Return `rows` (k, width) in the shape of the rows of `array`."""
     assert isinstance(rows, Tensor), "rows of hidden layers are stored dense"
     return rows.reshape(len(rows), *array.shape[1:])

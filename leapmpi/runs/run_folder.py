@@ -35,7 +35,7 @@ class RunFolder:
         self._metrics: TextIO | None = None
 
     def open_log(self) -> TextIO:
-        """The log, open for appending. Raises DataError or ResourceError where it cannot be written."""
+        """Open the log for appending. Raises DataError or ResourceError where it cannot be written."""
         try:
             return _appending(self.path / LOG)
         except OSError as error:
@@ -68,7 +68,7 @@ class RunFolder:
         return size is None or found >= size
 
     def _opened(self) -> TextIO:
-        """The file of the metrics, which `open_metrics` has opened."""
+        """Return the file of the metrics, which `open_metrics` has opened."""
         assert self._metrics is not None
         return self._metrics
 
@@ -92,7 +92,7 @@ class RunFolder:
             raise explain(error, self.path / METRICS) from None
 
     def make_again(self, config: Config, epochs: Iterable[Mapping[str, Any]]) -> bool:
-        """Make a folder that has vanished anew, with its config and records of `epochs`; whether it had to be made."""
+        """Make a vanished folder again, with its config and records of `epochs`; returns whether it had to be made."""
         if self.path.is_dir():
             return False
         try:
@@ -152,7 +152,7 @@ def forget_end(path: Path, goes_on: bool = False) -> None:
 
 
 _OF_FILE = ("by_rank", "details")
-"""What metrics.jsonl alone keeps of an epoch, beside the losses."""
+"""Content of metrics.jsonl alone about an epoch, beside the losses."""
 
 
 def drop_figures_of_file(record: dict[str, Any]) -> None:
@@ -162,12 +162,12 @@ def drop_figures_of_file(record: dict[str, Any]) -> None:
 
 
 def without_losses(epochs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Records of epochs without the losses of single batches, which only metrics.jsonl keeps."""
+    """Drop the losses of single batches, which only metrics.jsonl keeps, from records of epochs."""
     return [{key: value for key, value in epoch.items() if key not in ("losses", *_OF_FILE)} for epoch in epochs]
 
 
 def _appending(path: Path) -> TextIO:
-    """The file `path`, open for appending. Raises OSError where it is a pipe or a device, which might wait for ever."""
+    """Open the file `path` for appending. Raises OSError for a pipe or a device, which might wait for ever."""
     with suppress(FileNotFoundError):
         check_regular(path, path)
     return path.open("a", encoding="utf-8")
@@ -178,7 +178,10 @@ def _summary_text(status: str, values: dict[str, Any]) -> str:
 
 
 def check(folder: str, overwrite: bool, epochs: int = 0) -> bool:
-    """Whether `claim` would resume the run in `folder`. Raises RunFolderError when it would refuse. Changes nothing."""
+    """Return whether `claim` would resume the run in `folder`.
+
+    Raises RunFolderError if it would refuse. Changes nothing.
+    """
     path = Path(folder or "runs")
     resumes = False
     try:
@@ -204,7 +207,7 @@ def _check_writable(path: Path) -> None:
 
 
 def check_and_lock(folder: str, overwrite: bool, epochs: int, lock: RunLock) -> bool:
-    """As `check`; where the folder is there, `lock` is then held, so that what was found stays true.
+    """Check as `check`; if the folder exists, hold `lock` from then on, so that the result stays true.
 
     Raises RunFolderError where another start trains in it.
     """
@@ -229,10 +232,10 @@ def claim(
 ) -> RunFolder:
     """Reserve a run folder: `folder`, or a new runs/DATE-N when empty. `lock` is held from here on.
 
-    An unfinished run that has checkpoints is kept, to be resumed; so is a finished one of fewer than `epochs`. Raises
-    RunFolderError when the folder holds another finished run, an unfinished one without checkpoints, or something else,
-    when another start trains there, or when it does not resume where `resumes` says so, or the reverse; `overwrite`
-    starts any unfinished run from its beginning.
+    An unfinished run that has checkpoints is kept, to be resumed; so is a finished one of fewer than `epochs`.
+    `overwrite` starts any unfinished run from its beginning. Raises RunFolderError when the folder holds another
+    finished run, an unfinished one without checkpoints, or something else. It also does when another start trains
+    there, or when resuming differs from `resumes`.
     """
     check(folder, overwrite, epochs)
     path = Path(folder) if folder else _fresh(today or date.today())
@@ -257,12 +260,15 @@ def claim(
 
 
 def _files_of_run(path: Path) -> list[Path]:
-    """The files and folders of a run in `path`, config.toml first: while it exists, the folder is a run's."""
+    """List the files and folders of a run in `path`, config.toml first: while it exists, the folder is a run's."""
     return [file for pattern in PATTERNS for file in path.glob(pattern)]
 
 
 def _can_be_resumed(path: Path, overwrite: bool, epochs: int) -> bool:
-    """Whether the run in `path` goes on from a checkpoint. Raises RunFolderError where the folder may not be used."""
+    """Return whether the run in `path` resumes from a checkpoint.
+
+    Raises RunFolderError if the folder may not be used.
+    """
     if Run(path).finished:
         return _goes_on(path, overwrite, epochs)
     if not (path / CONFIG).exists():
@@ -280,7 +286,7 @@ def _can_be_resumed(path: Path, overwrite: bool, epochs: int) -> bool:
 
 
 def _goes_on(path: Path, overwrite: bool, epochs: int) -> bool:
-    """True where the finished run in `path` has done fewer than `epochs`. Raises RunFolderError for any other."""
+    """Return True if the finished run in `path` has done fewer than `epochs`. Raises RunFolderError for any other."""
     finished, done = f"{path} holds a finished run, which is never overwritten", CheckpointFolder(path).end()
     if overwrite:
         raise RunFolderError(f"{finished}; choose another --run folder, or leave out --overwrite to go on with it")

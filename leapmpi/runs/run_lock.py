@@ -66,7 +66,7 @@ class Holder:
         return f"rank 0 of {self.ranks} on {self.host}, process {self.process}{job}, since {self.since}"
 
     def is_leaving(self, environment: Mapping[str, str] = os.environ) -> bool:
-        """Whether it is stopping: it was asked to, or this is the same Slurm job, requeued."""
+        """Return whether it is stopping: after a stop request, or as this is the same Slurm job, requeued."""
         requeued = bool(self.job) and self.job == environment.get("SLURM_JOB_ID")
         return bool(self.stopping) or (requeued and self.restarts < _restarts(environment))
 
@@ -79,7 +79,7 @@ class _Sight:
     beat: int
 
     def is_of(self, other: _Sight) -> bool:
-        """Whether `other` is the lock of the same holder."""
+        """Return whether `other` is the lock of the same holder."""
         return (self.holder and self.holder.token) == (other.holder and other.holder.token)
 
     def name(self) -> str:
@@ -93,7 +93,7 @@ class RunLock:
     """
 
     def __init__(self, ranks: int = 1, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Hold nothing yet."""
+        """Start without a lock."""
         self.folder: Path | None = None
         self.lost = False
         self._ranks, self._stopping = ranks, stopping
@@ -219,7 +219,7 @@ def _restarts(environment: Mapping[str, str]) -> int:
 
 
 def _machine() -> str:
-    """What identifies the running kernel, within which the system's locks are seen by all processes."""
+    """Return the identity of the running kernel, within which all processes see the system's locks."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -227,7 +227,7 @@ def _machine() -> str:
 
 
 def _look(path: Path) -> _Sight | None:
-    """The lock at `path`; None where there is none."""
+    """Read the lock at `path`; None where there is none."""
     # Opened each time: a network file system looks for what others wrote when a file is opened.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -286,7 +286,7 @@ def _refusal(folder: Path, sight: _Sight, leaving: bool) -> str:
 
 
 def _lives(path: Path, first: _Sight, sight: _Sight, aside: Path, waited: float) -> bool | None:
-    """Whether the holder of a lock lives; None while that is not known yet."""
+    """Return whether the holder of a lock lives; None while that is not known yet."""
     holder = sight.holder
     if holder and holder.locked and holder.machine == _machine() and (locked := _is_locked(path)) is not None:
         return locked
@@ -299,7 +299,7 @@ def _lives(path: Path, first: _Sight, sight: _Sight, aside: Path, waited: float)
 
 
 def _is_locked(path: Path) -> bool | None:
-    """Whether a process holds the system's lock on `path`; None where that cannot be found out."""
+    """Return whether a process holds the system's lock on `path`; None where that is unknown."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:

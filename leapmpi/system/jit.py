@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,6 +48,24 @@ os.environ["NUMBA_CACHE_DIR"] = str(_FOLDER)
 import numba  # noqa: E402  (the cache folder must be set first)
 
 from leapmpi.system.kernel_cache import cached, distinctly_named  # noqa: E402
+
+
+def _load_array_functions() -> None:
+    """Load numba's functions of arrays, which the first kernel needs, without scipy.linalg.
+
+    They look for scipy's BLAS when they are loaded, which takes 0.3 s of every rank. Kernels with matrix products still
+    find it when they are compiled.
+    """
+    if "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        del sys.modules["scipy.linalg"]
+
+
+_load_array_functions()
 
 
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -5,9 +5,8 @@ import pytest
 from mpi4py import MPI
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.inference.chunks import ChunkBytes, cut
-from leapmpi.inference.closure import needed_by_layer
-from leapmpi.inference.own_lists import OwnLists
+from leapmpi.exchange.own_lists import OwnLists
+from leapmpi.inference.chunks import ChunkBytes, cut, needed_by_layer
 from tests.support.twin import random_topology
 
 EACH = ChunkBytes(destination=100, edge=8, source=40, remote=200, sent=16)

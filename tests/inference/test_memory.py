@@ -10,7 +10,8 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ResourceError
-from leapmpi.inference import layer_pass, layerwise
+from leapmpi.exchange import layer_form
+from leapmpi.inference import layerwise
 from leapmpi.inference.layerwise import LayerwiseInference
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
@@ -47,6 +48,7 @@ def loaded(data, world, name):
         "model.name": name,
         "model.hidden": 32,
         "sampling.fanout": "2,2,2",
+        **({"model.options.heads": 4} if name == "gat" else {}),
     }
     if name == "gat":
         values["model.options.heads"] = 4
@@ -58,7 +60,7 @@ def loaded(data, world, name):
 def test_no_more_is_allocated_than_is_said(name, data, world, monkeypatch):
     found = loaded(data, world, name)
     monkeypatch.setattr(layerwise, "CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(layer_pass, "SLICE_BYTES", 1 << 16)
+    monkeypatch.setattr(layer_form, "AT_ONCE_BYTES", 1 << 16)
     every = np.arange(VERTICES)
     # Compile, and load what torch loads when it is watched.
     with Allocations():
@@ -75,7 +77,7 @@ def test_no_more_is_allocated_than_is_said(name, data, world, monkeypatch):
     for each, peak in zip(said, peaks, strict=True):
         assert each.rounds > 1
         assert each.chunk_bytes <= CHUNK
-        most = each.held_bytes + each.chunk_bytes + PER_VERTEX * VERTICES + 4 * layer_pass.SLICE_BYTES
+        most = each.held_bytes + each.chunk_bytes + PER_VERTEX * VERTICES + 4 * layer_form.AT_ONCE_BYTES
         assert most / 6 < peak <= most
 
 

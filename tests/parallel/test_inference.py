@@ -1,6 +1,7 @@
 """Exact inference: the outputs of a dense computation in one process, on any ranks, by chunks of any size."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -8,12 +9,12 @@ import pytest
 import torch
 
 from leapmpi.config.schema import Config
+from leapmpi.evaluation import scoring_by_layers
 from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.exchange.layer_form import reads_by_number
 from leapmpi.inference import layerwise
-from leapmpi.inference.addressed_rows import reads_by_number
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.scoring import scoring_by_layers
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from tests.support import datasets
@@ -65,6 +66,11 @@ def loaded(world, base, name, labels, dtype, goes_through_all=False, **settings)
     return config, found.ctx, found.topology
 
 
+def on_slow_links(ctx):
+    """Return `ctx` of a machine whose links make every byte that is spared worth any work."""
+    return replace(ctx, machine=replace(ctx.machine, byte=1.0))
+
+
 @pytest.mark.parametrize(("name", "labels"), CASES, ids=lambda each: each)
 def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, monkeypatch):
     for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5)):
@@ -91,6 +97,28 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
                 np.testing.assert_array_equal(found, at_once[where])
 
 
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_shares_and_rows_give_the_outputs_of_rows(name, kept, world, base, monkeypatch):
+    for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5)):
+        _, ctx, topology = loaded(world, base, name, "single", dtype, kept, **{"model.hidden": 20})
+        own, slow, reports = np.arange(*ctx.local_range), on_slow_links(ctx), []
+        rows = inference_for(ctx, topology).outputs(own)
+        monkeypatch.setattr(layerwise, "CHUNK_BYTES", 1 << 30)
+        at_once = inference_for(slow, topology, report=reports.append).outputs(own)
+        shares = ctx.communicator.all_gather_rows(np.array([each.shares for each in reports])).sum(axis=0)
+        assert shares.any() == (world.size > 1)
+
+        # In chunks, and for some vertices.
+        monkeypatch.setattr(layerwise, "CHUNK_BYTES", 100_000)
+        in_chunks = inference_for(slow, topology, report=reports.append).outputs(own)
+        assert max(each.rounds for each in reports) > 1
+        of_some = inference_for(slow, topology).outputs(own[:: 3 + world.rank])
+        allowed = tolerance * max(1, np.abs(rows).max())
+        for found, expected in ((at_once, rows), (in_chunks, rows), (of_some, rows[:: 3 + world.rank])):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
+
+
 def test_ranks_without_wanted_vertices_serve_the_others(world, base):
     name, labels = CASES[0]
     _, ctx, topology = loaded(world, base, name, labels, "float32")
@@ -114,19 +142,24 @@ def test_rows_found_by_number_give_the_bits_of_rows_that_chunks_number(name, kep
     np.testing.assert_array_equal(by_number, inference_for(ctx, topology).outputs(own))
 
 
-def test_bytes_are_those_that_were_expected(world, base):
+@pytest.mark.parametrize("shares", [False, True])
+def test_bytes_are_those_that_were_expected(shares, world, base, monkeypatch):
     for name in ("gcn", "sage"):
-        _, ctx, topology = loaded(world, base, name, "single", "float32", goes_through_all=True)
-        expected, network = [], ctx.communicator
-        inference = inference_for(ctx, topology, expect=expected.append)
-        network.byte_counters.take()
-        inference.outputs(np.arange(*ctx.local_range))
-        sent = network.byte_counters.take()[0]
-        kinds = ("ids", "features", "activations")
-        rows = [[sent.get(kind, 0) for kind in kinds], [expected[0].received.get(kind, 0) for kind in kinds]]
-        counted, foretold = network.all_gather_rows(np.array(rows)).sum(axis=0).tolist()
-        assert counted == foretold
-        assert (sum(counted) > 0) == (world.size > 1)
+        _, ctx, topology = loaded(world, base, name, "single", "float32", goes_through_all=True, **{"model.hidden": 20})
+        ctx, network = on_slow_links(ctx) if shares else ctx, ctx.communicator
+        for limit in (1 << 30, 100_000):
+            monkeypatch.setattr(layerwise, "CHUNK_BYTES", limit)
+            expected, reports = [], []
+            inference = inference_for(ctx, topology, expect=expected.append, report=reports.append)
+            network.byte_counters.take()
+            inference.outputs(np.arange(*ctx.local_range))
+            sent = network.byte_counters.take()[0]
+            kinds = ("topology", "ids", "features", "activations")
+            rows = [[sent.get(kind, 0) for kind in kinds], [expected[0].received.get(kind, 0) for kind in kinds]]
+            counted, foretold = network.all_gather_rows(np.array(rows)).sum(axis=0).tolist()
+            assert counted == foretold
+            assert (sum(counted) > 0) == (world.size > 1)
+            assert (counted[0] > 0) == (shares and world.size > 1 and any(each.shares for each in reports))
 
 
 def test_scores_by_layers_are_those_of_batches(world, base, monkeypatch):

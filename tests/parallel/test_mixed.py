@@ -17,6 +17,7 @@ OTHERS = [
     dataclasses.replace(PLAIN, labels="single, sparse features", rows="copied", batch="three roots", strategy="pull"),
     dataclasses.replace(PLAIN, model="gcn", labels="single, edges with data", sampler="weighted,weights=edge"),
     dataclasses.replace(PLAIN, model="sage", topology="sharded", shape="layer norm"),
+    dataclasses.replace(PLAIN, model="sage", labels="targets, half-precision features", sampler="with-replacement"),
 ]
 CASES = [PLAIN, *here(OTHERS)]
 

@@ -56,7 +56,7 @@ class SplitRequest:
     by: str | None
 
 
-def asked_split(edges: str | None, labels: str | None, by: str | None) -> SplitRequest | None:
+def requested_split(edges: str | None, labels: str | None, by: str | None) -> SplitRequest | None:
     """Read the split that --split-edges (shares) or --split-edge-labels requests, None without.
 
     Raises ConfigError, also for both, or for --split-edges-by alone.

@@ -168,7 +168,7 @@ def _apply(chunk, begin, end, target, blocked, clusters, vertex_weights, waiting
 
 
 @compiled
-def _number(label, size, number):
+def _number(label, number):
     """Number the clusters that have vertices by their first one, in place; -1 stays. Returns how many there are."""
     number[:] = -1
     count = 0
@@ -214,4 +214,4 @@ def cluster(graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Worker
             break
         if number == 0:
             waiting = np.full(n, -1, np.int32)
-    return label, _number(label, size, training)
+    return label, _number(label, training)

@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train the chosen runs; finished ones go on where more epochs are asked, else are left alone. Collective."""
+    """Train the chosen runs; finished ones are resumed for more epochs, else skipped. Collective."""
     # The runs, each with its config.
     sweep = read_sweep(arguments.file)
     shared = _shared(arguments, sweep)

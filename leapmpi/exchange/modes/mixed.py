@@ -8,7 +8,6 @@ owner, so that owners need not know which rows are requested.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,49 +16,17 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.known_rows import received_block
 from leapmpi.exchange.feeds.partial import MixedRows, PartialFeed
+from leapmpi.exchange.items import RemoteItems, fewest_items
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.modes.partial import Partial
-from leapmpi.exchange.named_destinations import Pairs, home_rank
+from leapmpi.exchange.named_destinations import Pairs
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.share_forms import SUM
-from leapmpi.plan.homes import home_counts, home_of
+from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.plan.vertex_cover import cover_edges
 from leapmpi.sampling.block import Block
-from leapmpi.system.jit import compiled
-
-
-@compiled
-def _pairs_of_edges(indptr, others, rank_offsets, starts, destinations, of_edge):
-    """Write the pair of each remote edge. Pairs of owner r begin at starts[r], ordered by their destinations."""
-    place = starts.copy()
-    for i in range(len(indptr) - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            owner = home_rank(others[e], rank_offsets)
-            while destinations[place[owner]] < i:
-                place[owner] += 1
-            of_edge[e] = place[owner]
-
-
-@dataclass(frozen=True, eq=False)
-class BatchItems:
-    """What a rank requests for a block: shares of `pairs`, and the rows of vertices `rows` (int64 ascending).
-
-    row_counts: int64[ranks], rows of each owner. by_rows: bool[remote edges], edges that rows serve, in the order of
-    `pairs.here.others`.
-    """
-
-    pairs: Pairs
-    rows: np.ndarray
-    row_counts: np.ndarray
-    by_rows: np.ndarray
-
-    @property
-    def counts(self) -> np.ndarray:
-        """int64[ranks]: items of each owner."""
-        return self.pairs.counts + self.row_counts
 
 
 class Mixed(Partial):
@@ -87,31 +54,19 @@ class Mixed(Partial):
     def order_for(cls, layer: Layer) -> int:
         return cls.order
 
-    def items(self, block: Block) -> BatchItems:
-        """Choose what this rank requests for `block`. Local.
+    def items(self, block: Block) -> RemoteItems:
+        """Choose the items that this rank requests for `block`. Local."""
+        return self._requested(block)[1]
 
-        Where the topology is sharded, requesters do not know the degrees of sources: shares alone.
-        """
-        ctx, pairs = self.ctx, self.named.pairs(block)
-        none = BatchItems(
-            pairs, np.empty(0, np.int64), np.zeros(ctx.ranks, np.int64), np.zeros(len(pairs.here.others), bool)
-        )
-        if ctx.answers is not None or not len(pairs.destinations):
-            return none
-        others, indptr = pairs.here.others, block.indptr - pairs.here.indptr
-        owner = np.repeat(np.arange(ctx.ranks), pairs.counts)
-        starts = np.concatenate(([0], np.cumsum(pairs.counts)[:-1]))
-        of_edge = np.empty(len(others), np.int64)
-        _pairs_of_edges(indptr, others, ctx.rank_offsets, starts, pairs.destinations, of_edge)
-
+    def _requested(self, block: Block) -> tuple[Pairs, RemoteItems]:
+        """Choose the items for `block`, and return its shares as pairs, too. Local."""
+        offsets, pairs = self.ctx.rank_offsets, self.named.pairs(block)
+        indptr, owner = block.indptr - pairs.here.indptr, np.repeat(np.arange(self.ctx.ranks), pairs.counts)
         # Owners of destinations add what these give to themselves, whatever else is requested.
-        forced = home_of(block.dst[pairs.destinations], ctx.rank_offsets) == owner
-        sources, numbers = np.unique(others, return_inverse=True)
-        as_share, as_row, by_rows = cover_edges(of_edge, numbers, len(sources), forced, owner)
-        rows, kept = sources[as_row], np.flatnonzero(as_share)
-        counts = np.bincount(owner[kept], minlength=ctx.ranks)
-        chosen = Pairs(counts, pairs.destinations[kept], pairs.here)
-        return BatchItems(chosen, rows, home_counts(rows, ctx.rank_offsets), by_rows)
+        forced = home_of(block.dst[pairs.destinations], offsets) == owner
+        named = pairs.counts, pairs.destinations
+        items = fewest_items(indptr, pairs.here.others, offsets, named, forced)
+        return Pairs(items.pair_counts, items.destinations, pairs.here), items
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Items: an id, a row of numbers and its gradient."""
@@ -147,8 +102,8 @@ class Mixed(Partial):
         if ctx.answers is not None:
             return super().feed(minibatch, micro_batch)
         with ctx.phases("sample"):
-            items = self.items(block)
-        pairs, count = items.pairs, int(ctx.rank_offsets[-1])
+            pairs, items = self._requested(block)
+        count = int(ctx.rank_offsets[-1])
         named = by_rank((block.dst[pairs.destinations], items.rows + count), (pairs.counts, items.row_counts))
         foreign, foreign_counts = ctx.communicator.exchange_ids(named, items.counts, self.id_codec)
 
@@ -177,12 +132,12 @@ class Mixed(Partial):
             ctx, self.layer, None, route, share.block, block.n_dst, features, mixed=mixed, vertices=vertices
         )
 
-    def _rows_of_edges(self, block: Block, items: BatchItems) -> np.ndarray:
+    def _rows_of_edges(self, block: Block, items: RemoteItems) -> np.ndarray:
         """int64[edges]: which of `items.rows` serves an edge of `block`, -1 for others."""
         first, end = self.ctx.local_range
         remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
         rows = np.full(block.edges, -1, np.int64)
-        rows[remote[items.by_rows]] = np.searchsorted(items.rows, items.pairs.here.others[items.by_rows])
+        rows[remote] = items.edge_rows
         return rows
 
 

@@ -19,7 +19,8 @@ from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.engine.own_model import changed_code, code_of
 from leapmpi.errors import RESUMABLE, DataError
-from leapmpi.inference.layer_work import FEATURES, HIDDEN, Expectation
+from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
+from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
 from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
 from leapmpi.inference.output.parquet import ParquetFolder
@@ -29,7 +30,6 @@ from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
-from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leapmpi")
 
-KINDS = ("ids", FEATURES, HIDDEN)
-"""The kinds of bytes that are foretold."""
+KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
+"""The kinds of bytes that are expected."""
 
 PER_ANSWER, WINDOWS = 24, 4
 """Bytes of places and names of a row that is written, and how many windows of rows are held while they are ordered."""
@@ -76,7 +76,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     world.on_all(kind.check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
     dataset = world.on_all(lambda: _opened(config, about))
-    loaded = session.load(_plain(config, about), dataset, MachineRates(), goes_through_all=True)
+    loaded = session.load(_plain(config, about), dataset, goes_through_all=True)
     world.on_all(partial(assign, config, run, loaded, arrays, about))
     ctx, shard = loaded.ctx, loaded.topology
     assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
@@ -257,18 +257,18 @@ def _bytes_text(counted: dict[str, int]) -> str:
 
 def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
     """What a layer took on all ranks; rank 0 shows it. Collective."""
-    own = [report.destinations, report.edges, report.remote_rows, report.held_bytes]
+    own = [report.destinations, report.edges, report.remote_rows, report.shares, report.held_bytes]
     all_ranks = ctx.communicator.all_gather_rows(np.array(own))
-    vertices, edges, remote, _ = (int(each) for each in all_ranks.sum(axis=0))
-    held = int(all_ranks[:, 3].max())
+    vertices, edges, remote, shares, _ = (int(each) for each in all_ranks.sum(axis=0))
+    held = int(all_ranks[:, 4].max())
     chunks = f"{report.rounds} chunk{'s' * (report.rounds != 1)}"
-    place = "in files" if on_disk else "held"
+    place, received = "in files" if on_disk else "held", f"{remote:,} rows" + f" and {shares:,} shares" * (shares > 0)
     log.info(
         f"layer {report.number} of {layers}: {report.form} rows, {vertices:,} vertices, {edges:,} edges in {chunks}; "
-        f"{remote:,} rows from other ranks; on a rank rows of {size_text(held)} {place}, "
+        f"{received} from other ranks; on a rank rows of {size_text(held)} {place}, "
         f"chunk {size_text(report.chunk_bytes)}; {report.seconds:.1f} s"
     )
-    counted = {"vertices": vertices, "edges": edges, "remote_rows": remote, "chunks": report.rounds}
+    counted = {"vertices": vertices, "edges": edges, "remote_rows": remote, "shares": shares, "chunks": report.rounds}
     memory = {"held_bytes": held, "chunk_bytes": report.chunk_bytes}
     return {"layer": report.number, "form": report.form, **counted, **memory, "seconds": report.seconds}
 

@@ -26,6 +26,8 @@ from tests.data_prep.sources.test_hetero_data import stores
 from tests.data_prep.sources.test_tables import EDGES, MUSAE, VERTICES
 from tests.data_prep.sources.test_triples import RDF, TRAIN
 from tests.data_prep.sources.test_typed_folders import write_chunks, write_hgb, write_igb, write_ogb
+from tests.data_prep.sources.test_typed_tables import write_gconstruct
+from tests.data_prep.sources.test_typed_tables import write_tables as write_tables_of_types
 from tests.data_prep.sources.test_webgraph import random_lists
 from tests.data_prep.typed_folders import write_folder
 from tests.support.bv_streams import write_graph
@@ -155,9 +157,20 @@ def hgb(folder):
     return write_hgb(folder / "acm"), [f"acm/{name}" for name in ("node.dat", "link.dat", "label.dat", "info.dat")]
 
 
+def typed_table(folder):
+    write_tables_of_types(folder / "tables")
+    return folder / "tables/graph.toml", [f"tables/{name}" for name in ("graph.toml", "papers-0.csv", "writes.csv")]
+
+
+def gconstruct_of_types(folder):
+    features = [{"feature_col": "size", "transform": {"name": "bucket_numerical", "bucket_cnt": 3, "range": [0, 25]}}]
+    write_gconstruct(folder / "tables", features)
+    return folder / "tables/graph.json", [f"tables/{name}" for name in ("graph.json", "more.csv", "val.json")]
+
+
 WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, npy, planetoid, matlab, packed_matlab]
 WRITERS += [distdgl, distdgl_of_graphbolt, gconstruct, typed_npy, triples, ntriples]
-WRITERS += [pyg_of_types, ogb_of_types, igb_of_types, chunked, hgb]
+WRITERS += [pyg_of_types, ogb_of_types, igb_of_types, chunked, hgb, typed_table, gconstruct_of_types]
 
 
 def damaged(content, choice):

@@ -68,8 +68,8 @@ def test_parquet_and_splits_in_files(imported, written, tmp_path):
 REFUSED = {
     "files in 'hdf5' are not read; save them as csv or parquet": ({"format": {"name": "hdf5"}}, None),
     "there is no file none.csv": (None, {"files": "none.csv"}),
-    "feature year is transformed by 'standard', which leapmpi-prep cannot do": (
-        {"features": [{"feature_col": "year", "transform": {"name": "standard"}}]},
+    "feature year is transformed by 'bert_hf', which leapmpi-prep cannot do": (
+        {"features": [{"feature_col": "year", "transform": {"name": "bert_hf"}}]},
         None,
     ),
     "nodes-0.csv has no column 'id'": ({"node_id_col": "id"}, None),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_prep.assembly.edge_splits.split_edges import asked_split, parse_shares, split_edges
+from data_prep.assembly.edge_splits.split_edges import parse_shares, requested_split, split_edges
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
@@ -165,7 +165,7 @@ def test_a_split_by_time_that_cannot_be_is_refused(whole):
     with pytest.raises(ConfigError, match="edges of this graph have no times"):
         split_edges(whole, (0.8, 0.1, 0.1), 0, by="time")
     with pytest.raises(ConfigError, match="nothing is split without --split-edges"):
-        asked_split(None, None, "time")
+        requested_split(None, None, "time")
 
 
 def test_an_edge_that_training_would_see_is_found(whole, tmp_path):

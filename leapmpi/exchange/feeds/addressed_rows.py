@@ -1,8 +1,7 @@
-"""AddressedRows: what a layer reads, found by the number that a rank's lists give to a vertex, where it lies.
+"""Rows found by the numbers of a rank's lists, and read in place.
 
-A chunk then neither numbers its sources anew nor looks up what they are, which takes as long as adding them up: the
-numbers of its block are those of the lists, counted from its first destination on. Rows of other ranks are listed and
-fetched once for each chunk, as ever.
+A chunk then neither numbers its sources nor looks up their names, which takes as long as their sums. The numbers of its
+block are those of the lists, counted from its first destination on.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import numpy as np
 import torch
 
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.own_lists import OwnLists
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.inference.layer_plan import LayerPlan
-from leapmpi.inference.own_lists import OwnLists
 from leapmpi.nn.rows import ScatteredRows
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.system.intrinsics import prefetch
@@ -26,25 +24,22 @@ _AT_ONCE = 1 << 20
 """Rows whose addresses are found at a time."""
 
 _AHEAD = 32
-"""Sources between asking for the mark of one and reading it."""
-
-_MOST = 2**31 - 1
-"""The numbers that a block can hold."""
+"""Sources between the prefetch of a mark and its use."""
 
 
 @compiled
 def _renumber(first, end, sources, begin, numbered, out):
-    """Count the numbers sources[first:end] from `begin` on: what comes before it follows the last of `numbered`."""
+    """Write sources[first:end], counted from `begin` on, to `out`; lower numbers follow the `numbered` ones."""
     for e in range(first, end):
         number = np.int64(sources[e]) - begin
         out[e] = np.int32(number + numbered if number < 0 else number)
 
 
 @compiled
-def _list_remote(sources, first, end, seen, chunk, out):
-    """Write the distinct `sources` outside of first..end-1 to `out`; `seen` (int32 by number) marks those of `chunk`.
+def _list_remote(sources, first, end, seen, stamp, out):
+    """Write the distinct `sources` outside of first..end-1 to `out`; return their count.
 
-    `out` has room for one more than there are. Returns how many there are.
+    `seen` (int32 by number) is set to `stamp` for each; `out` has room for one more than are found.
     """
     count = 0
     for e in range(len(sources)):
@@ -52,42 +47,31 @@ def _list_remote(sources, first, end, seen, chunk, out):
             prefetch(seen, np.intp(sources[e + _AHEAD]))
         u = sources[e]
         out[count] = u
-        count += int((seen[u] != chunk) & ((u < first) | (u >= end)))
-        seen[u] = chunk
+        count += int((seen[u] != stamp) & ((u < first) | (u >= end)))
+        seen[u] = stamp
     return count
 
 
-def reads_by_number(plan: LayerPlan, lists: OwnLists, destinations: np.ndarray) -> bool:
-    """Whether the rows that a layer reads for `destinations` (int64 ascending, of this rank) can be found so. Local.
-
-    They lie in memory in single precision, all follow each other, and the layer reads nothing else of its sources.
-    """
-    follow = len(destinations) > 0 and destinations[-1] - destinations[0] == len(destinations) - 1
-    carried = lists.topology.edge_weight is not None or "edge_features" in plan.layer.edge_data
-    plain = plan.in_place and not plan.multiplies_sources and not plan.layer.traits.reads_names
-    return bool(follow and plain and not carried and lists.topology.numbered < _MOST)
-
-
 class AddressedRows:
-    """The rows of `fetcher`, which a layer reads by the numbers of `lists`. Takes 20 bytes a number."""
+    """The rows of `fetcher` by the numbers of `lists`. Takes 20 bytes a number."""
 
     def __init__(self, ctx: RankContext, lists: OwnLists, fetcher: FeatureFetcher) -> None:
         self.lists, self.fetcher = lists, fetcher
         self._numbered = lists.topology.numbered
-        # Twice, one after the other: from any number on, a view holds the addresses of all.
+        # Twice in a row: a view from any number on holds the addresses of all.
         self._addresses = np.zeros(2 * self._numbered, np.int64)
         first, end = ctx.local_range
         for begin in range(first, end, _AT_ONCE):
             ids = np.arange(begin, min(begin + _AT_ONCE, end))
             found = fetcher.local(ids, scattered=True)
-            assert isinstance(found, ScatteredRows), "`reads_by_number` has seen that rows have addresses"
+            assert isinstance(found, ScatteredRows), "rows have addresses, says `reads_by_number`"
             self._rows = found
             self._set(lists.numbers(ids), found)
         self._seen = np.full(self._numbered if ctx.ranks > 1 else 0, -1, np.int32)
-        self._chunk = -1
+        self._stamp = -1
 
     def block(self, destinations: np.ndarray) -> BlockTensors:
-        """The block of `destinations` (int64[n], which follow each other), whose sources are all numbers. Local."""
+        """Make the block of `destinations` (int64[n], consecutive), whose sources are all numbers. Local."""
         topology, count = self.lists.topology, len(destinations)
         begin = int(self.lists.numbers(destinations[:1])[0])
         indptr = topology.indptr[begin : begin + count + 1]
@@ -100,21 +84,21 @@ class AddressedRows:
         return BlockTensors(0, count, edges, original, degree, None)
 
     def remote(self, destinations: np.ndarray, count: int) -> np.ndarray:
-        """int64[count]: the numbers of the sources of `destinations` that are at home on other ranks. Local."""
+        """List the numbers of the `count` remote sources of `destinations`: int64[count]. Local."""
         if not len(self._seen) or not len(destinations):
             return np.empty(0, np.int64)
-        self._chunk += 1
+        self._stamp += 1
         first, end = self.lists.numbers(destinations[[0, -1]])
         indptr, found = self.lists.topology.indptr, np.empty(count + 1, np.int64)
         sources = self.lists.topology.indices[indptr[first] : indptr[end + 1]]
-        listed = _list_remote(sources, self.lists.first, self.lists.end, self._seen, self._chunk, found)
-        assert listed == count, "chunks are cut by counts of what they read"
+        listed = _list_remote(sources, self.lists.first, self.lists.end, self._seen, self._stamp, found)
+        assert listed == count, "chunks are cut by these counts"
         return found[:count]
 
     def rows(self, destinations: np.ndarray, remote: np.ndarray, arrived: ScatteredRows) -> ScatteredRows:
-        """The rows of all numbers, from that of the first of `destinations` on; those of `remote` have `arrived`.
+        """Return the rows of all numbers, counted from the first of `destinations` on; those of `remote` `arrived`.
 
-        Rows of other ranks that the block does not read are not there.
+        Addresses of other remote rows are not valid, and the block does not read them.
         """
         self._set(remote, arrived)
         begin = int(self.lists.numbers(destinations[:1])[0])
