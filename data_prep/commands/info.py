@@ -30,6 +30,8 @@ def _text(description: dict[str, Any]) -> str:
     """Return the description as lines of name and value, then tables: types and relations, if any, and parts."""
     parts = description.pop("part_list", [])
     typed = [description.pop(name, []) for name in (names.VERTEX_TYPE_LIST, names.RELATION_LIST)]
+    shown = ("relation", "edges", "reverse_of")
+    typed[1] = [{key: row[key] for key in shown} for row in typed[1]]
     splits = description.pop("splits")
     lines = [f"{name:<18} {_shown(value)}" for name, value in sorted(description.items()) if name not in splits]
     lines += [f"{'split ' + name:<18} {count:,}" for name, count in splits.items()]

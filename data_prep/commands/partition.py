@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
-from leapmpi.dataset.hdf5.names import COMMUNITIES, FEATURE_DTYPES, SOURCE_ORDER
+from leapmpi.dataset.hdf5.names import COMMUNITIES, FEATURE_DTYPES, REPLICATED_TYPES, SOURCE_ORDER
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     most = "most bytes of temporary files beside FOLDER; by default what is free there"
     parser.add_argument("--max-disk", metavar="SIZE", help=most)
+    small = (
+        "typed graphs: types of vertices whose rows take less than SIZE are recorded as replicated on every rank; by "
+        "default 1 %% of the rows of a part, 0 for none"
+    )
+    parser.add_argument("--replicate-below", metavar="SIZE", help=small)
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     orders = (
@@ -91,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, with_feature_dtype
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
+    from data_prep.partitioning.replicated_types import replicated_types
     from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
     from data_prep.workspace import disk_budget, memory_budget, require, workspace_beside
@@ -118,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.layout == "columns" and graph.sparse:
         raise ConfigError(f"{columns} stores features sparse, whose columns p3 reads from rows; leave the flag out")
     check_dtype(graph, arguments.feature_dtype, arguments.graph)
+    replicated_types(graph, request.parts, _replicated_size(arguments))
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
@@ -155,6 +163,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {small.note(arguments.feature_dtype)}")
     print("\n".join(steps.table()))
     return 0
+
+
+def _replicated_size(arguments: argparse.Namespace) -> int | None:
+    """Return the bytes of --replicate-below; None without. Raises ConfigError for no size."""
+    from leapmpi.config.setting import parse_size
+
+    text = arguments.replicate_below
+    return None if text is None else 0 if text == "0" else parse_size(text, "--replicate-below")
 
 
 def check_typed_flags(graph: Graph, name: str, training: object, edge_split: object = None) -> None:
@@ -223,10 +239,13 @@ def _write(
     progress: Progress,
 ) -> None:
     """Write the dataset, with the figures of the partition as its attributes."""
+    from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.dataset_writer import write_dataset
 
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
     levels |= {"parts_from": str(arguments.parts_from)} if arguments.parts_from else {}
+    if replicated := replicated_types(graph, len(result.vertices), _replicated_size(arguments)):
+        levels[REPLICATED_TYPES] = json.dumps(replicated, ensure_ascii=False)
     levels |= {} if arguments.balance == BALANCES[0] else {"balanced_by": arguments.balance}
     write_dataset(
         arguments.folder,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
+from leapmpi.comm.communicator import CommunicationError
 from leapmpi.comm.flow_control import FRAGMENT, Message, MessageQueue, Start, UnderWay
 from leapmpi.comm.mpi_buffers import DeviceBytes
 from leapmpi.comm.progress_thread import ProgressThread
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-
-
-class CommunicationError(RuntimeError):
-    """The two sides of an exchange disagree on type or size: a defect of leapmpi, caught before data are used."""
 
 
 @dataclass

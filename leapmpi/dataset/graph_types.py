@@ -155,6 +155,8 @@ class GraphTypes:
         relations = [
             {
                 "relation": str(each),
+                "source": each.source,
+                "destination": each.destination,
                 "edges": int(edges[r]),
                 "reverse_of": "" if each.reverse_of is None else str(self.relations[each.reverse_of]),
             }

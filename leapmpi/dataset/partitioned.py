@@ -6,6 +6,7 @@ a part vertices ascend by original id, unless `vertex_order` differs.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,6 +132,14 @@ class Dataset:
     def has_vertex_time(self) -> bool:
         """Whether vertices have times."""
         return bool(self.attributes.get(names.HAS_VERTEX_TIME, False))
+
+    @property
+    def replicated_types(self) -> tuple[str, ...]:
+        """Names of the types of vertices with rows on every rank, as partitioning has recorded them."""
+        try:
+            return tuple(map(str, json.loads(str(self.attributes.get(names.REPLICATED_TYPES, "[]")))))
+        except (ValueError, TypeError):
+            raise DataError(f"{self.folder}: {names.REPLICATED_TYPES} is no list of types; partition again") from None
 
     @property
     def edge_classes(self) -> int:

@@ -18,7 +18,6 @@ from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import Model
 from leapmpi.nn.norms import BatchRows, batch_norms
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.traffic_model import Traffic
 
 _KIND = "activations"
 """The kind under which sums of rows and of their gradients are counted."""
@@ -73,18 +72,13 @@ def shared_out(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -> BatchRo
     return BatchRows(counted, gather)
 
 
-def predict_batch_rows(ctx: RankContext, micro_batches: Sequence[MicroBatch], traffic: Traffic) -> None:
-    """Add what `shared_out` and training with it send to `traffic`. Local."""
-    if not (norms := batch_norms(ctx.model)) or ctx.ranks == 1:
+def count_sums(model: Model, rows: BatchRows | None) -> None:
+    """Count what statistics of `rows` and their gradients send in training. Collective."""
+    if rows is None:
         return
-    counts = np.bincount(home_of(micro_batches[0].blocks[-1].dst, ctx.rank_offsets), minlength=ctx.ranks)
-    counts[ctx.rank] = 0
-    traffic.add_request(ctx.rank, counts, ctx.features.id_codec.id_bytes, "ids", 1, 1)
-
-    # Count, means and squares of every normalisation; then two sums of its gradients.
-    for norm in norms.values():
-        width = len(norm.gain)
-        traffic.add_gather(ctx.rank, 8 * (1 + 2 * width) + 8 * 2 * width, _KIND)
+    for norm in batch_norms(model).values():
+        for numbers in norm.gathered:
+            rows.gather(np.empty(numbers))
 
 
 def statistics_bytes(model: Model, micro_batch: MicroBatch) -> int:

@@ -21,7 +21,6 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.model import reads_edge_features
 from leapmpi.plan.homes import RankView, rank_offsets
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.phase_timers import PhaseTimers
 
 KIND = "edge_features"
@@ -58,22 +57,17 @@ def fetch_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -
     if ctx.edge_features is None:
         return
     numbers, places = _distinct(micro_batches)
-    rows = ctx.edge_features.fetch(numbers)
+    exchange = ctx.edge_features.prepare(numbers)
+    exchange.move()
+    if not ctx.communicator.carries:
+        return
+    rows = exchange.unpack()
     assert isinstance(rows, torch.Tensor), "features of edges are stored dense"
 
     # A copy for each block: the memory of the rows is used again.
     found = iter(rows[torch.from_numpy(place).to(ctx.device)] for place in places)
     for micro_batch in micro_batches:
         micro_batch.edge_features = [next(found) for _ in micro_batch.blocks]
-
-
-def predict_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch], traffic: Traffic) -> None:
-    """Add what `fetch_edge_features` requests and receives to `traffic`. Local."""
-    if ctx.edge_features is None:
-        return
-    fetcher = ctx.edge_features
-    request = edge_request(micro_batches, fetcher.rank_offsets, ctx.rank)
-    traffic.add_request(ctx.rank, request.remote_counts, fetcher.id_codec.id_bytes, KIND, fetcher.shard.row_bytes)
 
 
 def edge_request(micro_batches: Sequence[MicroBatch], edge_offsets: np.ndarray, rank: int) -> RowRequest:

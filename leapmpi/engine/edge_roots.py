@@ -73,10 +73,9 @@ class EdgesOfNode:
         """Return the candidates that negatives are drawn from. Local."""
         return Candidates(self.ctx.sampler.topology)
 
-    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends until all ranks have `plan`. Local."""
-        if self.ctx.rank == 0:
-            traffic.add_broadcast("schedule", 8 * (1 + plan.edges.size))
+    def announce(self, plan: EdgePlan, time_steps: int) -> None:
+        """Bring the edges of `plan` to all ranks. Collective."""
+        self.brought(plan.edges if self.ctx.rank == 0 else None, time_steps)
 
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends to cut an epoch into `batches`. Local."""
@@ -88,13 +87,13 @@ class ForecastEdgesOfShards(EdgesOfNode):
     def candidates(self) -> Candidates:
         return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets)
 
-    def predict(self, plan: EdgePlan, traffic: Traffic) -> None:
-        rank = self.ctx.rank
+    def announce(self, plan: EdgePlan, time_steps: int) -> None:
+        counters, rank = self.ctx.communicator.byte_counters, self.ctx.rank
         named = int((home_of(plan.edges[:, 1], self.ctx.rank_offsets) == rank).sum())
-        traffic.add_gather(rank, _FACTS, "control")
-        traffic.add_gather(rank, named * edge_bytes(self.ctx.sampler.topology), "schedule")
+        counters.add_to_each("control", _FACTS)
+        counters.add_to_each("schedule", named * edge_bytes(self.ctx.sampler.topology))
         if plan.told is not None:
-            traffic.add_gather(rank, int(plan.told[rank]), "topology")
+            counters.add_to_each("topology", int(plan.told[rank]))
 
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         columns = 1 if self.ctx.sampler.topology.edge_time is None else 2
@@ -175,6 +174,9 @@ class EdgeRoots(RootSource):
     def plan_here(self, batch: np.ndarray, key: DrawKey) -> EdgePlan:
         return self._plan(key, self.edges.described(batch), self.placement.time_steps)
 
+    def announce(self, plan: Plan) -> None:
+        self.edges.announce(of_kind(plan, EdgePlan), self.placement.time_steps)
+
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
         plan, sampler = of_kind(plan, EdgePlan), self.ctx.sampler
         if self.task.leaves_out():
@@ -186,7 +188,7 @@ class EdgeRoots(RootSource):
             sampler.drawing.root_times(key, plan.times)
         minibatch = sample(plan.schedule, key)
         scores = labelled_rank(self.placement)
-        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)
+        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx)
         return minibatch
 
     def label(self, minibatch: MiniBatch, roots: Sequence[np.ndarray], local: bool) -> None:
@@ -201,16 +203,8 @@ class EdgeRoots(RootSource):
         vertices = np.argsort(self.ctx.sampler.topology.original_id)
         return vertices, min(len(vertices), batch_size * (2 + self.per_edge))
 
-    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        assert minibatch.edge_loss is not None, "`draw` has made it"
-        self.edges.predict(minibatch.edge_loss.plan, traffic)
-
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         self.edges.predict_epoch(batches, traffic)
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        assert minibatch.edge_loss is not None, "`draw` has made it"
-        minibatch.edge_loss.predict(self.ctx.rank, embedding_bytes(self.ctx), traffic)
 
     def _plan(self, key: DrawKey, edges: BatchEdges, time_steps: int) -> EdgePlan:
         """Make the plan of all ranks. Collective where negatives are drawn from a sharded topology."""

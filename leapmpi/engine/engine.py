@@ -14,7 +14,7 @@ import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine import batch_rows
-from leapmpi.engine.edge_features import fetch_edge_features, predict_edge_features
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.edge_roots import EdgeRoots
 from leapmpi.engine.placement import STRATEGIES, Placement, labelled, mode_of, placement_of, trains_labelled
 from leapmpi.engine.root_source import Plan, RootSource, VertexRoots
@@ -22,6 +22,7 @@ from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.selection import exchange_mode
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import normalising
@@ -100,11 +101,6 @@ class Engine:
         """Draw this rank's part of a plan with `key`. Local unless `preparation.sample` or the topology is shared."""
         return self.roots.draw(planned, key, self.preparation.sample)
 
-    @staticmethod
-    def sample_all(engines: Sequence[Engine], planned: Plan, key: DrawKey) -> list[MiniBatch]:
-        """Draw the parts of all ranks, whose engines are in this process. Local."""
-        return engines[0].preparation.sample_all([engine.preparation for engine in engines], planned, key)
-
     def request(self, minibatch: MiniBatch) -> None:
         """Request labels, and rows that do not depend on weights; owners pack these rows only. Collective."""
         with self.ctx.phases("exchange"):
@@ -134,6 +130,21 @@ class Engine:
             with self.ctx.phases("exchange"):
                 self.ctx.learned.collect(self.ctx.communicator)
         return loss
+
+    def count(self, minibatch: MiniBatch) -> None:
+        """Count what `request` and `forward_backward` of `minibatch` send and read; nothing is computed. Collective."""
+        self.request(minibatch)
+        minibatch.begin()
+        minibatch.wait()
+        for step in range(len(minibatch.micro_batches)):
+            self.mode.count(minibatch, step)
+            if minibatch.edge_loss is not None:
+                minibatch.edge_loss.count(step)
+            if step + 1 < len(minibatch.micro_batches):
+                self.placement.after_step(minibatch, step)
+        batch_rows.count_sums(self.ctx.model, minibatch.batch_rows)
+        if isinstance(minibatch.row_exchange, RowExchange):
+            self.ctx.features.count_returns(minibatch.row_exchange)
 
     # -- all iterations ----------------------------------------------------------------------------------------------
 
@@ -196,6 +207,9 @@ class Preparation:
     (leapmpi/full_batch), or send or receive shares of mini-batches (leapmpi/engine/disaggregated).
     """
 
+    plans_once = False
+    """Whether one mini-batch, planned before the first iteration, serves all iterations."""
+
     limits_memory = False
     """Whether planning itself keeps to --memory-limit."""
 
@@ -224,10 +238,6 @@ class Preparation:
         """Draw a micro-batch for the roots (int64) of each of `cells`. Local."""
         sample = self.engine.mode.sample
         return [MicroBatch(roots, sample(key, roots, schedule.roots), None) for roots in cells]
-
-    def sample_all(self, ranks: Sequence[Preparation], planned: Plan, key: DrawKey) -> list[MiniBatch]:
-        """Draw the parts of all `ranks`, which are in this process. Local."""
-        return [each.engine.draw(planned, key) for each in ranks]
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request rows and labels. Collective."""
@@ -290,13 +300,6 @@ class Preparation:
             predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
             for micro_batch in minibatch.micro_batches:
                 predict_draws(*drawn, micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what `plan` and `request` move, but for what the exchange mode requests. Local."""
-        predict_edge_features(self.ctx, minibatch.micro_batches, traffic)
-        batch_rows.predict_batch_rows(self.ctx, minibatch.micro_batches, traffic)
-        self.engine.roots.predict_request(minibatch, traffic)
-        self.engine.roots.predict_planning(minibatch, traffic)
 
 
 def preparation_of(strategy: str) -> type[Preparation]:

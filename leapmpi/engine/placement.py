@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.exchange.minibatch import MiniBatch
     from leapmpi.exchange.mode import ExchangeMode
-    from leapmpi.plan.traffic_model import Traffic
 
 
 def _reads_own_lists(config: StrategyConfig) -> str:
@@ -126,10 +125,6 @@ class Placement(ABC):
 
     def after_step(self, minibatch: MiniBatch, step: int) -> None:
         """Send what moves between time step `step` and the next one. Collective."""
-        return
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends between time steps, given the mini-batches of all ranks. Local."""
         return
 
     def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:

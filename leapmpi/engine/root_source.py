@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from leapmpi.engine.batch_rows import check_time_steps
-from leapmpi.engine.placement import Placement, labelled, plans_ahead, trains_labelled
+from leapmpi.engine.placement import Placement, plans_ahead, trains_labelled
 from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
-from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import DrawKey
@@ -52,6 +51,10 @@ class RootSource(ABC):
         """Plan `batch` for all ranks in one process, as forecasts do. Local."""
 
     @abstractmethod
+    def announce(self, plan: Plan) -> None:
+        """Bring the roots of a `plan` from rank 0 to all ranks, as forecasts do. Collective."""
+
+    @abstractmethod
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
         """Make this rank's mini-batch of `plan` by `sample`. Collective only where `sample` or the topology is."""
 
@@ -75,16 +78,8 @@ class RootSource(ABC):
         """Return whether each rank holds the labels of the roots that it labels; all ranks agree. Local."""
         return True
 
-    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends so that all ranks know what is planned. Local."""
-        return
-
     def predict_epoch(self, batches: int, traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""
-        return
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what labels, or embeddings of roots, move. Local."""
         return
 
 
@@ -113,6 +108,10 @@ class VertexRoots(RootSource):
     def plan_here(self, batch: np.ndarray, key: DrawKey) -> Schedule:
         return self.placement.schedule(batch, key.epoch, key.iteration)
 
+    def announce(self, plan: Plan) -> None:
+        flat = of_kind(plan, Schedule).to_buffer() if self.ctx.rank == 0 else None
+        self.ctx.communicator.broadcast(flat, "schedule")
+
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
         return sample(of_kind(plan, Schedule), key)
 
@@ -130,17 +129,6 @@ class VertexRoots(RootSource):
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         return trains_labelled(self.placement) and minibatch.planned.is_local(self.ctx.rank_offsets)
-
-    def predict_planning(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        if self.ctx.rank == 0:
-            traffic.add_broadcast("schedule", minibatch.planned.nbytes)
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        ctx = self.ctx
-        if not self.labels_are_local(minibatch):
-            roots = RowRequest(np.concatenate(labelled(self.placement, minibatch)), ctx.rank_offsets, ctx.rank)
-            row_bytes = ctx.labels.shard.row_bytes
-            traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
 
     def _decided(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
         """Schedule `batch` once the placement has decided what changes from this iteration on. On rank 0."""

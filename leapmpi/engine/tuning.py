@@ -12,8 +12,8 @@ import numpy as np
 
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.calibration import counted_rates, local_roots, measured_rates
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, time_steps_are_open
-from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError

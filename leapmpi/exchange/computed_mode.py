@@ -27,7 +27,7 @@ class ComputedRowsMode(ExchangeMode):
     overlaps = True
 
     @abstractmethod
-    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangedFeed:
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> LayerFeed:
         """Request what `micro_batch` needs of other ranks, and learn what they need; the feed of its first layer.
 
         Collective.

@@ -9,13 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.stage import Transfer
 from leapmpi.nn.gradient import value_with_gradient
 from leapmpi.nn.scorer import Scorer, sums_by_row, take_rows
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan
-from leapmpi.plan.traffic_model import Traffic
-from leapmpi.system.phase_timers import PhaseTimers
 
 KIND = "embeddings"
 """The kind under which their bytes are counted."""
@@ -29,17 +28,16 @@ class EdgeLoss:
         plan: EdgePlan,
         rank: int,
         task: EdgeTask,
-        communicator: Communicator,
-        phases: PhaseTimers,
+        ctx: RankContext,
     ) -> None:
         self.plan, self.steps, self.weight = plan, plan.of_rank(rank), plan.pair_weight
         self.task, self.travels = task, plan.travels
-        self.communicator, self.phases = communicator, phases
+        self.transfers = [Transfer(ctx, each.send_counts, each.receive_counts, task.width, KIND) for each in self.steps]
 
-    def predict(self, rank: int, row_bytes: int, traffic: Traffic) -> None:
-        """Add to `traffic` the embeddings, of `row_bytes`, that `rank` receives, and gradients it returns. Local."""
-        for step in self.steps:
-            traffic.add_exchange(rank, step.receive_counts, KIND, row_bytes)
+    def count(self, number: int) -> None:
+        """Count what scoring time step `number` sends. Local: nothing is computed."""
+        if self.travels:
+            self.transfers[number].count()
 
     def held_bytes(self, number: int, row_bytes: int) -> int:
         """Bytes, about, that scoring time step `number` takes on this rank beside the rows of its roots.
@@ -62,8 +60,8 @@ class EdgeLoss:
         sent = torch.from_numpy(step.sent).to(device)
 
         # Embeddings of remote ends.
-        arrived = own.new_empty((int(step.receive_counts.sum()), own.shape[1]))
-        self._exchange(own[sent], step.send_counts, arrived, step.receive_counts)
+        transfer = self.transfers[number]
+        arrived = transfer.start(own[sent])() if self.travels else own[:0]
 
         # Score, and go back to the embeddings.
         rows = torch.cat([own, arrived])
@@ -76,14 +74,7 @@ class EdgeLoss:
         assert rows.grad is not None, "scores depend on all rows, if by nothing"
 
         # Gradients go home.
-        returned = own.new_empty((len(sent), own.shape[1]))
-        self._exchange(rows.grad[count:].contiguous(), step.receive_counts, returned, step.send_counts)
+        returned = transfer.start_back(rows.grad[count:].contiguous())() if self.travels else own[:0]
         gradient = torch.cat([rows.grad[:count], returned])
         every = torch.cat([torch.arange(count, device=device), sent])
         return value_with_gradient(embeddings, sums_by_row(gradient, every, count), loss.detach())
-
-    def _exchange(self, send: Tensor, send_counts, receive: Tensor, receive_counts) -> None:
-        if not self.travels:
-            return
-        with self.phases("exchange"):
-            self.communicator.exchange(send, send_counts, receive, receive_counts, KIND)

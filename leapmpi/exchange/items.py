@@ -6,26 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.plan.homes import home_counts
+from leapmpi.plan.homes import home_counts, home_rank
 from leapmpi.plan.vertex_cover import cover_edges
 from leapmpi.sampling.block import Block
 from leapmpi.system.jit import compiled
 
 _NOWHERE = -1
 """The place of a row that is not requested."""
-
-
-@compiled
-def home_rank(vertex, rank_offsets):
-    """Return what `home_of` does, for one vertex, in kernels."""
-    low, high = 0, len(rank_offsets) - 1
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if rank_offsets[middle] <= vertex:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @compiled

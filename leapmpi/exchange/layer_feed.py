@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.read_columns import EVERY, Kept, ReadColumns, drops_alone
-from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage
+from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage, Transfer
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
@@ -52,6 +52,10 @@ class LayerFeed(ForwardFeed):
         Collective.
         """
 
+    def count(self) -> None:
+        """Count what a forward and a backward pass send, by default nothing. Local: nothing is computed."""
+        return
+
     def returned(self, outputs: Tensor, roots: int) -> Tensor:
         """Bring the model's `outputs` to the rank that evaluates them, which has `roots` of them. Collective."""
         return outputs
@@ -77,12 +81,29 @@ class LocalFeed(LayerFeed):
         return None
 
 
+class SizesFeed(LayerFeed):
+    """A feed in a forecast, which knows the sizes of its exchange and computes nothing."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, transfer: Transfer) -> None:
+        super().__init__(ctx, layer)
+        self.transfer = transfer
+
+    def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        raise AssertionError("forecasts compute nothing")
+
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        raise AssertionError("forecasts compute nothing")
+
+    def count(self) -> None:
+        self.transfer.count()
+
+
 class HiddenInput:
     """The matrix that a layer above the first reads, of own rows of the layer below and of those that others send."""
 
     def __init__(self, ctx: RankContext, layer: Layer, routes: RowRoutes) -> None:
         self.ctx, self.routes = ctx, routes
-        self.stage = Stage(ctx, routes)
+        self.stage = Stage(ctx, routes, layer.in_dim)
         self.read_columns = ReadColumns(ctx, layer if drops_alone(layer) else None, self._names)
         self.local_rows = torch.from_numpy(routes.local_rows).to(ctx.device)
         self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
@@ -182,11 +203,12 @@ class ExchangedFeed(BlockFeed):
         block: BlockTensors | None,
         routes: RowRoutes | None,
         route: Route,
+        width: int,
         combination: Combine,
         features: Callable[[], Rows] | None = None,
     ) -> None:
         super().__init__(ctx, layer, block, routes)
-        self.stage, self._features = Stage(ctx, route, combination), features
+        self.stage, self._features = Stage(ctx, route, width, combination), features
 
     @abstractmethod
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
@@ -212,3 +234,6 @@ class ExchangedFeed(BlockFeed):
 
     def backward_stages(self) -> None:
         self.stage.backward()
+
+    def count(self) -> None:
+        self.stage.transfer.count()

@@ -379,26 +379,6 @@ def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
     return builder.graph()
 
 
-def build_all(builders: Sequence[GraphBuilder]) -> list[LayerGraph]:
-    """The graphs of all ranks, in one process."""
-    for _ in range(builders[0].layers):
-        kind = _cheapest(np.stack([builder.costs() for builder in builders]))
-        needs = [builder.needs(kind) for builder in builders]
-        delivered = [_delivered(of_all) for of_all in zip(*needs, strict=True)]
-        for builder in builders:
-            builder.give([by_rank[builder.rank] for by_rank in delivered])
-    return [builder.graph() for builder in builders]
-
-
 def _cheapest(costs: np.ndarray) -> str:
     """The kind that costs all ranks least, the first of equals; `costs` float64[ranks, kinds]."""
     return KINDS[int(costs.sum(axis=0).argmin())]
-
-
-def _delivered(sent: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What every rank gets where each one sends ids, by receiver, and int64[ranks], how many: likewise, by sender."""
-    counts = np.stack([of_each for _, of_each in sent])
-    receiver = np.repeat(np.tile(np.arange(len(sent)), len(sent)), counts.ravel())
-    ids = np.concatenate([ids for ids, _ in sent])[np.argsort(receiver, kind="stable")]
-    of_each = np.split(ids, np.cumsum(counts.sum(axis=0))[:-1])
-    return list(zip(of_each, np.ascontiguousarray(counts.T), strict=True))

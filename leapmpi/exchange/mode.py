@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -99,14 +98,6 @@ class ExchangeMode(ABC):
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Payload bytes that reach this rank for the layer's inputs, counted before any travel. Local."""
 
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add to `traffic` what this rank requests, receives and reads, given the mini-batches of all ranks. Local.
-
-        `leapmpi plan` calls it, which has no other ranks; training must count the same. Raises ConfigError where a mode
-        does not predict.
-        """
-        raise ConfigError(f"{type(self).__name__} does not predict its traffic; leave it out of leapmpi plan")
-
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Bytes, about, that the layer's input rows take on this rank from `request` to the end of the step. Local."""
         return 0
@@ -139,6 +130,12 @@ class ExchangeMode(ABC):
     @abstractmethod
     def request(self, minibatch: MiniBatch) -> None:
         """Do what can be done before the weights are known: request rows, exchange ids, draw for other ranks."""
+
+    def count(self, minibatch: MiniBatch, number: int) -> None:
+        """Count what training micro-batch `number` sends, once it is requested. Local: nothing is computed."""
+        if number < len(minibatch.feeds):
+            for feed in minibatch.feeds[number]:
+                feed.count()
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
         """The feeds of micro-batch `number`, of its layers from the first on, and the rows that the first one reads.
@@ -253,14 +250,3 @@ def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None)
     for feed in feeds:
         outputs.append(feed.forward(outputs[-1] if outputs else rows, key))
     return outputs
-
-
-def predict_rows(ctx: RankContext, vertices: np.ndarray, traffic: Traffic) -> None:
-    """Add to `traffic` what it takes to fetch the feature rows of distinct `vertices` (int64). Local."""
-    rank, inputs = ctx.rank, ctx.features
-    request = inputs.request(vertices)
-    traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
-    traffic.add_answers(rank, "features", inputs.answer_bytes(request))
-    traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
-    for place, count in request.read_counts.items():
-        traffic.add_rows(rank, place, count)

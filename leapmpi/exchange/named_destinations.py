@@ -6,9 +6,7 @@ those that lie with it. Where the topology is sharded, the edges that were drawn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -21,10 +19,8 @@ from leapmpi.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBu
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
-from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
 
@@ -123,24 +119,6 @@ class NamedDestinations:
         if self.answers is None:
             return pairs.counts * self.id_codec.id_bytes
         return self._names(block, pairs, self.answers).sizes * self.answers.word.itemsize
-
-    def predict(self, block: Block, pairs: Pairs, traffic: Traffic) -> None:
-        """Add to `traffic` what it takes to name `pairs`, and how many there are. Local."""
-        if self.answers is None:
-            traffic.add_request(self.ctx.rank, pairs.counts, self.id_codec.id_bytes, "features", 0)
-        else:
-            traffic.add_naming(self.ctx.rank, KIND, self.naming_bytes(block, pairs), 0 * pairs.counts, counted=2)
-        traffic.add_rows(self.ctx.rank, "remote", len(pairs.destinations))
-
-    def predict_reads(self, blocks: Sequence[Block], traffic: Traffic) -> None:
-        """Add to `traffic` which of their rows all ranks read for `blocks`, those of all ranks. Local."""
-        read = np.zeros(int(self.ctx.rank_offsets[-1]), bool)
-        for block in blocks:
-            read[block.neighbours] = True
-            if self.with_home:
-                read[block.dst] = True
-        for owner, (first, end) in enumerate(pairwise(self.ctx.rank_offsets)):
-            traffic.add_rows(owner, "local", int(np.count_nonzero(read[first:end])))
 
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
         """The edges of the destinations of `pairs`, by owner."""

@@ -116,7 +116,8 @@ class SumExchange:
         if self.own:
             exchanges.append(self.own.exchange)
         self._end = self.communicator.start_exchanges(exchanges)
-        self._sums = self.local()
+        if self.communicator.carries:
+            self._sums = self.local()
 
     def wait(self) -> None:
         """Wait until all has arrived. A second call does nothing. Collective."""

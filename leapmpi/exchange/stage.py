@@ -63,12 +63,26 @@ def by_rank(rows: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> np.ndar
     return np.concatenate(rows)[np.argsort(ranks, kind="stable")]
 
 
-class Transfer:
-    """Rows sent to other ranks and received from them; gradients take the opposite way."""
+ROWS = "activations"
+"""The kind under which rows of layers are counted."""
 
-    def __init__(self, ctx: RankContext, sent_counts: np.ndarray, received_counts: np.ndarray) -> None:
+
+class Transfer:
+    """Rows of `width` numbers sent to other ranks and received from them; gradients take the opposite way.
+
+    kind: the kind under which bytes are counted.
+    """
+
+    def __init__(
+        self,
+        ctx: RankContext,
+        sent_counts: np.ndarray,
+        received_counts: np.ndarray,
+        width: int,
+        kind: str = ROWS,
+    ) -> None:
         self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
-        self.received = int(received_counts.sum())
+        self.width, self.kind, self.received = width, kind, int(received_counts.sum())
 
     def start(self, rows: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective.
@@ -81,12 +95,19 @@ class Transfer:
         """Send the `gradient` of what arrived; the result waits for that of what was sent. Collective."""
         return self._start(gradient, self.received_counts, self.sent_counts, kept[::-1])
 
+    def count(self, forward: int = 1) -> None:
+        """Count what is sent: rows, `forward` times, and the gradient. Local: nothing is sent."""
+        communicator, row = self.ctx.communicator, self.width * self.ctx.parameters.values.element_size()
+        communicator.count(self.kind, forward * self.sent_counts, row)
+        communicator.count(self.kind, self.received_counts, row)
+
     def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept) -> Callable[[], Tensor]:
-        if self.ctx.packs and on_host(rows.device):
+        assert rows.shape[1] == self.width, "forecasts count this width"
+        if self.ctx.packs and self.kind == ROWS and on_host(rows.device):
             return self._start_packed(rows, counts, arriving_counts, kept)
-        arriving = rows.new_empty((int(arriving_counts.sum()), rows.shape[1]))
+        arriving = rows.new_empty((int(arriving_counts.sum()), self.width))
         with self.ctx.phases("exchange"):
-            end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, "activations")
+            end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, self.kind)
 
         def finish() -> Tensor:
             with self.ctx.phases("exchange"):
@@ -218,11 +239,11 @@ Combine = Callable[[Tensor, Tensor | None, int], Combination]
 
 
 class Stage:
-    """The exchange of one matrix along `route`; rows are combined by `combination`."""
+    """The exchange of one matrix of `width` columns along `route`; rows are combined by `combination`."""
 
-    def __init__(self, ctx: RankContext, route: Route, combination: Combine = Placed) -> None:
+    def __init__(self, ctx: RankContext, route: Route, width: int, combination: Combine = Placed) -> None:
         self.ctx, self.route, self.combination = ctx, route, combination
-        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts)
+        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width)
         self.received_positions = torch.from_numpy(route.received_positions).to(ctx.device)
         local = route.local_positions
         self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)

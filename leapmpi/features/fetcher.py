@@ -155,6 +155,9 @@ class FeatureFetcher:
             return self._local_half.stand_in_addresses(count, width)
         return torch.zeros((count, width), dtype=self.dtype, device=self.device)
 
+    def count_returns(self, exchange: RowExchange) -> None:
+        """Count what gradients of rows of `exchange` send, where rows are learned. Local: nothing is sent."""
+
     def fill(self, cache: RowCache) -> None:
         """Fetch the rows of `cache` in the stored type, CACHE_BATCH_BYTES at a time. Collective."""
         self.cache = None
@@ -173,7 +176,11 @@ class FeatureFetcher:
         The remote rows of `request` will arrive in order of its remote ids, in the stored type.
         """
         requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
-        sent, arriving = self._local_half.pack(requested, len(request.remote_ids))
+        wanted = len(request.remote_ids)
+        if self.network.carries:
+            sent, arriving = self._local_half.pack(requested, wanted)
+        else:
+            sent, arriving = self.shard.new_rows(len(requested)), self.shard.new_rows(wanted)
         arrives = arriving, request.remote_counts
         return RowExchange(self.network, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
 
@@ -182,6 +189,8 @@ class FeatureFetcher:
 
         Local.
         """
+        if not self.network.carries:
+            return self.stand_in(len(request.ids), self.shard.width)
         if not scattered:
             return self._local_half.collect(request, arrived, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"

@@ -61,7 +61,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         return cache.held_bytes(0) + entries * self.shard.entry_bytes + 8 * (len(cache.ids) + 1)
 
     def answer_bytes(self, request: RowRequest) -> np.ndarray:
-        return self._entries_by_rank(request) * self.shard.entry_bytes
+        return self._entries_by_rank(request.remote_ids, request.remote_counts) * self.shard.entry_bytes
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
         """Repeat the first `width` columns of local rows: the number of entries per row matters. Local."""
@@ -85,12 +85,13 @@ class SparseFeatureFetcher(FeatureFetcher):
 
     def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
         requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        entry_counts = self._entries_by_rank(requested, row_counts)
         with self.phases("gather"):
-            rows = self.shard.take(requested)
-            # The exchange moves entries, so counts of rows become counts of entries.
-            entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
-            sent = _pack(rows)
-        arriving_counts = self._entries_by_rank(request)
+            if self.network.carries:
+                sent = _pack(self.shard.take(requested))
+            else:
+                sent = np.empty((int(entry_counts.sum()), self.shard.entry_bytes), np.uint8)
+        arriving_counts = self._entries_by_rank(request.remote_ids, request.remote_counts)
         arriving = self._arriving.array((int(arriving_counts.sum()), self.shard.entry_bytes), "uint8")
         return RowExchange(self.network, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
@@ -109,11 +110,11 @@ class SparseFeatureFetcher(FeatureFetcher):
         """Unpack the remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
         return _unpack(arrived, self.shard.parts[0], self.shard.entry_counts[request.remote_ids])
 
-    def _entries_by_rank(self, request: RowRequest) -> np.ndarray:
-        """Count the entries of the rows of `request` that each rank sends: int64[ranks]."""
-        ends = np.zeros(len(request.remote_ids) + 1, np.int64)
-        np.cumsum(self.shard.entry_counts[request.remote_ids], out=ends[1:])
-        return np.diff(ends[np.concatenate(([0], np.cumsum(request.remote_counts)))])
+    def _entries_by_rank(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Count the entries of the rows of `ids`, by rank, `counts` (int64[ranks]) of each: int64[ranks]."""
+        ends = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(self.shard.entry_counts[ids], out=ends[1:])
+        return np.diff(ends[np.concatenate(([0], np.cumsum(counts)))])
 
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
@@ -142,6 +143,11 @@ class LearnedFetcher(FeatureFetcher):
         if learns:
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)
         return exchange
+
+    def count_returns(self, exchange: RowExchange) -> None:
+        assert exchange.requested is not None, "the fetcher made it"
+        request, _, _ = exchange.requested
+        self.network.count("row gradients", request.remote_counts, self.returned_row_bytes)
 
     def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> Tensor:
         rows: Tensor = result_of(arrived)

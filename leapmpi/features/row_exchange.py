@@ -53,8 +53,12 @@ class RowExchange:
         """Return the result, once the rows have arrived. Local."""
         return self.result_of(self.arriving[0])
 
-    def complete(self) -> Any:
-        """Move the rows and unpack them. Collective."""
+    def move(self) -> None:
+        """Move the rows. Collective."""
         self.begin()
         self.wait()
+
+    def complete(self) -> Any:
+        """Move the rows and unpack them. Collective."""
+        self.move()
         return self.unpack()

@@ -12,10 +12,10 @@ from typing import Any
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import strategy_named
-from leapmpi.engine.traffic import predicted_memory
 from leapmpi.errors import LeapmpiError
-from leapmpi.forecast.simulator import Forecaster, draw_key
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import MOST_EDGES, edges_of
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.nn.task import task_of
@@ -52,16 +52,17 @@ class MemoryAdvice:
         Raises ConfigError and DataError where it cannot be trained.
         """
         strategy_named(config.strategy.name).check_settings(config, self.dataset)
-        engines = self.forecaster.engines(config, ranks)
+        job = self.forecaster.job(config, ranks)
+        engines = job.engines
         first, batch = engines[0], self.forecaster.batches(engines[0], config)[0]
-        key = draw_key(first, 0)
+        key = job.key(0)
         if edges_of(first.ctx.sampler, batch, key, ranks) > MOST_EDGES:
             return None
         planned = first.planned(batch, key)
         if not isinstance(first.preparation, FullBatchGraphs):
             # The blocks of one rank at a time are held.
             return max(predicted_memory(engine, engine.draw(planned, key)) for engine in engines)
-        made = zip(engines, first.sample_all(engines, planned, key), strict=True)
+        made = zip(engines, job.draw_planned(planned, key), strict=True)
         preparations = ((engine.preparation, minibatch) for engine, minibatch in made)
         return max(each.needs(minibatch) for each, minibatch in preparations if isinstance(each, FullBatchGraphs))
 

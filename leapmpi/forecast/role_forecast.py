@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from leapmpi.comm.communicator import Communicator
 from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
@@ -24,7 +23,8 @@ from leapmpi.exchange.modes.raw import union
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.raw_sums import merged
 from leapmpi.features.shards.row_request import RowRequest
-from leapmpi.forecast.virtual_ranks import VirtualRank, virtual_ranks
+from leapmpi.forecast.virtual_ranks import virtual_ranks
+from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.role_balance import RoleBalance
 from leapmpi.plan.roles import Roles
@@ -87,8 +87,8 @@ def _forecast(
 ) -> RoleForecast:
     # One rank that has all rows stands for every rank: nothing is sent, and everything else is the same.
     whole = config.replaced({"strategy.feature_memory": ""})
-    (ctx,) = virtual_ranks(whole, dataset, topology, 1)
-    nobody = cast("Communicator", VirtualRank(0, 1))
+    (ctx,) = virtual_ranks(whole, dataset, topology, VirtualWorld(1), dataset.part)
+    nobody = ctx.communicator
     shipping = Shipping(nobody, roles, dataset.feature_dim, ctx.features.dtype)
     engine = preparing_engine(ctx, config.strategy, shipping, rank_offsets(dataset.offsets, roles.shares))
     prepares, computes = engine.preparation, ShareTraining(ctx, shipping)
@@ -134,7 +134,7 @@ def _fetched(engine: Engine, minibatch: MiniBatch, offsets: np.ndarray, rank: in
     wanted = union(minibatch.micro_batches)
     if engine.mode_name == "sums":
         block, _ = merged([each.first_block for each in minibatch.micro_batches])
-        rank_alone = cast("Communicator", VirtualRank(rank, len(offsets) - 1))
+        rank_alone = VirtualWorld(len(offsets) - 1).communicators[rank]
         among = replace(ctx, rank_offsets=offsets, communicator=rank_alone)
         named = NamedDestinations(among, layer.sums.holds_own)
         pairs = named.pairs(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,41 +17,37 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.engine import Engine
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, strategy_named
-from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import (
     compute_seconds_of,
-    exchange_mode,
     fewest_bytes,
     leading_model,
     least_seconds,
+    mode_class,
     modes_for,
     serving_modes,
 )
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
+from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
+from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
-from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
-from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import SHARDED, names_sources
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
-from leapmpi.training.ensemble_models import predict_models
+from leapmpi.system.counter_rng import PRESAMPLE
 from leapmpi.training.feature_cache import access_of, caches
-
-DRY_EPOCH = 1
-"""Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -121,6 +118,8 @@ class Forecaster:
         self.iterations = iterations
         self.real = real
         """In a job, the context of this rank, whose sampler and model serve here too."""
+        self._part = cache(dataset.part)
+        self._modes: dict[tuple[Config, int, MachineRates], str] = {}
         self.machine: MachineRates | None = None
         """Rates by which engines choose, where they are not the documented ones."""
 
@@ -133,20 +132,23 @@ class Forecaster:
         if several:
             # Inputs are fetched once for all, and the largest model stands for the memory of an iteration.
             config = list(variations(config).values())[leading_model(several)]
-        engines = self.engines(config, ranks, scatters=bool(models))
+        job = self.job(config, ranks, scatters=bool(models))
+        engines = job.engines
         first, sampler = engines[0], engines[0].ctx.sampler
         batches = self.batches(first, config)
         names = modes_for(several, first.ctx.features, config) if several else None
-        if mode_is_open(first.placement):
-            self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates, names)
+        drawn = None
+        if mode_is_open(first.placement) and not self.takes_known_mode(job, config, rates, names):
+            drawn = job.draw(batches[0], 0)
+            self.choose_mode(job, config, drawn, batches[0], rates, names)
 
         # Sample some whole batches of the epoch, and the last one.
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
-        sampled = [self.sample(engines, batches[i], i, models) for i in chosen]
+        sampled = [_sampled(job, batches[i], i, models, None if i else drawn) for i in chosen]
         last = sampled[-1]
         if len(batches) > 1:
-            last = self.sample(engines, batches[len(batches) - 1], len(batches) - 1, models)
+            last = _sampled(job, batches[len(batches) - 1], len(batches) - 1, models)
 
         begun = Traffic(ranks)
         for each in engines:
@@ -170,7 +172,7 @@ class Forecaster:
             sent=sent,
             pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
             rows=rows,
-            micrograph_locality=locality(sampler, draw_key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
+            micrograph_locality=locality(sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
@@ -190,10 +192,11 @@ class Forecaster:
         edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
         return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
 
-    def engines(self, config: Config, ranks: int, scatters: bool = False) -> list[Engine]:
-        """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
+    def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
+        """The job of `config` on so many virtual ranks, with the ids of their caches."""
+        world = VirtualWorld(ranks)
         placement = strategy_named(config.strategy.name)
-        contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
+        contexts = virtual_ranks(config, self.dataset, self.topology, world, self._part, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
@@ -201,48 +204,50 @@ class Forecaster:
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
             engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
-        return engines
-
-    def sample(
-        self, engines: Sequence[Engine], batch: np.ndarray, iteration: int, models: Sequence[int] = ()
-    ) -> _Sampled:
-        """The iteration that trains `batch`, on random streams that no run draws from.
-
-        models: the bytes of the parameters of each of several models; empty for one.
-        """
-        minibatches = scheduled(engines, batch, iteration)
-        traffic = predicted_traffic(engines, minibatches, models)
-        traffic.add_vote()
-        memory = np.array(list(map(predicted_memory, engines, minibatches)))
-        return _Sampled(traffic, counts_of(engines[0], minibatches, traffic), memory)
+        return VirtualJob(world, engines)
 
     def choose_mode(
         self,
-        engines: Sequence[Engine],
+        job: VirtualJob,
+        config: Config,
         minibatches: Sequence[MiniBatch],
         batch: np.ndarray,
-        rates: Rates | None,
+        rates_given: Rates | None = None,
         common: Sequence[str] | None = None,
     ) -> None:
-        """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones.
+        """Choose how the first layer is computed, as training does with `--remote auto`, by given or counted rates.
 
         minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share, of
         which the one is taken that moves the fewest bytes.
         """
+        engines = job.engines
         pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
-        found = {
-            name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-            for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features)
-        }
+        found = {}
+        for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features):
+            kind = mode_class(name)
+            found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
         name = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
-            rates = rates or _counted(engines, batch)
+            rates = rates_given or _counted(engines, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
+        if rates_given is None and not common:
+            self._modes[config, len(engines), engines[0].ctx.machine] = name
         for engine in engines:
             engine.use_mode(name)
+
+    def takes_known_mode(
+        self, job: VirtualJob, config: Config, rates: Rates | None = None, common: Sequence[str] | None = None
+    ) -> bool:
+        """Use the mode that was chosen before for `config` on as many ranks; False where none was."""
+        name = self._modes.get((config, len(job.engines), job.engines[0].ctx.machine))
+        if name is None or rates is not None or common:
+            return False
+        for engine in job.engines:
+            engine.use_mode(name)
+        return True
 
     def _memory(
         self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
@@ -267,21 +272,6 @@ class Forecaster:
         return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
 
 
-def draw_key(engine: Engine, iteration: int) -> DrawKey:
-    """The key of the draws of an iteration of a dry run."""
-    return DrawKey(PRESAMPLE, engine.ctx.seed, DRY_EPOCH, iteration)
-
-
-def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> list[MiniBatch]:
-    """The mini-batch of each rank in a dry run that trains `batch`."""
-    return drawn(engines, engines[0].planned(batch, draw_key(engines[0], iteration)), iteration)
-
-
-def drawn(engines: Sequence[Engine], planned: Schedule | EdgePlan, iteration: int) -> list[MiniBatch]:
-    """The mini-batch of each rank by what is `planned`."""
-    return engines[0].sample_all(engines, planned, draw_key(engines[0], iteration))
-
-
 def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
     """The vertices int64 that are embedded for `batch`."""
     found = engine.roots.vertices_of(batch)
@@ -296,22 +286,21 @@ def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     return [model_of(each, dataset) for each in variations(config).values()]
 
 
-def predicted_traffic(
-    engines: Sequence[Engine], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
-) -> Traffic:
-    """What all ranks send and read in an iteration, from the engine and the mini-batch of each rank.
+def _sampled(
+    job: VirtualJob,
+    batch: np.ndarray,
+    iteration: int,
+    models: Sequence[int],
+    drawn: Sequence[MiniBatch] | None = None,
+) -> _Sampled:
+    """The iteration that trains `batch`, as it was `drawn` last, if it was.
 
-    models: the bytes of the parameters of each of several models, which cross ranks; empty for one.
+    models: the bytes of the parameters of each of several models; empty for one.
     """
-    traffic = Traffic(len(minibatches))
-    for engine in engines:
-        if models:
-            predict_fetch(engine, minibatches, traffic)
-        else:
-            predict_traffic(engine, minibatches, traffic)
-    if models:
-        predict_models(traffic, models)
-    return traffic
+    minibatches = drawn or job.draw(batch, iteration)
+    traffic = job.count(minibatches, models)
+    memory = np.array(list(map(predicted_memory, job.engines, minibatches)))
+    return _Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory)
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:

@@ -7,6 +7,7 @@ A few iterations are counted on virtual ranks, and what they compute and move ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,14 +23,8 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import COPYING
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.forecast.simulator import (
-    DRY_EPOCH,
-    Forecaster,
-    counts_of,
-    draw_key,
-    drawn,
-    predicted_traffic,
-)
+from leapmpi.forecast.simulator import Forecaster, counts_of
+from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
 from leapmpi.nn.layer import Layer, costs, least_cost, sparse_cost
 from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
@@ -79,10 +74,12 @@ def choose(
     ranks: int,
     machine: MachineRates,
     real: RankContext | None = None,
+    forecaster: Forecaster | None = None,
 ) -> Choice:
     """The strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
 
-    In a job `real` is the context of this rank. Raises ConfigError and DataError for what no strategy can train.
+    In a job `real` is the context of this rank. A `forecaster` of the same data may know some of it. Raises ConfigError
+    and DataError for what no strategy can train.
     """
     candidates = _candidates(config, dataset)
     stands = candidates[0]
@@ -92,7 +89,7 @@ def choose(
     # Caches bear on leap and pull alike, and take long to choose.
     left_out = _left_out(config, dataset, ranks) if stands == FIRST else {}
     config = config.replaced({"strategy.cache": 0.0})
-    count = _Count(config, Forecaster(dataset, topology, real=real), ranks, machine)
+    count = _Count(config, forecaster or Forecaster(dataset, topology, real=real), ranks, machine)
     iterations = count.iterations
     if not iterations:
         return Choice(stands, f"an iteration of about {count.edges:,.0f} edges takes long to count")
@@ -174,13 +171,13 @@ class _Count:
 
     def __init__(self, config: Config, forecaster: Forecaster, ranks: int, machine: MachineRates) -> None:
         self.config, self.forecaster, self.ranks, self.machine = config, forecaster, ranks, machine
-        self._drawn: dict[tuple[type[Preparation], int, bytes], list[MiniBatch]] = {}
+        self._drawn: dict[tuple[type[Preparation], int, bytes], tuple[list[MiniBatch], Traffic]] = {}
         # The batches of an epoch, by a sampler that all strategies share. Settings of another hold for leap too.
-        self.first = forecaster.engines(self._config_of(FIRST), ranks)
-        sampler, train = self.first[0].ctx.sampler, config.train
+        self.first = forecaster.job(self._config_of(FIRST), ranks)
+        sampler, train = self.first.engines[0].ctx.sampler, config.train
         vertices = forecaster.dataset.splits.train
         self.batches = sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        self.edges = edges_of(sampler, self.batches[0], draw_key(self.first[0], 0), ranks)
+        self.edges = edges_of(sampler, self.batches[0], self.first.key(0), ranks)
         passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
         self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
 
@@ -189,32 +186,38 @@ class _Count:
 
     def forecast(self, name: str) -> EpochCost:
         """The forecast of the strategy `name`. Raises ConfigError where it cannot train this."""
-        engines = self.first if name == FIRST else self.forecaster.engines(self._config_of(name), self.ranks)
+        job = self.first if name == FIRST else self.forecaster.job(self._config_of(name), self.ranks)
+        engines = job.engines
         for engine in engines:
             engine.ctx.machine = self.machine
-        if mode_is_open(engines[0].placement):
-            self.forecaster.choose_mode(engines, self._minibatches(engines, 0), self.batches[0], None)
+        config = self._config_of(name)
+        if mode_is_open(engines[0].placement) and not self.forecaster.takes_known_mode(job, config):
+            self.forecaster.choose_mode(job, config, self._minibatches(job, 0), self.batches[0])
 
         # Whole batches spread over the epoch; the last one may be short.
         whole = len(self.batches) - 1 or 1
         chosen = np.unique(np.linspace(0, whole - 1, self.iterations).astype(int)).tolist()
-        seconds, sent = zip(*(self._iteration(engines, number) for number in chosen), strict=True)
+        seconds, sent = zip(*(self._iteration(job, number) for number in chosen), strict=True)
         share = sum(map(len, self.batches)) / max(1, sum(len(self.batches[number]) for number in chosen))
         return EpochCost(share * sum(seconds), share * sum(sent), engines[0].mode_name)
 
-    def _minibatches(self, engines: Sequence[Engine], number: int) -> list[MiniBatch]:
+    def _minibatches(self, job: VirtualJob, number: int) -> list[MiniBatch]:
         """The mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
-        schedule = engines[0].placement.schedule(self.batches[number], DRY_EPOCH, number)
-        key = type(engines[0].preparation), number, schedule.to_buffer().tobytes()
+        first = job.engines[0]
+        schedule = first.placement.schedule(self.batches[number], DRY_EPOCH, number)
+        key = type(first.preparation), number, schedule.to_buffer().tobytes()
         if key not in self._drawn:
-            self._drawn[key] = drawn(engines, schedule, number)
-        return self._drawn[key]
+            found = job.draw_planned(schedule, job.key(number))
+            self._drawn[key] = found, job.world.take()
+        found, of_draws = self._drawn[key]
+        job.world.take()
+        job.world.traffic.add(of_draws)
+        return [replace(each, feeds=[]) for each in found]
 
-    def _iteration(self, engines: Sequence[Engine], number: int) -> tuple[float, int]:
+    def _iteration(self, job: VirtualJob, number: int) -> tuple[float, int]:
         """Seconds and bytes of training batch `number`."""
-        minibatches = self._minibatches(engines, number)
-        traffic = predicted_traffic(engines, minibatches)
-        traffic.add_vote()
+        engines, minibatches = job.engines, self._minibatches(job, number)
+        traffic = job.count(minibatches)
         operations = max(_operations(each, minibatches, traffic) for each in engines)
         counts = counts_of(engines[0], minibatches, traffic)
         seconds = _seconds(counts, operations, self.machine, ahead=engines[0].prefetch_depth > 0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
@@ -19,6 +18,7 @@ from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.sparse_shard import SparseShard, fill_entry_counts
+from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
@@ -28,32 +28,26 @@ from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.session.topology_kind import SHARDED, check_topology, reads_last_sources
 from leapmpi.system.phase_timers import PhaseTimers
 
-if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
-
-
-@dataclass(frozen=True)
-class VirtualRank:
-    """Takes the place of a communicator: it knows its rank, but cannot send (a leapmpi.plan.homes.RankView)."""
-
-    rank: int
-    size: int
-
 
 def virtual_ranks(
-    config: Config, dataset: Dataset, topology: Topology, ranks: int, real: RankContext | None = None
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    world: VirtualWorld,
+    part: Callable[[int], Part],
+    real: RankContext | None = None,
 ) -> list[RankContext]:
-    """The context of each of `ranks` ranks. They share sampler and model, and read no feature row.
+    """The contexts of the ranks of `world`. They share sampler and model, and read no feature row.
 
-    In a job, sampler, model and numbers of entries are those of `real`, the context of this rank. Raises DataError when
-    the dataset has fewer parts than ranks.
+    `part` opens a part of the dataset. In a job, sampler, model and numbers of entries are those of `real`, the context
+    of this rank. Raises DataError when the dataset has fewer parts than ranks.
     """
+    ranks = len(world.communicators)
     offsets = rank_offsets(dataset.offsets, ranks)
     device, dtype = torch.device("cpu"), getattr(torch, config.train.parameter_dtype)
     entry_counts = _entry_counts(dataset, real) if dataset.sparse else None
 
     # What all ranks share.
-    phases = PhaseTimers()
     reads = reads_features(config, dataset)
     sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
     model = real.model if real else model_of(config, dataset)
@@ -72,31 +66,29 @@ def virtual_ranks(
 
     # What each rank has: its rank and its shards.
     contexts = []
-    for rank in range(ranks):
-        virtual_rank = VirtualRank(rank, ranks)
-        held = [dataset.part(part) for part in parts_of_rank(dataset.parts, ranks, rank)] if reads else []
+    for rank, communicator in enumerate(world.communicators):
+        held = [part(number) for number in parts_of_rank(dataset.parts, ranks, rank)]
         width = 0 if dataset.feature_dim else input_width(config, dataset)
         features, labels = _shards(
-            config, dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
+            config, held, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
         )
         contexts.append(
             RankContext(
-                # Nothing is sent, so its rank and its size are all that is read.
-                communicator=cast("Communicator", virtual_rank),
-                phases=phases,
+                communicator=communicator,
+                phases=PhaseTimers(),
                 sampler=sampler,
                 model=model,
                 task=task,
                 parameters=parameters,
-                features=fetcher_for(virtual_rank, features, offsets, device, dtype),
-                labels=FeatureFetcher(virtual_rank, labels, offsets, device, torch.int64, "labels"),
+                features=fetcher_for(communicator, features, offsets, device, dtype),
+                labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels"),
                 rank_offsets=offsets,
                 device=device,
                 seed=config.train.seed,
                 answers=answers,
                 in_place=config.run.device != "cuda",
                 counts_sources=True,
-                edge_features=edge_fetcher(virtual_rank, dataset, held, device, dtype) if reads else None,
+                edge_features=edge_fetcher(communicator, dataset, held, device, dtype) if reads else None,
             )
         )
     return contexts
@@ -114,19 +106,17 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
 
 def _shards(
     config: Config,
-    dataset: Dataset,
-    rank: VirtualRank,
+    parts: Sequence[Part],
     first: int,
     entry_counts: np.ndarray | None,
     learned: tuple[int, torch.dtype],
     edges: bool,
 ) -> tuple[HostShard, HostShard]:
-    """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read.
+    """Features and labels of `parts`, whose first vertex is `first`: mapped files, of which nothing is read.
 
     learned: width and dtype of rows that take the place of features, where the width is not 0. edges: whether roots are
     edges, so that labels of vertices are not read.
     """
-    parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
     labels = [np.zeros(part.vertices, np.int64) if edges else part.known_labels for part in parts]
     features: HostShard
     if learned[0]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import astuple, replace
-from typing import cast
 
 import numpy as np
 from torch import Tensor
@@ -15,8 +13,7 @@ from torch import Tensor
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine, Preparation
-from leapmpi.engine.root_source import Plan, of_kind
-from leapmpi.engine.traffic import predicted_memory
+from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import (
@@ -27,7 +24,6 @@ from leapmpi.exchange.layer_graphs import (
     LayerGraph,
     LayerInputs,
     Split,
-    build_all,
     build_here,
 )
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -48,7 +44,8 @@ from leapmpi.system.memory import available_bytes
 class FullBatchGraphs(Preparation):
     """Layer graphs of all training vertices, made for the first iteration and kept."""
 
-    limits_memory = True
+    limits_memory = plans_once = True
+    plans_once = True
     placement: FullBatchPlacement
 
     @property
@@ -73,55 +70,35 @@ class FullBatchGraphs(Preparation):
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """Make the mini-batch of all training vertices, with all that does not change between iterations. Collective.
 
-        Raises TooLarge, on all ranks, where it takes more memory than it may.
+        Raises TooLarge, on all ranks, where it takes more memory than it may. A forecast takes the smallest then, and
+        makes the graph alone.
         """
+        if not self.ctx.communicator.carries:
+            return self._forecast(schedule, key)
         begin = time.perf_counter()
         self._kept = self._made(schedule)
         self.planning_seconds = time.perf_counter() - begin
         return replace(self._kept, key=key)
 
-    def sample_all(self, ranks: Sequence[Preparation], planned: Plan, key: DrawKey) -> list[MiniBatch]:
-        """Make the mini-batches of all ranks in one process, with the caches that they would fill. Local."""
-        schedule, found = of_kind(planned, Schedule), cast("Sequence[FullBatchGraphs]", ranks)
-        rooms, least = [math.inf for _ in found], None
-        if self._caches_by_room:
-            least = build_all([each.builder(schedule, AllCommunicated()) for each in found])
-            rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
-        choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
-        graphs = build_all([each.builder(schedule, chooser) for each, chooser in zip(found, choosers, strict=True)])
-
-        def made(graphs: Sequence[LayerGraph], by_owner: bool = False) -> list[MiniBatch]:
-            return [each.minibatch(schedule, key, graph, by_owner) for each, graph in zip(found, graphs, strict=True)]
-
-        def too_much() -> bool:
-            return any(map(FullBatchGraphs.exceeds, found, minibatches))
-
-        # In the order of `_fitting`, but for what machines have left.
-        minibatches = made(graphs)
-        if too_much() and self.placement.rules.chooses_kinds:
-            graphs = least or build_all([each.builder(schedule, AllCommunicated()) for each in found])
-            minibatches = made(graphs)
-        if too_much() and all(each.can_go_by_owner(graph) for each, graph in zip(found, graphs, strict=True)):
-            minibatches = made(graphs, by_owner=True)
-        come = (
-            features_that_come(graph_of(minibatch), each.ctx.rank_offsets, each.ctx.rank)
-            for each, minibatch in zip(found, minibatches, strict=True)
-        )
-        stay = not any(come) and not reads_learned(self.ctx)
-        return [replace(each, graph=replace(graph_of(each), features_stay=stay)) for each in minibatches]
+    def _forecast(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """Make the mini-batch of a forecast, with the cache that would be filled. Collective."""
+        ctx, (minibatch, _, _) = self.ctx, self._chosen(schedule, key)
+        graph = graph_of(minibatch)
+        come = bool(features_that_come(graph, ctx.rank_offsets, ctx.rank))
+        stay = not ctx.communicator.all_gather_rows(np.array([come], np.int64)).any() and not reads_learned(ctx)
+        return replace(minibatch, graph=replace(graph, features_stay=stay))
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective, if any are."""
-        if minibatch.features is not None:
+        graph = graph_of(minibatch)
+        if graph.features_stay:
+            self._read_counts = self._read_counts or self.ctx.features.request(graph.fed).read_counts
             self.ctx.communicator.byte_counters.add({}, self._read_counts)
         else:
             self.engine.mode.request(minibatch)
 
     def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Add nothing: lists have arrived before the first iteration."""
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add nothing: roots, labels and features of edges are here from the start."""
 
     @property
     def prefetch_depth(self) -> int:
@@ -185,23 +162,17 @@ class FullBatchGraphs(Preparation):
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.vertices)
         return self._limit - predicted_memory(self.engine, least) - self.ctx.features.cached_bytes(no_rows)
 
-    def exceeds(self, minibatch: MiniBatch) -> bool:
-        """Return whether `minibatch` takes more on this rank than --memory-limit. Local."""
-        return self.needs(minibatch) > self._limit
-
     def _made(self, schedule: Schedule) -> MiniBatch:
         """Make the mini-batch of `schedule`, with all that does not change between iterations. Collective."""
         ctx, placement, key = self.ctx, self.placement, DrawKey(TRAIN, self.ctx.seed, 0, 0)
         tuning_log = self.engine.tuning_log
         with ctx.phases("plan"):
             placement.settle(tuning_log)
-        room, least = math.inf, None
-        if self._caches_by_room:
-            least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
-            room = self.room(self.minibatch(schedule, key, least))
-        graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
-        minibatch = self._fitting(schedule, key, graph, least)
+        minibatch, why, room = self._chosen(schedule, key)
         graph = graph_of(minibatch)
+        if why:
+            ways = advice(self.engine.config.name, bool(self.engine.config.memory_limit), len(graph.plans))
+            raise TooLarge(f"{why}; {ways}", room)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
         placement.record(tuning_log, {"layers": self._account})
 
@@ -220,11 +191,11 @@ class FullBatchGraphs(Preparation):
             feeds[0] = self._summed(graph, micro_batch.tensors[-1]) or feeds[0]
         minibatch.feeds = [feeds]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
+        self._read_counts = {}
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
                 self.engine.mode.request(minibatch)
                 minibatch.complete()
-            self._read_counts = ctx.features.request(graph.fed).read_counts
             minibatch.graph = replace(graph, features_stay=True)
         return minibatch
 
@@ -239,25 +210,26 @@ class FullBatchGraphs(Preparation):
         with self.ctx.phases("compute"):
             return sums_feed(self.ctx, block, rows)
 
-    def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
-        """Return the mini-batch of `graph`, or what takes less where that is more than it may, or than is left.
-        Collective.
+    def _chosen(self, schedule: Schedule, key: DrawKey) -> tuple[MiniBatch, str, float]:
+        """Choose the mini-batch; one that takes less where that is more than it may, or than is left. Collective.
 
-        least: the graph that caches nothing, if it is known. Raises TooLarge, on all ranks, where nothing fits.
+        Returns it with the reason why it does not fit, empty where it does, and the bytes that it may take.
         """
+        communicator, limit, least = self.ctx.communicator, math.inf, None
+        if self._caches_by_room:
+            least = build_here(self.builder(schedule, AllCommunicated()), communicator)
+            limit = self.room(self.minibatch(schedule, key, least))
+        graph = build_here(self.builder(schedule, self.placement.chooser(limit)), communicator)
         minibatch = self.minibatch(schedule, key, graph)
         why, room = self._too_much(minibatch)
         if why and self.placement.rules.chooses_kinds:
-            graph = least or build_here(self.builder(schedule, AllCommunicated()), self.ctx.communicator)
+            graph = least or build_here(self.builder(schedule, AllCommunicated()), communicator)
             minibatch = self.minibatch(schedule, key, graph)
             why, room = self._too_much(minibatch)
-        if why and self.ctx.communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
+        if why and communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
             minibatch = self.minibatch(schedule, key, graph, by_owner=True)
             why, room = self._too_much(minibatch)
-        if why:
-            ways = advice(self.engine.config.name, bool(self.engine.config.memory_limit), len(graph.plans))
-            raise TooLarge(f"{why}; {ways}", room)
-        return minibatch
+        return minibatch, why, room
 
     def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
         """Return why an iteration takes more than it may, or than is left, and that room; empty where it fits.
@@ -265,8 +237,10 @@ class FullBatchGraphs(Preparation):
         """
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
-        needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
-        found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
+        communicator = self.ctx.communicator
+        free = available_bytes() if communicator.carries else None
+        needs = Needs(socket.gethostname(), self.needs(minibatch), kept, free)
+        found = [Needs(*each) for each in communicator.all_gather_objects(list(astuple(needs)))]
         return too_much("a full batch", found, self._limit)
 
 

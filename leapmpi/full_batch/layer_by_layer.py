@@ -19,6 +19,7 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
 from leapmpi.exchange.read_columns import expected_share
+from leapmpi.exchange.stage import Transfer
 from leapmpi.nn.layer import Layer, reads_destinations
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.share_forms import SUM
@@ -79,25 +80,15 @@ class LayerByLayer(Raw):
         """Return the vertices whose features the first layer reads."""
         return graph_of(minibatch).fed
 
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their
-        gradients.
-        """
-        rank, size = self.ctx.rank, self.layer.bias.element_size()
-        graph = graph_of(minibatches[rank])
-        if graph.features_stay:
-            for place, count in self.ctx.features.request(graph.fed).read_counts.items():
-                traffic.add_rows(rank, place, count)
-        else:
-            super().predict(minibatches, traffic)
+    def count(self, minibatch: MiniBatch, number: int) -> None:
+        """Count hidden rows, projected rows and sums of every layer, and their gradients."""
+        graph = graph_of(minibatch)
         for layer, plan in zip(self.ctx.model.layers, graph.plans, strict=True):
-            if plan.rows:
-                traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)
-                if graph.by_owner and goes_by_owner(layer, plan) and sends_again(layer):
-                    traffic.add_answers(rank, "activations", plan.rows.received_counts * layer.in_dim * size)
-            if plan.by_kind:
-                width = kind_width(layer, plan.kind)
-                traffic.add_exchange(rank, plan.by_kind.received_counts, "activations", width * size)
+            if rows := plan.rows:
+                again = graph.by_owner and goes_by_owner(layer, plan) and sends_again(layer)
+                Transfer(self.ctx, rows.sent_counts, rows.received_counts, layer.in_dim).count(1 + again)
+            if kind := plan.by_kind:
+                Transfer(self.ctx, kind.sent_counts, kind.received_counts, kind_width(layer, plan.kind)).count()
 
     def collectives(self, time_steps: int) -> int:
         """Return the rows of each layer, and gradients of all but the first."""

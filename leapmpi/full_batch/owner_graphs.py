@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
-
-import numpy as np
-
-from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.engine import Preparation
-from leapmpi.engine.root_source import Plan, of_kind
 from leapmpi.exchange.layer_graphs import (
-    KINDS,
     PARTIAL,
     GraphBuilder,
     LayerGraph,
     SampledGraphBuilder,
-    build_all,
     build_here,
 )
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -40,12 +31,6 @@ class OwnerGraphs(Preparation):
         """Draw the graph of this rank together with the other ranks. Collective."""
         return _minibatch(schedule, key, build_here(self._builder(schedule, key), self.ctx.communicator))
 
-    def sample_all(self, ranks: Sequence[Preparation], planned: Plan, key: DrawKey) -> list[MiniBatch]:
-        schedule, found = of_kind(planned, Schedule), cast("Sequence[OwnerGraphs]", ranks)
-        return [
-            _minibatch(schedule, key, graph) for graph in build_all([each._builder(schedule, key) for each in found])
-        ]
-
     def _builder(self, schedule: Schedule, key: DrawKey) -> GraphBuilder:
         """Return the builder of this rank's graph of one mini-batch. Local."""
         ctx, chooser = self.ctx, self.placement.chooser()
@@ -55,6 +40,8 @@ class OwnerGraphs(Preparation):
 
     def request(self, minibatch: MiniBatch) -> None:
         super().request(minibatch)
+        if not self.ctx.communicator.carries:
+            return
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(self.ctx.device)
         minibatch.feeds = [feeds_of(self.ctx, graph_of(minibatch), micro_batch.tensors)]
@@ -75,19 +62,6 @@ class OwnerGraphs(Preparation):
                 )
                 sizes = names.sizes * answers.word.itemsize
                 traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)
-
-    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add the ids of the vertices that ranks compute for each other, too."""
-        super().predict_request(minibatch, traffic)
-        ctx = self.ctx
-        id_bytes, nothing = IdCodec.any_id(ctx.rank_offsets).id_bytes, np.zeros(ctx.ranks, np.int64)
-        for plan in graph_of(minibatch).plans:
-            asked = [each.received_counts for each in (plan.rows, plan.by_kind) if each is not None]
-            # The first layer names no rows, in a message of its own; so do sums the rows among them.
-            empty = [nothing] * ((plan.rows is None) + (plan.kind == PARTIAL))
-            for received in [*empty, *asked]:
-                traffic.add_request(ctx.rank, received, id_bytes, "activations", 0)
-            traffic.add_gather(ctx.rank, np.float64().nbytes * len(KINDS), "control")
 
 
 def _minibatch(schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:

@@ -126,6 +126,12 @@ class BatchNormalise(nn.Module):
         self.found: Moments | None = None
         """Moments of the last forward pass in training."""
 
+    @property
+    def gathered(self) -> tuple[int, int]:
+        """Numbers of this rank (float64) that the forward and the backward pass bring to all ranks."""
+        width = len(self.gain)
+        return 1 + 2 * width, 2 * width
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalise float[rows, width] -> float[rows, width]. Collective in training, and so is its backward pass."""
         if self.batch is None:

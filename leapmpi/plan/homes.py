@@ -11,6 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from leapmpi.errors import DataError
+from leapmpi.system.jit import compiled
+
+_STEPS = 3
+"""Ranks that are looked at one by one, before all are halved."""
 
 _AT_ONCE = 1 << 20
 """Number of ids processed together."""
@@ -60,9 +64,46 @@ def rank_offsets(offsets: np.ndarray, ranks: int, starts: np.ndarray | None = No
     return np.asarray(offsets, np.int64)[starts]
 
 
+@compiled
+def home_rank(vertex, rank_offsets):
+    """Return what `home_of` does, for one vertex, in kernels."""
+    ranks = len(rank_offsets) - 1
+    if vertex >= rank_offsets[ranks]:
+        return ranks
+    if vertex < rank_offsets[0]:
+        return -1
+    # Ranks have about as many vertices each: the rank is near to where it would be then.
+    rank = min(ranks - 1, int(vertex * (ranks / rank_offsets[ranks])))
+    for _ in range(_STEPS):
+        if vertex < rank_offsets[rank]:
+            rank -= 1
+        elif vertex >= rank_offsets[rank + 1]:
+            rank += 1
+        else:
+            return rank
+    low, high = 0, ranks
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if rank_offsets[middle] <= vertex:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _find_homes(ids, rank_offsets, homes):
+    for i in range(len(ids)):
+        homes[i] = home_rank(ids[i], rank_offsets)
+
+
 def home_of(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
     """Return the home rank of each vertex: int64[k] for ids int64[k], all of them in [0, rank_offsets[-1])."""
-    return np.searchsorted(rank_offsets, ids, side="right") - 1
+    if not len(ids) or not ids.flags.writeable or not ids.flags.c_contiguous or ids.dtype != np.int64:
+        return np.searchsorted(rank_offsets, ids, side="right") - 1
+    homes = np.empty(ids.shape, np.int64)
+    _find_homes(ids.reshape(-1), rank_offsets, homes.reshape(-1))
+    return homes
 
 
 def at_home(ids: np.ndarray, first: int, end: int) -> np.ndarray:

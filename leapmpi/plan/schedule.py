@@ -53,8 +53,13 @@ class Schedule:
 
     def is_local(self, rank_offsets: np.ndarray) -> bool:
         """Return whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
-        rank = np.repeat(np.arange(self.ranks), np.diff(self.cell_indptr[:: self.time_steps]))
-        return bool(((self.roots >= rank_offsets[rank]) & (self.roots < rank_offsets[rank + 1])).all())
+        # All cells of a rank follow each other: the extremes of its roots decide.
+        bounds = self.cell_indptr[:: self.time_steps]
+        filled = np.flatnonzero(np.diff(bounds))
+        if not len(filled):
+            return True
+        lowest, highest = (each.reduceat(self.roots, bounds[filled]) for each in (np.minimum, np.maximum))
+        return bool(((lowest >= rank_offsets[filled]) & (highest < rank_offsets[filled + 1])).all())
 
     def model_of(self, rank: int, step: int) -> int:
         """Return the model that `rank` trains at `step`."""

@@ -54,8 +54,10 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None) -> dic
     feature_rows, without, undefined = 0, 0, 0
     for number, rows in enumerate(parts()):
         found.add_edges(number, offsets, rows, advance)
-        if rows.features is not None:
-            counts = _feature_rows(rows.features, len(offsets) - 1)
+        for _, _, features in rows.sections():
+            if features is None:
+                continue
+            counts = _feature_rows(features, len(offsets) - 1)
             feature_rows, without, undefined = (
                 a + b for a, b in zip((feature_rows, without, undefined), counts, strict=True)
             )
@@ -72,6 +74,7 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None) -> dic
         **found.values(),
         "features": {"examined": feature_rows, "all_zero": without, "undefined": undefined},
         "cut": _cut(found, offsets, graph),
+        **_types(graph),
         **{name: attributes[name] for name in _OF_PARTITION if name in attributes},
     }
 
@@ -91,6 +94,15 @@ def _layout(graph: Graph | Dataset) -> tuple[np.ndarray, Callable[[], Iterator[V
     dataset = graph
     kind = dataset.label_kind if dataset.classes else None
     return dataset.offsets, lambda: (dataset.part(number) for number in range(dataset.parts)), kind
+
+
+def _types(graph: Graph | Dataset) -> dict[str, list[dict]]:
+    """Return types and relations of a typed graph with their counts; nothing of a plain one."""
+    if isinstance(graph, Graph):
+        return {} if graph.typed is None else graph.typed.describe(graph.relation_edges())
+    if graph.types is None or graph.type_offsets is None or graph.relation_edges is None:
+        return {}
+    return graph.types.describe(graph.type_offsets, graph.relation_edges)
 
 
 def _splits(graph: Graph | Dataset) -> dict[str, int]:

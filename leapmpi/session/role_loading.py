@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from leapmpi.comm.collectives import all_gather_values
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator, of_job
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
@@ -103,11 +103,11 @@ def load_by_role(
     else:
         world.on_all(lambda: None)
     of_role = part.ctx
-    everyone, apart = Communicator(world.comm), world.ahead_comms[0]
-    between = Communicator(apart, ahead=(apart, apart))
+    everyone, apart = MPICommunicator(world.comm), world.ahead_comms[0]
+    between = MPICommunicator(apart, ahead=(apart, apart))
     between.join(everyone, np.arange(world.size))
     first = roles.computing if prepares else 0
-    of_role.communicator.join(everyone, np.arange(first, first + role.size))
+    of_job(of_role.communicator).join(everyone, np.arange(first, first + role.size))
     dtype = getattr(torch, config.train.parameter_dtype)
     shipping = Shipping(between, roles, dataset.feature_dim, dtype, pinned=of_role.device.type == "cuda")
     keep_freed_memory()
@@ -140,7 +140,7 @@ def _without_data(
     torch.set_num_threads(role.threads)
     set_threads(role.threads)
     autocast(config.train.dtype)
-    communicator = Communicator(role.comm, ahead=role.ahead_comms)
+    communicator = MPICommunicator(role.comm, ahead=role.ahead_comms)
     dtype, nobody = getattr(torch, config.train.parameter_dtype), np.zeros(role.size + 1, np.int64)
     model, task = model_of(config, dataset).to(device), task_of(config, dataset)
 

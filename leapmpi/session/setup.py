@@ -12,6 +12,7 @@ import torch
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import FULL_BATCH
@@ -166,7 +167,7 @@ def load(
     dtype = getattr(torch, config.train.parameter_dtype)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
-    communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
+    communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)

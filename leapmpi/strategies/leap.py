@@ -7,7 +7,6 @@ is the same and no model moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +19,6 @@ from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import merge_rule, plan_leap
 from leapmpi.plan.root_assignment import Rule
 from leapmpi.plan.schedule import Schedule
-from leapmpi.plan.traffic_model import Traffic
 
 
 class Leap(Placement):
@@ -62,12 +60,6 @@ class Leap(Placement):
         with self.ctx.phases("migrate"):
             kinds = (("parameters", size), ("gradients", size))
             self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.planned, step))
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add models with their gradients, between time steps."""
-        schedule, size = minibatches[0].planned, self.ctx.parameters.gradients.nbytes
-        for step in range(schedule.time_steps - 1):
-            traffic.add_hop(self.ctx.rank, _distance(schedule, step), {"parameters": size, "gradients": size})
 
 
 def choose_time_steps(config: StrategyConfig, ranks: int) -> int:

@@ -9,7 +9,7 @@ are under way at once: rank s holds model (s + t) mod N at step t.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -32,13 +32,12 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.stage import Transfer
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.plan.homes import home_of
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
@@ -67,8 +66,8 @@ class RingFeed(LayerFeed):
         for step, visit in enumerate(self.visits):
             if step:
                 with ctx.phases("migrate"):
-                    ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
-                    gathered = self._pass(gathered, visit.before, -1, "activations")
+                    self._send_model()
+                    gathered = self._transfer(step).start(gathered)()
             with ctx.phases("compute"):
                 visit.share = visit.compute()
                 share = visit.share.detach()
@@ -85,7 +84,6 @@ class RingFeed(LayerFeed):
             pass_back(self._output, gradient)
             back = torch.zeros_like(gathered) if gathered.grad is None else gathered.grad.contiguous()
         del self._output, self._gathered
-        gradients = self.ctx.parameters.gradients
         for step in reversed(range(len(self.visits))):
             visit = self.visits[step]
             assert visit.share is not None, "`forward` has computed it"
@@ -94,24 +92,39 @@ class RingFeed(LayerFeed):
                 visit.share = None
             if step:
                 with self.ctx.phases("migrate"):
-                    back = self._pass(back[: visit.before], self.visits[step - 1].after, 1, "activations")
-                    gradients.copy_(self._pass(gradients, len(gradients), 1, "gradients"))
+                    back = self._transfer(step).start_back(back[: visit.before])()
+                    self._return_gradients()
         return None
+
+    def count(self) -> None:
+        """Count the model and its gradients on all hops, with what it has gathered."""
+        for step in range(1, len(self.visits)):
+            self._send_model()
+            self._transfer(step).count()
+            self._return_gradients()
+
+    def _send_model(self) -> None:
+        values = self.ctx.parameters.values
+        self.ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
+
+    def _return_gradients(self) -> None:
+        gradients = self.ctx.parameters.gradients
+        self.ctx.communicator.ring_hop(gradients, (("gradients", gradients.nbytes),), -1)
+
+    def _transfer(self, step: int) -> Transfer:
+        """Return the transfer of gathered rows from the rank after this one, where the model was before `step`."""
+        ctx, ranks = self.ctx, np.arange(self.ctx.ranks)
+        sent = np.where(ranks == (ctx.rank - 1) % ctx.ranks, self.visits[step - 1].after, 0)
+        received = np.where(ranks == (ctx.rank + 1) % ctx.ranks, self.visits[step].before, 0)
+        return Transfer(ctx, sent, received, self.payload.width)
 
     def returned(self, outputs: Tensor, roots: int) -> Tensor:
         """Send the outputs from the end of the ring to the rank where the model started. Collective."""
         with self.ctx.phases("migrate"):
-            return self._pass(outputs, roots, -1, "activations")
-
-    def _pass(self, rows: Tensor, arriving: int, to: int, kind: str) -> Tensor:
-        """Send `rows` to this rank + `to`; returns the `arriving` ones of this rank - `to`. Collective."""
-        rank, ranks = self.ctx.rank, self.ctx.ranks
-        received = rows.new_empty((arriving, *rows.shape[1:]))
-        sent, expected = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
-        sent[(rank + to) % ranks] = len(rows)
-        expected[(rank - to) % ranks] = arriving
-        self.ctx.communicator.exchange(rows, sent, received, expected, kind)
-        return received
+            rank, ranks = self.ctx.rank, np.arange(self.ctx.ranks)
+            sent = np.where(ranks == (rank - 1) % len(ranks), len(outputs), 0)
+            arriving = np.where(ranks == (rank + 1) % len(ranks), roots, 0)
+            return Transfer(self.ctx, sent, arriving, outputs.shape[1]).start(outputs)()
 
 
 class RingMode(ExchangeMode):
@@ -135,18 +148,6 @@ class RingMode(ExchangeMode):
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Return the bytes that travel with the model that starts here, forward and back."""
         return sum(sum(sizes.values()) for hop in self._hops(minibatch) for sizes in hop)
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add the journey of the model that starts here, and the rows it reads on each rank."""
-        rank, ranks = self.ctx.rank, traffic.ranks
-        minibatch = minibatches[rank]
-        for hop, (there, back) in enumerate(self._hops(minibatch)):
-            traffic.add_hop((rank - hop) % ranks, 1, there)
-            traffic.add_hop((rank - hop - 1) % ranks, -1, back)
-            traffic.add_request(rank, np.zeros(ranks, np.int64), self.id_codec.id_bytes, "ids", 0)
-        read = np.bincount(home_of(minibatch.micro_batches[0].blocks[-1].src, self.ctx.rank_offsets), minlength=ranks)
-        for place, count in enumerate(read):
-            traffic.add_rows(place, "local", int(count))
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """Return rows of all models that are read here, about as many as one model reads, and their shares with

@@ -26,11 +26,11 @@ from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.feeds.partial import PartialFeed
 from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
-from leapmpi.exchange.layer_feed import ExchangedFeed
+from leapmpi.exchange.layer_feed import ExchangedFeed, LayerFeed, SizesFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.partial_block import PartialBlockBuilder
-from leapmpi.exchange.stage import Route
+from leapmpi.exchange.stage import Route, Transfer
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_for
 from leapmpi.features.shards.column_shard import check_columns, load_columns
@@ -86,6 +86,11 @@ class ColumnSums(ComputedRowsMode):
         """Return rows of the answer to `pushed`: one per destination."""
         return int(pushed[0])
 
+    def vertices_of(self, pushed: np.ndarray) -> np.ndarray:
+        """Return the vertices int64 whose rows the answer to `pushed` reads; some more than once."""
+        count = int(pushed[0])
+        return np.concatenate((pushed[1 : 1 + count], pushed[1 + 2 * count :]))
+
     def feed_of(self, pushed: list[np.ndarray], route: Route) -> tuple[ExchangedFeed, int]:
         """Return the feed that answers all of `pushed` in order, and the number of distinct rows that it reads.
         Local.
@@ -102,21 +107,6 @@ class ColumnSums(ComputedRowsMode):
         pushed = [self.pushed(micro_batch.blocks[-1]) for micro_batch in minibatch.micro_batches]
         words, rows = sum(map(len, pushed)), sum(map(self.answer_rows, pushed))
         return (self.ctx.ranks - 1) * (words * self.id_codec.id_bytes + 2 * rows * self._row_bytes)
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Add blocks pushed to all others, sums or projected rows that each returns, and their gradients."""
-        rank, everyone = self.ctx.rank, np.ones(traffic.ranks, np.int64)
-        everyone[rank] = 0
-        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            pushed = self.pushed(micro_batch.blocks[-1])
-            answer = self.answer_rows(pushed) * self._row_bytes
-            traffic.add_request(rank, everyone, len(pushed) * self.id_codec.id_bytes, "activations", answer, answer)
-            # Every rank reads its columns of the same rows.
-            if rank == 0:
-                read = np.concatenate([each.micro_batches[number].blocks[-1].src for each in minibatches])
-                distinct = len(np.unique(read))
-                for reader in range(traffic.ranks):
-                    traffic.add_rows(reader, "local", distinct)
 
     def plan_bytes(self, block: Block) -> int:
         """Return the blocks of all ranks, with a list of rows not read in place, and where answers belong."""
@@ -138,22 +128,26 @@ class ColumnSums(ComputedRowsMode):
         each = copies * self.ctx.input_row_bytes + 4 * self._row_bytes
         return self.ctx.ranks * rows * each
 
-    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangedFeed:
+    def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> LayerFeed:
         """Send the block to all other ranks, and receive theirs, for the columns held here. Collective."""
         ctx, ranks = self.ctx, self.ctx.ranks
         pushed = self.pushed(micro_batch.first_block)
         others = np.arange(ranks) != ctx.rank
-
-        # All ranks push to all others; what arrived is split by rank.
-        arrived, sizes = ctx.communicator.exchange_ids(np.tile(pushed, ranks - 1), others * len(pushed), self.id_codec)
-        from_rank = np.split(arrived, np.cumsum(sizes)[:-1])
-        foreign = [from_rank[rank] for rank in np.flatnonzero(others)]
+        by_rank = ctx.communicator.spread_ids(pushed, self.id_codec)
+        foreign = [by_rank[rank] for rank in np.flatnonzero(others)]
 
         # Every rank answers for the blocks of all ranks.
         answer_counts = np.zeros(ranks, np.int64)
         answer_counts[others] = [self.answer_rows(each) for each in foreign]
         total = self.answer_rows(pushed)
         route = Route(total, None, np.tile(np.arange(total), ranks - 1), others * total, answer_counts)
+        if not ctx.communicator.carries:
+            # All ranks read columns of the same rows.
+            reads = np.zeros(ctx.vertices, bool)
+            for each in by_rank:
+                reads[self.vertices_of(each)] = True
+            ctx.communicator.byte_counters.add_rows("local", int(np.count_nonzero(reads)))
+            return SizesFeed(ctx, self.layer, Transfer(ctx, route.sent_counts, route.received_counts, self.width))
         with ctx.phases("sample"):
             feed, read = self.feed_of([pushed, *foreign], route)
         ctx.communicator.byte_counters.add_rows("local", read)
@@ -179,6 +173,10 @@ class ColumnRows(ColumnSums):
     def answer_rows(self, pushed: np.ndarray) -> int:
         """Return one row per source."""
         return len(pushed)
+
+    def vertices_of(self, pushed: np.ndarray) -> np.ndarray:
+        """Return the sources."""
+        return pushed
 
     def plan_bytes(self, block: Block) -> int:
         """Return the sources of all ranks, distinct ones and their numbers, and where the answers belong."""

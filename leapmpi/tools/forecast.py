@@ -152,7 +152,8 @@ def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -
 
 def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
     """Return the choice of `--strategy auto` on `ranks` ranks of one node like this, or with the rates of `link`."""
-    choice = choose(config, forecaster.dataset, forecaster.topology, ranks, _machine(config, ranks, link))
+    data, machine = (forecaster.dataset, forecaster.topology), _machine(config, ranks, link)
+    choice = choose(config, *data, ranks, machine, forecaster=forecaster)
     return replace(choice, rates="the rates of --link") if link and choice.rates else choice
 
 

@@ -50,7 +50,7 @@ class LinkRates:
         """Return the rates of `config` on `ranks` ranks."""
         if self._of_run:
             return self._of_run
-        ctx = self._forecaster.engines(config, ranks)[0].ctx
+        ctx = self._forecaster.job(config, ranks).engines[0].ctx
         kind = (ctx.model.layers[0].in_dim, config.model, config.sampling, config.train)
         if kind not in self._computing:
             self._computing[kind] = self._timed(ctx, config.train.batch_size // ranks)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
@@ -23,21 +24,18 @@ from leapmpi.exchange.raw_sums import stacked_from_sums, stacks
 from leapmpi.exchange.selection import mode_class
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.training.optimizer import Optimizer
 
 OptimizerState = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors like the parameters by name, and numbers."""
 
 
-def predict_models(traffic: Traffic, sizes: Sequence[int]) -> None:
-    """Add to `traffic` what models move in an iteration, given the bytes of each one's parameters. Pure."""
-    ranks = traffic.ranks
-    at_home = [sum(sizes[number] for number in models_of(rank, ranks, len(sizes))) for rank in range(ranks)]
-    for rank in range(ranks):
-        for distance in range(1, ranks):
-            home = (rank - distance) % ranks
-            traffic.add_hop(rank, distance, {"parameters": at_home[rank], "gradients": at_home[home]})
+def count_models(communicator: Communicator, sizes: Sequence[int]) -> None:
+    """Count what models move in an iteration, given the bytes of each one's parameters. Local: nothing is sent."""
+    ranks = range(communicator.size)
+    by_home = np.array([sum(sizes[number] for number in models_of(rank, len(ranks), len(sizes))) for rank in ranks])
+    communicator.count("parameters", np.full(len(ranks), by_home[communicator.rank]), 1)
+    communicator.count("gradients", by_home, 1)
 
 
 def models_of(rank: int, ranks: int, models: int) -> range:

@@ -10,6 +10,7 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import of_job
 from leapmpi.errors import LeapmpiError
 from leapmpi.runs.text import scores_text, size_text
 from leapmpi.system.memory import peak_bytes
@@ -91,7 +92,7 @@ class EpochMeter:
 
     def __init__(self, phases: PhaseTimers, communicator: Communicator) -> None:
         self._phases = phases
-        self._communicator = communicator
+        self._communicator = of_job(communicator)
         self._since: float | None = None
         self._processor = 0.0
         self._sent_to: np.ndarray | None = None

@@ -17,12 +17,11 @@ from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.partial_block import PartialBlockBuilder
 from leapmpi.exchange.selection import exchange_mode, serving_modes
-from leapmpi.forecast.simulator import Forecaster, scheduled
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer
 from leapmpi.nn.tensors import BlockTensors, Edges
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import DrawnBlock
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.graphs import random_graph
@@ -123,27 +122,33 @@ def test_film_sends_partial_sums_only_where_destinations_have_many_neighbours_on
         )  # fmt: skip
         dataset = open_dataset(folder)
         forecaster = Forecaster(dataset, load_topology(dataset))
-        engines = forecaster.engines(config, 2)
-        minibatches = scheduled(engines, dataset.splits.train[:roots], 0)
-        found = fetch_bytes(engines, minibatches)
-        forecaster.choose_mode(engines, minibatches, dataset.splits.train[:roots], None)
+        job = forecaster.job(config, 2)
+        engines, minibatches = job.engines, job.draw(dataset.splits.train[:roots], 0)
+        found = fetch_bytes(job, minibatches)
+        forecaster.choose_mode(job, config, minibatches, dataset.splits.train[:roots])
         chosen[degree] = engines[0].mode_name
         assert chosen[degree] == min(found, key=found.get), found
     assert chosen[80] == "partial" != chosen[3]
 
 
-def fetch_bytes(engines, minibatches):
+def fetch_bytes(job, minibatches):
     """By mode, the bytes that feed the first layer on all ranks; no mode is counted for less by itself."""
     found = {}
-    for name in serving_modes(engines[0].ctx.model.layers[0]):
-        traffic, counted = Traffic(len(engines)), 0
-        for engine, minibatch in zip(engines, minibatches, strict=True):
-            mode = exchange_mode(name, engine.ctx)
-            mode.predict(minibatches, traffic)
-            counted += mode.predicted_bytes(minibatch)
-        found[name] = sum(size for kind, size in traffic.bytes_by_kind().items() if kind != "control")
+    for name in serving_modes(job.engines[0].ctx.model.layers[0]):
+        modes = [exchange_mode(name, engine.ctx) for engine in job.engines]
+        counted = sum(mode.predicted_bytes(minibatch) for mode, minibatch in zip(modes, minibatches, strict=True))
+        job.world.take()
+        job.world.run(lambda rank, modes=modes: count_mode(modes[rank], minibatches[rank]))
+        found[name] = sum(size for kind, size in job.world.take().bytes_by_kind().items() if kind != "control")
         assert counted >= found[name]
     return found
+
+
+def count_mode(mode, minibatch):
+    mode.request(minibatch)
+    minibatch.begin()
+    mode.count(minibatch, 0)
+    minibatch.feeds, minibatch.row_exchange = [], None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,7 @@ def fetch_bytes(engines, minibatches):
 def test_last_sources_are_numbered_only_for_a_mode_that_reads_their_numbers(name, numbered, small_data):
     config = Config.from_values({"data": str(small_data), "model.dropout": 0.0, "sampling.fanout": "3,2"})
     dataset = open_dataset(small_data)
-    engine = Forecaster(dataset, load_topology(dataset)).engines(config, 2)[0]
+    engine = Forecaster(dataset, load_topology(dataset)).job(config, 2).engines[0]
     roots, key = dataset.splits.train[:9], DrawKey(TRAIN, 0, 0, 0)
     for counts_sources in (True, False):
         mode = exchange_mode(name, replace(engine.ctx, counts_sources=counts_sources))

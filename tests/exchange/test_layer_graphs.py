@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, GraphBuilder, Split, build_all
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, GraphBuilder, Split, build_here
+from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.full_batch.full_batch_graphs import advice
 from leapmpi.plan.memory_model import Needs, too_much
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -39,13 +40,15 @@ def topology():
 def graphs(request, topology):
     sampler = NodeWiseSampler(topology, (-1,), 1)
     roots = np.array([1, 4, 24, 30, 59])
-    return build_all([
+    builders = [
         GraphBuilder(
             sampler, roots[(roots >= OFFSETS[rank]) & (roots < OFFSETS[rank + 1])], OFFSETS, rank, LAYERS,
             AnySplit(rank, request.param),
         )
         for rank in range(3)
-    ])  # fmt: skip
+    ]  # fmt: skip
+    world = VirtualWorld(3)
+    return world.run(lambda rank: build_here(builders[rank], world.communicators[rank]))
 
 
 def rows_below(graph, layer):

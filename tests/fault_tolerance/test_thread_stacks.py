@@ -8,8 +8,8 @@ from contextlib import suppress
 import numpy as np
 from mpi4py import MPI
 
-from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.interleaving import InterleavedWork, suspended_stack
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.fault_tolerance.thread_stacks import thread_stacks
 from leapmpi.system import channels
@@ -36,7 +36,7 @@ def section(text, heading):
 
 def test_each_thread_is_shown_with_the_messages_that_it_waits_for():
     comm = MPI.COMM_SELF.Dup()
-    communicator, whole = Communicator(comm, ahead=(comm, comm)), Communicator(MPI.COMM_SELF)
+    communicator, whole = MPICommunicator(comm, ahead=(comm, comm)), MPICommunicator(MPI.COMM_SELF)
     communicator.join(whole, np.array([5]))
     whole.progress_thread = thread = ProgressThread()
     arriving = np.empty(129, np.int64)

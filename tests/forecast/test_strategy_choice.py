@@ -13,7 +13,7 @@ from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.exchange.selection import MODES
 from leapmpi.forecast import strategy_choice
-from leapmpi.forecast.simulator import Forecaster, draw_key
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import choose, edges_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
 from leapmpi.plan.machine_rates import MachineRates
@@ -135,8 +135,8 @@ def test_large_iterations_are_not_counted(chosen, monkeypatch):
 def test_a_deep_iteration_draws_once_for_each_vertex_and_hop_on_a_rank(data):
     dataset = open_dataset(data / "8")
     config = Config.from_values({"data": "", "sampling.fanout": (2,) * 10})
-    engine = Forecaster(dataset, load_topology(dataset)).engines(config, 1)[0]
-    drawn = edges_of(engine.ctx.sampler, dataset.splits.train, draw_key(engine, 0), 1)
+    job = Forecaster(dataset, load_topology(dataset)).job(config, 1)
+    drawn = edges_of(job.engines[0].ctx.sampler, dataset.splits.train, job.key(0), 1)
     assert 240 * 10 < drawn < 240 * 2 * 10
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import load_topology
-from leapmpi.forecast.simulator import Forecaster, scheduled
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.full_batch.layer_account import account_of, counts_of
 from leapmpi.full_batch.layer_by_layer import graph_of
 from leapmpi.plan.machine_rates import MachineRates
@@ -25,8 +25,8 @@ def chosen(data, machine, limit="", **settings):
     config = with_batch_size(Config.from_values(given | settings), dataset)
     forecaster = Forecaster(dataset, load_topology(dataset))
     forecaster.machine = machine
-    engines = forecaster.engines(config, RANKS)
-    minibatches = scheduled(engines, dataset.splits.train, 0)
+    job = forecaster.job(config, RANKS)
+    engines, minibatches = job.engines, job.draw(dataset.splits.train, 0)
     offsets = engines[0].ctx.rank_offsets
     counts = [counts_of(graph_of(each), offsets, rank) for rank, each in enumerate(minibatches)]
     return engines, minibatches, account_of(np.stack(counts))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.exchange.own_lists import OwnLists
 from leapmpi.inference.chunks import ChunkBytes, cut, needed_by_layer
 from tests.support.twin import random_topology
@@ -24,7 +24,7 @@ def lists(topology):
 
 @pytest.fixture
 def alone():
-    return Communicator(MPI.COMM_SELF)
+    return MPICommunicator(MPI.COMM_SELF)
 
 
 @pytest.mark.parametrize("limit", [1, 4000, 40_000, 10**9])

@@ -6,10 +6,10 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.communicator import CommunicationError
 from leapmpi.comm.flow_control import WINDOW
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.comm.transport import CommunicationError
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from tests.support.fake_device import FakeDevice, SpyComm, launch
 
 OVER_EAGER = 1 << 17  # numbers: far more bytes than any MPI sends before the receiver asks for them
@@ -25,7 +25,7 @@ def module_comm():
 
 @pytest.fixture
 def communicator(module_comm):
-    return Communicator(module_comm)
+    return MPICommunicator(module_comm)
 
 
 def counted(communicator):
@@ -194,7 +194,7 @@ def test_a_rank_that_sends_late_keeps_no_other_from_sending(communicator):
 @pytest.mark.parametrize("few", [0, 16], ids=["many ranks", "few ranks"])
 @pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
 def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span, few, monkeypatch):
-    monkeypatch.setattr("leapmpi.comm.communicator._FEW", few)
+    monkeypatch.setattr("leapmpi.comm.mpi_communicator._FEW", few)
     bounds = np.arange(communicator.size + 1, dtype=np.int64) * span
     width = 4 if span <= 1 << 32 else 8
 
@@ -234,7 +234,7 @@ def test_broadcasts_of_changing_lengths_arrive_whole(communicator):
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]])
 def test_broadcast_refuses_what_others_would_misread(array):
     with pytest.raises(ValueError, match="broadcast"):
-        Communicator(MPI.COMM_SELF).broadcast(array, "schedule")
+        MPICommunicator(MPI.COMM_SELF).broadcast(array, "schedule")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
@@ -315,7 +315,7 @@ UNFIT = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
     """On COMM_SELF: each rank refuses for itself."""
-    communicator, array = Communicator(MPI.COMM_SELF), UNFIT[name]
+    communicator, array = MPICommunicator(MPI.COMM_SELF), UNFIT[name]
     counts = np.array([len(array)])
     with pytest.raises(ValueError, match=r"contiguous|may not cross"):
         communicator.exchange(array, counts, array, counts, "features")
@@ -335,7 +335,7 @@ def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
 )
 def test_counts_and_types_that_contradict_each_other_here_are_refused(send, receive, send_count, receive_count):
     with pytest.raises(CommunicationError):
-        Communicator(MPI.COMM_SELF).exchange(
+        MPICommunicator(MPI.COMM_SELF).exchange(
             send, np.array([send_count]), receive, np.array([receive_count]), "features"
         )
 
@@ -370,12 +370,12 @@ def test_one_exchange_at_a_time_is_under_way_in_a_channel(communicator):
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_a_peer_that_sends_another_number_of_rows_is_caught(world_comm, rows):
-    disagree(Communicator(world_comm), np.zeros(rows), np.zeros(3))
+    disagree(MPICommunicator(world_comm), np.zeros(rows), np.zeros(3))
 
 
 @pytest.mark.parametrize("types", [("int64", "float64"), ("float32", "int32")])
 def test_a_peer_that_sends_another_type_of_the_same_size_is_caught(world_comm, types):
-    disagree(Communicator(world_comm), np.zeros(3, types[0]), np.zeros(3, types[1]))
+    disagree(MPICommunicator(world_comm), np.zeros(3, types[0]), np.zeros(3, types[1]))
 
 
 # -- device memory ------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_a_peer_that_sends_another_type_of_the_same_size_is_caught(world_comm, t
 @pytest.fixture(params=[True, False], ids=["direct", "staged"])
 def device_communicator(request, module_comm):
     """A communicator for fake device memory that records what MPI is handed."""
-    return Communicator(SpyComm(module_comm), direct=request.param)
+    return MPICommunicator(SpyComm(module_comm), direct=request.param)
 
 
 def check_memory(communicator, tensors):

@@ -9,7 +9,7 @@ import torch
 
 from data_prep.assembly.stored_dtype import as_stored, decoded
 from data_prep.workspace import Workspace
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_for
@@ -34,7 +34,7 @@ def fetcher(world, rows, kind, dtype, scale=None):
     host = HostShard([mine[: len(mine) // 3 + 1], mine[len(mine) // 3 + 1 :]][: 1 + (len(mine) > 1)], int(first), scale)
     device = torch.device("cpu")
     shard = DeviceShard(host, device) if kind == "device" else host
-    return FeatureFetcher(Communicator(world.comm), shard, offsets, device, dtype)
+    return FeatureFetcher(MPICommunicator(world.comm), shard, offsets, device, dtype)
 
 
 def requested(world, turn):
@@ -182,7 +182,7 @@ def sparse_fetcher(world, rows, dtype):
     cut = (first + end + 1) // 2
     parts = [whole[first:cut], whole[cut:end]][: 1 + (cut < end)]
     shard = SparseShard(parts, int(first), np.diff(whole.indptr).astype(np.int32))
-    return fetcher_for(Communicator(world.comm), shard, offsets, torch.device("cpu"), dtype)
+    return fetcher_for(MPICommunicator(world.comm), shard, offsets, torch.device("cpu"), dtype)
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])

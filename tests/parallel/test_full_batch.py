@@ -101,7 +101,6 @@ def test_the_steps_are_those_of_a_single_process(values, base, alone, world, mon
         monkeypatch.setattr(FullBatchPlacement, "split", split)
     if values["held"] == BY_OWNER and world.size > 1:
         # Whatever holds more is too much.
-        monkeypatch.setattr(FullBatchGraphs, "exceeds", holds_all)
         monkeypatch.setattr(FullBatchGraphs, "_too_much", lambda *given: ("too much" * holds_all(*given), 0))
     check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
 

@@ -19,12 +19,12 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.features.learned_rows import IDS, ROWS
-from leapmpi.forecast.simulator import Forecaster, predicted_traffic
 from leapmpi.job.run_evaluation import evaluate
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
 from tests.support.graphs import random_graph
+from tests.support.traffic import forecast_traffic
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
 SETTINGS = {
@@ -87,8 +87,8 @@ def trained(config, world):
         loss = engine.forward_backward(minibatch)
         sent, _ = communicator.byte_counters.take()
         # What plan says of this iteration.
-        engines = Forecaster(loaded.dataset, loaded.topology).engines(config, world.size)
-        traffic = predicted_traffic(engines, [each.draw(minibatch.schedule, minibatch.key) for each in engines])
+        planned = minibatch.schedule, minibatch.key
+        traffic = forecast_traffic(config, loaded.dataset, loaded.topology, world.size, *planned)
         for kind in ("features", "row gradients", "activations"):
             assert sent[kind] == traffic.sent[kind][world.rank].sum(), kind
         communicator.all_reduce(ctx.parameters.shared_gradients)

@@ -17,7 +17,8 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.topology import Topology, load_topology
-from leapmpi.forecast.simulator import Forecaster, predicted_traffic
+from leapmpi.engine.engine import Engine
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.sampling.edge_lookup import uses_times
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
@@ -27,6 +28,7 @@ from tests.support import datasets
 from tests.support.draw_digest import block_edges
 from tests.support.equality import here
 from tests.support.shared_out import shared_out
+from tests.support.traffic import forecast_traffic
 
 ROUNDS = ((0, 0), (1, 2))
 PLAIN = {
@@ -137,12 +139,15 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
 def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.ndarray, whole: Topology) -> None:
     """Bytes of an iteration are those that `leapmpi plan` counts, had it the same draws."""
     engine, world = trainer.engine, trainer.world
-    engines = Forecaster(trainer.loaded.dataset, whole).engines(config, world.size)
-    for each in engines:
+
+    def as_trained(each: Engine) -> None:
         each.placement.time_steps = engine.placement.time_steps
         each.use_mode(engine.mode_name)
-    planned = engines[0].planned(batch, key)
-    traffic = predicted_traffic(engines, [each.draw(planned, key) for each in engines])
+
+    virtual = Forecaster(trainer.loaded.dataset, whole).job(config, world.size).engines[0]
+    as_trained(virtual)
+    planned = virtual.planned(batch, key)
+    traffic = forecast_traffic(config, trainer.loaded.dataset, whole, world.size, planned, key, as_trained)
     for kind in (each for each in KINDS if each not in ("control", "parameters")):
         assert sent[kind] == traffic.sent[kind][world.rank].sum(), kind
 

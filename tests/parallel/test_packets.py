@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.communicator import CommunicationError
 from leapmpi.comm.flow_control import FRAGMENT
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.packets import Packets
-from leapmpi.comm.transport import CommunicationError
 
 CODE = 6  # that of uint8
 
 
 @pytest.fixture
 def communicator(world_comm):
-    return Communicator(world_comm)
+    return MPICommunicator(world_comm)
 
 
 def sent(origin, to, size, number):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import leapmpi
-from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import FRAGMENT, WINDOW, wait_for
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.config.schema import Config
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
@@ -98,7 +98,7 @@ class Recorder:
 
     def __init__(self, world, hook=lambda what, number: None, interleaves=False):
         self.interleaves = interleaves
-        self.communicator, self.hook, self.trained = Communicator(world.comm, ahead=world.ahead_comms), hook, []
+        self.communicator, self.hook, self.trained = MPICommunicator(world.comm, ahead=world.ahead_comms), hook, []
         self.ctx = self
         self.phases, self.device, self.sampler, self.threads = PhaseTimers(), torch.device("cpu"), self, 1
 
@@ -273,7 +273,7 @@ def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world, de
 def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world, interleaves):
     ahead_comms = world_comm.Dup(), world_comm.Dup()
     engine = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None, interleaves)
-    engine.communicator = Communicator(world_comm, ahead=ahead_comms)
+    engine.communicator = MPICommunicator(world_comm, ahead=ahead_comms)
     if world.rank == 0:
         with pytest.raises(ZeroDivisionError):
             run_all(engine, 1)
@@ -285,7 +285,7 @@ def test_when_training_fails_the_threads_end_though_others_never_answer(world_co
 
 
 def test_a_progress_thread_that_has_stopped_takes_nothing(world):
-    communicator = Communicator(world.comm)
+    communicator = MPICommunicator(world.comm)
     communicator.progress_thread = ProgressThread()
     with pytest.raises(ProgressThreadStopped):
         communicator.barrier()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.engine.schedule_broadcast import ScheduleBroadcast
 from leapmpi.plan.planner import plan_pull
 
@@ -12,7 +12,7 @@ SIZE, EPOCH = 40, 3
 
 @pytest.fixture
 def communicator(world_comm):
-    return Communicator(world_comm)
+    return MPICommunicator(world_comm)
 
 
 def batch_of(iteration, size=SIZE):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.config.sections import ModelConfig, TrainConfig
 from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.errors import DataError
@@ -23,7 +23,7 @@ def whole_model(name):
 @pytest.fixture(params=["gcn", "sage", "gat"])
 def layouts(request, world_comm):
     """The split layout of this rank, and the plain one of an equal model."""
-    communicator = Communicator(world_comm)
+    communicator = MPICommunicator(world_comm)
     split = ShardedParameterLayout(whole_model(request.param), communicator, column_bounds(FEATURES, communicator.size))
     return split, ParameterLayout(whole_model(request.param))
 

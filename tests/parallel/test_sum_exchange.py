@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.exchange.raw_sums import SumExchange
 from leapmpi.features.row_exchange import RowExchange
@@ -17,7 +17,7 @@ WIDTH = 5
 
 @pytest.fixture
 def communicator(world_comm):
-    found = Communicator(world_comm, ahead=[world_comm.Dup(), world_comm.Dup()])
+    found = MPICommunicator(world_comm, ahead=[world_comm.Dup(), world_comm.Dup()])
     thread = ProgressThread()
     thread.start()
     found.progress_thread = thread

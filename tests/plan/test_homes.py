@@ -43,3 +43,12 @@ def test_more_ranks_than_parts_is_refused_with_the_remedy():
         rank_offsets(np.array([0, 5, 10]), 4)
     with pytest.raises(DataError, match=r"has 1 part; .* at most 1 rank$"):
         rank_offsets(np.array([0, 5]), 2)
+
+
+def test_homes_of_skewed_and_empty_ranks_are_those_of_a_search():
+    rng = np.random.default_rng(1)
+    for sizes in (np.array([5, 0, 0, 1, 900, 0, 3]), rng.integers(90, 110, 200), rng.pareto(1, 64).astype(int) + 1):
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        ids = np.arange(offsets[-1])
+        assert (home_of(ids, offsets) == np.searchsorted(offsets, ids, side="right") - 1).all()
+        assert (home_of(ids[::-2], offsets) == home_of(ids[::-2].copy(), offsets)).all()

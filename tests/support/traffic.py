@@ -11,9 +11,11 @@ from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.placement import labelled
 from leapmpi.exchange.selection import exchange_mode
+from leapmpi.forecast.simulator import Forecaster
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.sharded_parameters import input_projections
+from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
@@ -62,6 +64,14 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
             counts["parameters"] += hops * width * numbers
             counts["gradients"] += hops * width * numbers
     return counts
+
+
+def forecast_traffic(config, dataset, topology, ranks: int, planned, key, prepare=lambda engine: None) -> Traffic:
+    """Traffic that `leapmpi plan` counts, had it the draws of `key`; `prepare` sees each engine."""
+    job = Forecaster(dataset, topology).job(config, ranks)
+    for engine in job.engines:
+        prepare(engine)
+    return job.count(job.draw_planned(planned, key))
 
 
 def _lists(samples: list, loaded, home: np.ndarray) -> dict[str, int]:

@@ -36,12 +36,12 @@ def test_pre_gathered_rows_do_not_depend_on_time_steps_and_are_never_more_than_s
     batch = batches(forecaster.dataset.splits.train, 40)[0]
     rows, per_step = [], []
     for steps in range(1, ranks + 1):
-        engines = forecaster.engines(config(small_data, **{"strategy.time_steps": str(steps)}), ranks)
-        rows.append(forecaster.sample(engines, batch, 0).traffic.rows_by_place())
+        job = forecaster.job(config(small_data, **{"strategy.time_steps": str(steps)}), ranks)
+        rows.append(job.count(job.draw(batch, 0)).rows_by_place())
         projected = {"strategy.time_steps": str(steps), "strategy.remote": "projected"}
         # Projected rows are requested micro-batch by micro-batch, as raw rows would be without pre-gathering.
-        engines = forecaster.engines(config(small_data, **projected), ranks)
-        per_step.append(forecaster.sample(engines, batch, 0).traffic.rows_by_place()["remote"])
+        job = forecaster.job(config(small_data, **projected), ranks)
+        per_step.append(job.count(job.draw(batch, 0)).rows_by_place()["remote"])
     assert all(each == rows[0] for each in rows)
     assert all(rows[0]["remote"] <= each for each in per_step)
     assert per_step[0] == rows[0]["remote"]
@@ -68,11 +68,10 @@ def _parameters(forecaster, hidden):
 
 
 def test_a_batch_of_one_root_and_of_none(small_data, forecaster):
-    engines = forecaster.engines(config(small_data, **{"strategy.time_steps": "N"}), 4)
-    one = forecaster.sample(engines, forecaster.dataset.splits.train[:1], 0)
-    none = forecaster.sample(engines, forecaster.dataset.splits.train[:0], 0)
-    assert sum(one.traffic.rows_by_place().values()) > 0
-    assert sum(none.traffic.rows_by_place().values()) == 0
+    job = forecaster.job(config(small_data, **{"strategy.time_steps": "N"}), 4)
+    one, none = (job.count(job.draw(forecaster.dataset.splits.train[:roots], 0)) for roots in (1, 0))
+    assert sum(one.rows_by_place().values()) > 0
+    assert sum(none.rows_by_place().values()) == 0
 
 
 def test_an_epoch_is_its_whole_batches_and_its_last(small_data, forecaster):

@@ -69,6 +69,7 @@ SCHEMA = "schema"
 RELATION = "relation"
 TYPE_OFFSETS = "type_offsets"
 RELATION_EDGES = "relation_edges"
+REPLICATED_TYPES = "replicated_types"
 VERTEX_TYPE_LIST, RELATION_LIST = "vertex_type_list", "relation_list"
 """Keys under which `describe` lists types and relations."""
 

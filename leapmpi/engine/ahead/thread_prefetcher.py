@@ -20,6 +20,7 @@ from queue import SimpleQueue
 
 import torch
 
+from leapmpi.comm.mpi_communicator import of_job
 from leapmpi.comm.polling import waits
 from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.comm.world import load_mpi, threads_may_call
@@ -136,18 +137,18 @@ class ThreadPrefetcher:
         self._progress_thread.stop()
         if self.depth:
             self._thread.join(_JOIN_SECONDS)
-        self.ctx.communicator.progress_thread = None
+        of_job(self.ctx.communicator).progress_thread = None
         # Training's messages were given up because of an error ahead: that is what went wrong.
         if kind is ProgressThreadStopped:
             self._raise_error()
 
     def _start_progress_thread(self) -> None:
         self._progress_thread.start()
-        self.ctx.communicator.progress_thread = self._progress_thread
+        of_job(self.ctx.communicator).progress_thread = self._progress_thread
 
     def _stop_progress_thread(self) -> None:
         self._progress_thread.stop()
-        self.ctx.communicator.progress_thread = None
+        of_job(self.ctx.communicator).progress_thread = None
 
     def _raise_error(self) -> None:
         """Raise what went wrong on the other thread, if anything did."""

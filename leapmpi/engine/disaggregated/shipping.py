@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import of_job
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import PreparedShare
 from leapmpi.plan.roles import Roles
@@ -59,7 +60,7 @@ class Shipping:
             (np.concatenate(packed), self._by_rank(to, sizes[:, 0])),
             (matrix.contiguous(), self._by_rank(to, sizes[:, 1])),
         ]
-        finish = self.communicator.start_sends(pieces, "shares")
+        finish = of_job(self.communicator).start_sends(pieces, "shares")
 
         def end() -> None:
             finish()
@@ -75,12 +76,12 @@ class Shipping:
 
         # Sizes, then what they are the sizes of.
         sizes = np.empty((len(shares), _SIZES), np.int64)
-        self.communicator.receive(sizes, self._by_rank(origin, np.ones(len(shares), np.int64)))
+        of_job(self.communicator).receive(sizes, self._by_rank(origin, np.ones(len(shares), np.int64)))
         begin = time.perf_counter()
         data = np.empty(int(sizes[:, 0].sum()), np.uint8)
-        self.communicator.receive(data, self._by_rank(origin, sizes[:, 0]))
+        of_job(self.communicator).receive(data, self._by_rank(origin, sizes[:, 0]))
         matrix = self._memory(int(sizes[:, 1].sum()))
-        self.communicator.receive(matrix, self._by_rank(origin, sizes[:, 1]))
+        of_job(self.communicator).receive(matrix, self._by_rank(origin, sizes[:, 1]))
         self.seconds = time.perf_counter() - begin
 
         cut = np.split(data, np.cumsum(sizes[:-1, 0]))

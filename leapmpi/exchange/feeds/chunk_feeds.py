@@ -218,7 +218,7 @@ class SharesFeed(ChunkFeed):
         self.routes = chunked.source.routes(chunk)
         self.block = self.routes.named
         combination = partial(MixedCombination, self.layer, self.routes.mixed)
-        self._stage = Stage(self.ctx, self.routes.route, combination)
+        self._stage = Stage(self.ctx, self.routes.route, self.form.travels, combination)
 
     def receive(self) -> None:
         values, mixed = self.chunked.values.whole, self.routes.mixed

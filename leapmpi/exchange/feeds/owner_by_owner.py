@@ -41,7 +41,7 @@ class Round:
         whole, ranks = routes.routes, np.arange(ctx.ranks)
         to, source = (ctx.rank + distance) % ctx.ranks, (ctx.rank - distance) % ctx.ranks
         sent, received = whole.sent_counts * (ranks == to), whole.received_counts * (ranks == source)
-        self.phases, self.transfer = ctx.phases, Transfer(ctx, sent, received)
+        self.phases, self.transfer = ctx.phases, Transfer(ctx, sent, received, routes.stage.transfer.width)
         self.sent_rows = routes.sent_rows[_of_rank(whole.sent_counts, to)]
         self.received = _of_rank(whole.received_counts, source)
 

@@ -117,7 +117,7 @@ class PartialFeed(ExchangedFeed):
         combination: Combine = self.form.layout.combination
         if mixed is not None:
             combination = partial(MixedCombination, layer, mixed)
-        super().__init__(ctx, layer, None, routes, route, combination, features)
+        super().__init__(ctx, layer, None, routes, route, self.form.width, combination, features)
         self.mixed = mixed
         if mixed is not None:
             self.sent_rows, self.sent_order = (
@@ -125,7 +125,7 @@ class PartialFeed(ExchangedFeed):
             )
         self.shares, self.destinations, self.first = shares, destinations, first
         self.order = None if order is None else torch.from_numpy(order).to(ctx.device)
-        self.first_stage = None if first is None else Stage(ctx, first.route)
+        self.first_stage = None if first is None else Stage(ctx, first.route, self.form.sent_width)
         self._vertices = vertices
         self.read_columns = ReadColumns(ctx, reader_of(ctx, layer) if vertices else None, self._names)
 
@@ -190,6 +190,11 @@ class PartialFeed(ExchangedFeed):
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         sampled = self.shares.sampled[: self.destinations]
         return self.layer.finish(*self.form.combined(sampled, combined), None)
+
+    def count(self) -> None:
+        super().count()
+        if self.first_stage is not None:
+            self.first_stage.transfer.count()
 
     def backward_stages(self) -> None:
         super().backward_stages()

@@ -53,7 +53,8 @@ class ProjectedFeed(ExchangedFeed):
         features: Callable[[], Rows] | None = None,
         combination: Combine = Placed,
     ) -> None:
-        super().__init__(ctx, layer, None, routes, route, combination, features)
+        width = layer.rows.source_width
+        super().__init__(ctx, layer, None, routes, route, width, combination, features)
 
         def on_device(numbers: np.ndarray | None) -> Tensor | None:
             return None if numbers is None else torch.from_numpy(numbers).to(ctx.device)

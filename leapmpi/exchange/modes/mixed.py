@@ -7,7 +7,6 @@ owner, so that owners need not know which rows are requested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -25,7 +24,6 @@ from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.share_forms import SUM
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
@@ -79,22 +77,6 @@ class Mixed(Partial):
     def plan_bytes(self, block: Block) -> int:
         """As for shares alone, of which it has fewer, with edges of received rows."""
         return super().plan_bytes(block) + len(self.named.pairs(block).here.others) * 12
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Items named to owners, their rows and the gradients; local rows are read for all ranks."""
-        if self.ctx.answers is not None:
-            super().predict(minibatches, traffic)
-            return
-        rank, width = self.ctx.rank, self.shares.width * self.layer.bias.element_size()
-        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            counts = self.items(micro_batch.first_block).counts
-            traffic.add_request(rank, counts, self.id_codec.id_bytes, "features", 0)
-            traffic.add_rows(rank, "remote", int(counts.sum()))
-            traffic.add_exchange(rank, counts, "activations", width)
-            # Counted once for all ranks.
-            if rank == 0:
-                blocks = [each.micro_batches[number].first_block for each in minibatches]
-                self.named.predict_reads(blocks, traffic)
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
         """Name destinations and sources to their owners, and draw the neighbours of destinations named to us."""

@@ -24,12 +24,10 @@ from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Route
-from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import ShareForm
 from leapmpi.nn.share_forms import SUM, PartialForm
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
@@ -123,26 +121,6 @@ class Partial(ComputedRowsMode):
             numbers += 4 * named
         return edges + NUMBER * numbers
 
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
-        rank, layer = self.ctx.rank, self.layer
-        width = self.shares.width * layer.bias.element_size()
-        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            block = micro_batch.first_block
-            requests = self._requests(block)
-            self.named.predict(block, requests.pairs, traffic)
-            traffic.add_exchange(rank, requests.row_counts, "activations", width)
-            if self.shares.sent_width:
-                # What destinations of any rank's block send, which have a neighbour here.
-                named = [self._with_edges_here(each.micro_batches[number].first_block) for each in minibatches]
-                request = RowRequest(np.unique(np.concatenate(named)), self.ctx.rank_offsets, rank)
-                sent = self.shares.sent_width * layer.bias.element_size()
-                traffic.add_request(rank, request.remote_counts, self._inputs_id_bytes, "activations", sent, sent)
-            # Counted once for all ranks.
-            if rank == 0:
-                blocks = [each.micro_batches[number].first_block for each in minibatches]
-                self.named.predict_reads(blocks, traffic)
-
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
         ctx, block = self.ctx, micro_batch.first_block
@@ -188,13 +166,6 @@ class Partial(ComputedRowsMode):
         """
         of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
         return np.unique(home_of(block.neighbours, self.ctx.rank_offsets) * block.n_dst + of_edge)
-
-    def _with_edges_here(self, block: Block) -> np.ndarray:
-        """The destinations of `block` that have a neighbour on this rank: int64 ids."""
-        first, end = self.ctx.local_range
-        sources = block.neighbours
-        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
-        return block.dst[np.unique(of_edge[(sources >= first) & (sources < end)])]
 
     @property
     def _inputs_id_bytes(self) -> int:

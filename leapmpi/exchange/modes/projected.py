@@ -7,8 +7,6 @@ these follow as rows of the same width, for destinations alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
@@ -16,9 +14,7 @@ from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.stage import Route, by_rank
-from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
@@ -51,19 +47,6 @@ class Projected(ComputedRowsMode):
             return NUMBER * (2 * ids + rows)
         rows += block.n_dst * layer.rows.own_width // layer.rows.source_width
         return NUMBER * (2 * ids + block.n_dst + 2 * rows)
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Of each micro-batch, ids of remote sources, their projected rows and the gradients; destinations alike."""
-        ctx, size = self.ctx, self.layer.bias.element_size()
-        id_bytes = ctx.features.id_codec.id_bytes
-        for micro_batch in minibatches[ctx.rank].micro_batches:
-            for number, (ids, width) in enumerate(self._asked(micro_batch)):
-                request, row = RowRequest(ids, ctx.rank_offsets, ctx.rank), width * size
-                traffic.add_request(ctx.rank, request.remote_counts, id_bytes, "activations", row, row)
-                # Destinations are sources, whose rows are read once.
-                if number == 0:
-                    traffic.add_rows(ctx.rank, "local", len(request.local_ids))
-                    traffic.add_rows(ctx.rank, "remote", len(request.remote_ids))
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ProjectedFeed:
         """Request the projected rows of remote sources from their owners. Collective."""

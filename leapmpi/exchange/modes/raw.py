@@ -8,10 +8,9 @@ import numpy as np
 
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.mode import ExchangeMode, ModeMember, predict_rows
+from leapmpi.exchange.mode import ExchangeMode, ModeMember
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.plan.traffic_model import Traffic
 
 
 class Raw(ExchangeMode):
@@ -37,10 +36,6 @@ class Raw(ExchangeMode):
         rows = inputs.answer_bytes(request)
         returned = inputs.returned_row_bytes if minibatch.drops else 0
         return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
-
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """The union of input rows: ids out, rows in."""
-        predict_rows(self.ctx, self.read(minibatches[self.ctx.rank]), traffic)
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.mode import ExchangeMode, ModeMember, predict_rows
+from leapmpi.exchange.mode import ExchangeMode, ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.raw_sums import LayerSums, SumExchange, merged, read_the_same_sums
@@ -24,7 +24,6 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import PartialBlock
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
 
@@ -82,18 +81,6 @@ class Sums(ExchangeMode):
             total += int(inputs.answer_bytes(request).sum())
         return total
 
-    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """Destinations named to owners, and their sums; own rows; local rows are read for all ranks."""
-        rank, blocks = self.ctx.rank, [self._merged(each)[0] for each in minibatches]
-        pairs = self.named.pairs(blocks[rank])
-        self.named.predict(blocks[rank], pairs, traffic)
-        traffic.add_answers(rank, "features", pairs.counts * self._sum_bytes)
-        if self.layer.sums.needs_own:
-            predict_rows(self.ctx, blocks[rank].dst, traffic)
-        # Counted once for all ranks.
-        if rank == 0:
-            self.named.predict_reads(blocks, traffic)
-
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Sums; shares that arrive and, about as many, those for others; own rows that are copied or arrive."""
         block, _ = self._merged(minibatch)
@@ -126,7 +113,10 @@ class Sums(ExchangeMode):
         with ctx.phases("gather"), torch.no_grad():
             local, requested = share.block.split(block.n_dst)
             rows = self._rows(share, minibatch)
-            answers = self._raw_share(requested, rows)
+            if ctx.communicator.carries:
+                answers = self._raw_share(requested, rows)
+            else:
+                answers = layer.bias.new_empty((requested.n_dst, layer.in_dim))
 
         def deliver(sums: Tensor, own: Rows | None) -> None:
             minibatch.sums = LayerSums(sums, self._prefixed(own, block, minibatch), places)

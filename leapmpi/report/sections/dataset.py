@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from leapmpi.report.figures import MOST_CELLS, BarFigure, Figure
-from leapmpi.report.markup import bullets, element, facts
+import numpy as np
+
+from leapmpi.dataset.hdf5.names import RELATION_LIST, VERTEX_TYPE_LIST
+from leapmpi.report.figures import MOST_CELLS, BarFigure, Figure, HeatFigure
+from leapmpi.report.markup import Markup, bullets, element, facts, table
 from leapmpi.report.numbers import COUNT, SHARE, shown
 from leapmpi.report.page import Section
 
 _MOST_CLASSES = 40
+_MOST_TYPES = 40
 
 
 def section(health: Mapping[str, Any] | None, names: Sequence[str] = ()) -> Section:
@@ -24,7 +28,11 @@ def section(health: Mapping[str, Any] | None, names: Sequence[str] = ()) -> Sect
     if health["cut"]:
         figures.append(_parts(health))
     sentences = [sentence for _, sentence in findings(health)]
-    return Section("Dataset", [bullets(sentences or ["No problems found."]), facts(_facts(health))], figures)
+    content = [bullets(sentences or ["No problems found."]), facts(_facts(health))]
+    if VERTEX_TYPE_LIST in health:
+        content += _schema_tables(health)
+        figures += _schema(health)
+    return Section("Dataset", content, figures)
 
 
 def findings(health: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -114,7 +122,7 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "homophily", f"{shown(health['homophily'], SHARE)} of edges join one class; by chance {chance}"
     if examined := features["examined"]:
         zero = f"{features['all_zero']:,} of {examined:,} examined rows are all zero"
-        yield f"features ({health['feature_dim']})", zero
+        yield "features (by type)" if VERTEX_TYPE_LIST in health else f"features ({health['feature_dim']})", zero
     cut = _cut_share(health)
     if cut is not None:
         yield "edges between parts", shown(cut, SHARE)
@@ -134,6 +142,29 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     ):
         if name in health:
             yield what, health[name] if isinstance(health[name], str) else shown(health[name])
+
+
+def _schema_tables(health: Mapping[str, Any]) -> list[Markup]:
+    """Return a table of the types of vertices, and one of the relations."""
+    types = [["type", "features", "dtype", "vertices"]]
+    for each in health[VERTEX_TYPE_LIST]:
+        name = f"{each['name']} (target)" if each["target"] else each["name"]
+        types.append([name, shown(each["feature_dim"]), each["feature_dtype"] or "-", f"{each['vertices']:,}"])
+    relations = [["relation", "reverse of", "edges"]]
+    relations += [[each["relation"], each["reverse_of"], f"{each['edges']:,}"] for each in health[RELATION_LIST]]
+    return [table(types), table(relations, text_columns=2)]
+
+
+def _schema(health: Mapping[str, Any]) -> list[Figure]:
+    """Draw the schema: edges by type of source and of destination; nothing for one type, or for very many."""
+    types = [each["name"] for each in health[VERTEX_TYPE_LIST]]
+    if not 1 < len(types) <= _MOST_TYPES:
+        return []
+    edges = np.zeros((len(types), len(types)))
+    for each in health[RELATION_LIST]:
+        edges[types.index(each["source"]), types.index(each["destination"])] += each["edges"]
+    title = "Edges of all relations, by types"
+    return [HeatFigure("schema", title, edges, types, types, "from", "to", COUNT)]
 
 
 def _degrees(health: Mapping[str, Any]) -> BarFigure:

@@ -10,8 +10,8 @@ import numpy as np
 from leapmpi.system.phase_timers import median_seconds
 
 if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.mpi_buffers import Array
+    from leapmpi.comm.mpi_communicator import MPICommunicator
     from leapmpi.comm.world import World
 
 _BYTES = 4 << 20
@@ -28,16 +28,16 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
     if world.size == 1:
         return []
     # Imported here: the communicator needs kernels that can be compiled.
-    from leapmpi.comm.communicator import Communicator
+    from leapmpi.comm.mpi_communicator import MPICommunicator
     from leapmpi.comm.world import cuda_aware, load_mpi
 
     # GPU memory is measured only if every rank has a GPU.
-    host = Communicator(world.comm)
+    host = MPICommunicator(world.comm)
     ways = [("host", host, False)]
     if all(_gathered(host, float(on_gpu))):
-        ways.append(("gpu, staged", Communicator(world.comm), True))
+        ways.append(("gpu, staged", MPICommunicator(world.comm), True))
         if cuda_aware(load_mpi())[0]:
-            ways.append(("gpu, direct", Communicator(world.comm, direct=True), True))
+            ways.append(("gpu, direct", MPICommunicator(world.comm, direct=True), True))
 
     nodes = np.array(_gathered(host, float(world.node)))
     distances = [1 << power for power in range((world.size // 2).bit_length())]
@@ -64,7 +64,7 @@ def rounds(size: int, distance: int) -> list[np.ndarray]:
     return [~odd & ~wraps, odd & ~wraps, wraps]
 
 
-def _seconds(communicator: Communicator, distance: int, size: int, repeats: int, gpu: bool) -> list[float]:
+def _seconds(communicator: MPICommunicator, distance: int, size: int, repeats: int, gpu: bool) -> list[float]:
     """Return the median seconds for `size` bytes from each rank to rank + distance, by rank."""
     result = np.zeros(communicator.size)
     for senders in rounds(communicator.size, distance):
@@ -75,7 +75,7 @@ def _seconds(communicator: Communicator, distance: int, size: int, repeats: int,
 
 
 def _transfer(
-    communicator: Communicator, distance: int, senders: np.ndarray, size: int, gpu: bool
+    communicator: MPICommunicator, distance: int, senders: np.ndarray, size: int, gpu: bool
 ) -> Callable[[], None]:
     """Return a function in which each rank of `senders` (bool[ranks]) sends `size` bytes to rank + distance."""
     rank, ranks = communicator.rank, communicator.size
@@ -94,6 +94,6 @@ def _transfer(
     return lambda: communicator.exchange(send, sent, receive, received, "control")
 
 
-def _gathered(communicator: Communicator, value: float) -> list[float]:
+def _gathered(communicator: MPICommunicator, value: float) -> list[float]:
     """Return one number of each rank, by rank. Collective."""
     return communicator.all_gather_rows(np.array([value])).reshape(-1).tolist()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.config.sections import ModelConfig
 from leapmpi.engine.calibration import link_seconds
 from leapmpi.engine.machine import key_of
@@ -53,7 +54,7 @@ def facts(world: World, device: torch.device, measures: bool) -> dict[str, Any]:
 
 
 def _measured(world: World, device: torch.device, key: str) -> dict[str, Any]:
-    communicator = Communicator(world.comm)
+    communicator = MPICommunicator(world.comm)
     takes, spread = _undisturbed(lambda: _take(communicator, device))
     names = [each.name for each in fields(MachineRates)]
     rates = MachineRates(**dict(zip(names, np.median(takes, axis=0).tolist(), strict=True)))

@@ -134,3 +134,20 @@ def test_meta_keeps_types_whole(graph):
         partition_graph(graph, PartitionRequest((4,), "meta"))
     with pytest.raises(ConfigError, match="--method meta: the graph has no types"):
         partition_graph(random_graph(), PartitionRequest((2,), "meta"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [((), ()), (("--replicate-below", "8K"), ("paper", "venue")), (("--replicate-below", "0"), ())],
+)
+def test_small_types_are_recorded_as_replicated(prep, tmp_path, flags, expected):
+    """120 papers take 1.4 KB, 6 venues without features 6 KiB, and 80 authors 80 KiB."""
+    write_graph(tmp_path / "g.h5", typed_graph(SCHEMA, edges=400))
+    assert prep("partition", tmp_path / "g.h5", tmp_path / "d", "--parts", 4, "--method", "hash", *flags).code == 0
+    assert open_dataset(tmp_path / "d", typed=True).replicated_types == expected
+
+
+def test_a_plain_graph_replicates_no_types(prep, tmp_path):
+    write_graph(tmp_path / "g.h5", random_graph())
+    outcome = prep("partition", tmp_path / "g.h5", tmp_path / "d", "--parts", 2, "--replicate-below", "8K")
+    assert (outcome.code, "the graph has no types" in outcome.error) == (2, True)

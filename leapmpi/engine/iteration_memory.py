@@ -1,33 +1,12 @@
-"""Traffic and memory of an engine's mini-batches, predicted without any communication."""
+"""Memory that the mini-batches of an engine take."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from leapmpi.engine.batch_rows import statistics_bytes
 from leapmpi.engine.edge_roots import embedding_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
-from leapmpi.plan.traffic_model import Traffic
-
-
-def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-    """Add to `traffic` what the rank of `engine` sends, requests and reads in an iteration. Local.
-
-    `minibatches` are those of all ranks. `leapmpi plan` is made of this, and training must count the same.
-    """
-    predict_fetch(engine, minibatches, traffic)
-    gradients = engine.ctx.parameters.shared_gradients
-    traffic.add_reduction(engine.ctx.rank, len(gradients), gradients.element_size())
-    engine.placement.predict(minibatches, traffic)
-
-
-def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-    """Add to `traffic` the part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
-    engine.preparation.predict_draws(minibatches[engine.ctx.rank], traffic)
-    engine.mode.predict(minibatches, traffic)
-    engine.preparation.predict_request(minibatches[engine.ctx.rank], traffic)
 
 
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
