@@ -45,6 +45,9 @@ def add_settings(parser: CommandParser, without: Iterable[str] = ()) -> None:
             group.add_argument(
                 "--set", action="append", default=[], metavar="KEY=VALUE", help="set any key, such as train.lr=0.01"
             )
+            if "run.log_level" not in without:
+                about = "show all that log.txt in the run folder has, as --log-level debug"
+                group.add_argument("--verbose", action="store_true", help=about)
         for setting in shown:
             if setting.limits["group"] == title:
                 action = add_flag(group, setting)
@@ -98,8 +101,15 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
         config = config.assigned(dict(parse_assignment(text) for text in arguments.set), "--set")
     for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{known[key].flag}")
+    if getattr(arguments, "verbose", False):
+        config = config.assigned({"run.log_level": "debug"}, "--verbose")
     if (seeds := getattr(arguments, "seeds", None)) is not None:
         # Models that differ in their seeds alone, or in other settings too.
+        if (text := str(seeds).strip()).isdigit() and not config.strategy.vary:
+            many = ",".join(map(str, range(int(text)))) if 2 <= int(text) <= 20 else "0,1,2"
+            raise ConfigError(
+                f"--seeds {text} names one seed; give several, as in --seeds {many}, or a run its seed: --seed {text}"
+            )
         varied = (*config.strategy.vary, f"model.seed={seeds}")
         config = config.assigned({"strategy.vary": varied}, "--seeds")
     _check_code(arguments, config)

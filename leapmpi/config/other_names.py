@@ -38,7 +38,7 @@ _OTHERS = {
     "dtype": "precision",
     "cache": "cache-size cache-ratio",
     "checkpoint-every": "save-every checkpoint-interval save-interval",
-    "log-level": "verbose verbosity quiet debug loglevel",
+    "log-level": "verbosity quiet debug loglevel",
     "parts": "num-parts nparts n-parts partitions num-partitions k",
     "max-mem": "memory mem max-memory memory-limit",
 }

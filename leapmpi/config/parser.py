@@ -33,6 +33,11 @@ class _Escaped:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
+    @property
+    def unescaped(self) -> TextIO:
+        """The stream itself, for colours of our own."""
+        return self._stream
+
     def write(self, text: str) -> int:
         self._stream.write(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text))
         return len(text)
@@ -181,6 +186,16 @@ def as_program(run: Callable[[Sequence[str]], int], argv: Sequence[str] | None) 
     return code
 
 
+_OTHER_COMMANDS = {
+    **dict.fromkeys(("resume", "restart", "continue"), "train --run FOLDER, which goes on with the run there"),
+    **dict.fromkeys(("test", "eval", "score", "validate"), "evaluate"),
+    **dict.fromkeys(("infer", "inference"), "predict"),
+    **dict.fromkeys(("run", "fit"), "train"),
+    **dict.fromkeys(("tune", "grid", "search"), "sweep"),
+}
+"""Commands of other programs, and what does the same here."""
+
+
 def dispatch(
     program: str, about: str, commands: Mapping[str, str], argv: Sequence[str], before: Callable[[str], None]
 ) -> int:
@@ -198,7 +213,9 @@ def dispatch(
     if argv[0] not in commands:
         if argv[0].startswith("-"):
             raise ConfigError(f"unknown flag {argv[0]}; see {program} --help")
-        raise ConfigError(f"unknown command {argv[0]!r}; {nearest(argv[0], commands)}")
+        other = _OTHER_COMMANDS.get(argv[0])
+        mend = f"use {program} {other}" if other and other.split()[0] in commands else nearest(argv[0], commands)
+        raise ConfigError(f"unknown command {argv[0]!r}; {mend}")
 
     # The command; records keep the whole command line.
     module = importlib.import_module(commands[argv[0]])

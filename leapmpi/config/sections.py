@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -348,15 +349,21 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
         return former
     if inside := [name for name in known if name.startswith(f"{key}.")]:
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
-    same_name = [name for name in known if name.rpartition(".")[2] == key]
-    if same_name:
-        return f"unknown key {key!r}; did you mean {same_name[0]!r}?"
+    # Most wrong keys have the wrong section: their last part says most.
+    last = key.rpartition(".")[2].replace("-", "_")
+    if same_name := [name for name in known if name.rpartition(".")[2] == last]:
+        return f"unknown key {key!r}; did you mean {difflib.get_close_matches(key, same_name, 1, 0)[0]!r}?"
 
     # What others call so, by the flag, whose key is named.
     flags = {each.flag: name for name, each in known.items()}
     for flag in flags:
         if about_other_name(key.rpartition(".")[2], [flag]) == f"did you mean '--{flag}'?":
             return f"unknown key {key!r}; did you mean {flags[flag]!r}?"
+    own = [name for name in known if name.startswith(f"{key.rpartition('.')[0]}.")]
+    for names in (own, list(known)):
+        by_last = {name.rpartition(".")[2]: name for name in reversed(names)}
+        if close := difflib.get_close_matches(last, by_last, n=1, cutoff=0.7):
+            return f"unknown key {key!r}; did you mean {by_last[close[0]]!r}?"
     return f"unknown key {key!r}; {nearest(key, known)}"
 
 

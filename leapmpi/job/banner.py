@@ -14,7 +14,7 @@ import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.compatibility import without_effect
-from leapmpi.config.schema import Config, enumeration, models_of
+from leapmpi.config.schema import Config, enumeration, model_names, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
@@ -56,8 +56,29 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
     }
 
 
+def summary_lines(trainer: Trainer, facts: list[dict]) -> list[str]:
+    """Return three lines about data, ranks, and model with strategy, given the `rank_facts` of all ranks."""
+    config, world, dataset = trainer.config, trainer.world, trainer.loaded.dataset
+    task = trainer.ctx.task
+    batch = "batches of its sampler"
+    if not trainer.ctx.sampler.supplies_roots:
+        batch = f"batch {min(config.train.batch_size, trainer.components.batches.count):,}"
+    devices = enumeration(list(dict.fromkeys(fact["device"] for fact in facts))[:2])
+    threads = enumeration([str(each) for each in sorted({fact["threads"] for fact in facts})])
+    features = f"{dataset.feature_dim} features" if dataset.feature_dim else "no features"
+    sampled = "" if set(config.evaluation_fanout) == {-1} else ", sampled"
+    hosts = f"{world.size} on {world.nodes} node{'s' * (world.nodes > 1)}"
+    return [
+        f"data    {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {features}, "
+        f"{task.classes} {task.columns}",
+        f"ranks   {hosts}, {devices}, {threads} thread{'s' * (threads != '1')} each, {dataset.parts} parts",
+        f"model   {model_names(config)}, {_sampler(config)}, {batch}; strategy {config.strategy.name}; "
+        f"{trainer.evaluator.metric.name}{sampled}",
+    ]
+
+
 def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
-    """Return the banner, given the `rank_facts` of all ranks."""
+    """Return all facts about the start, a line each, given the `rank_facts` of all ranks."""
     config, world, loaded = trainer.config, trainer.world, trainer.loaded
     dataset = loaded.dataset
     method = dataset.attributes.get("method", "unknown")

@@ -6,6 +6,7 @@ import logging
 import platform
 import shlex
 import sys
+import textwrap
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, TextIO
 
 from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.config.schema import model_names
+from leapmpi.config.setting import names_code
 from leapmpi.engine.ahead.prefetch_depth import about_depth
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import LeapmpiError
@@ -110,26 +112,31 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
-    for line in banner.lines(trainer, facts):
+    for line in (*banner.summary_lines(trainer, facts), f"run     {folder.path}"):
         log.info(line)
+    for line in banner.lines(trainer, facts):
+        log.debug(line)
 
     # What was chosen, and which settings do not act.
     origin, prepared = trainer.origin, trainer.prepared
     if choice := origin.choice:
-        log.info(f"strategy auto: {choice.strategy}, as at first" if origin.restarts else choice.sentence())
+        log.debug(f"strategy auto: {choice.strategy}, as at first" if origin.restarts else choice.sentence())
     if prepared.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in prepared.predicted_bytes.items())
-        log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
+        log.debug("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0], loaded.ctx.features).items():
-            log.info("remote %s is left out: %s", name, reason)
-    told = (
+            log.debug("remote %s is left out: %s", name, reason)
+    details = (
         *banner.about_roles(trainer),
         *engine.preparation.sentences(),
         *about_depth(engine, prepared.prefetch_depth),
         *trainer.feature_cache.sentences(),
+        *banner.own_modules(trainer),
     )
-    doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
-    for sentence in (*told, *doubts):
+    doubts = *banner.ignored(trainer), *banner.unverified(trainer.config, facts)
+    for sentence in details:
+        log.debug(sentence)
+    for sentence in doubts:
         log.info(sentence)
     if taken := origin.initial:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
@@ -138,20 +145,23 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
             *(epoch, taken["from"], taken["arrays"], f"{taken['parameters']:,}"),
         )
     if trainer.config.train.early_stop:
-        log.info("training stops early after %s", banner.about_early_stop(trainer))
+        log.debug("training stops early after %s", banner.about_early_stop(trainer))
     for sentence in trainer.models.sentences():
         log.info(sentence)
-    log.info("run folder %s", folder.path)
     if world.size == 1 and loaded.dataset.parts > 1:
-        log.info(
-            "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s --run FOLDER",
-            *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG),
+        # Code runs only when the command line names it.
+        name = trainer.config.model.name
+        code = f" --model {name}" if names_code(name) else ""
+        log.debug(
+            "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s%s --run FOLDER",
+            *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG, code),
         )
     if not trainer.evaluator.size("val"):
         log.info(banner.about_no_validation(trainer))
     train = trainer.config.train
     if few := few_updates(train.epochs, trainer.per_epoch, train.batch_size == trainer.components.batches.count):
-        log.info("%s", few)
+        for part in _wrapped(few):
+            log.info("%s", part)
 
     # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": prepared.predicted_bytes}
@@ -170,6 +180,12 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     )
 
 
+def _wrapped(sentence: str) -> list[str]:
+    """Return lines of at most 80 columns; a number and its percent sign stay together."""
+    lines = textwrap.wrap(sentence.replace(" %", "\0%"), 80, subsequent_indent="  ", break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
+
+
 def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     """Log the best scores, the verdict and how long the run took; `path` is the run folder. Called on rank 0."""
     best = summary["best"]
@@ -183,8 +199,9 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
         log.info("%s %.4f ± %.4f, mean and deviation of %d models", split, *figures.values(), len(summary["models"]))
     # Records that cannot be read again, such as those on a full disk, must not spoil the end of a run.
     with suppress(LeapmpiError, ArithmeticError, LookupError, TypeError, ValueError):
-        for line in verdict(RunData.read(path)).lines():
-            log.info("%s", line)
+        for light, line in verdict(RunData.read(path)).lines():
+            for part in _wrapped(line):
+                log.info("%s", part, extra={"light": light})
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
     if exact := summary.get("exact"):
         log.info("exact scores of the best weights  %s %s", metric, scores_text(exact))

@@ -11,7 +11,7 @@ from leapmpi.errors import DataError
 from leapmpi.report.charts import bar_chart, heat_map, line_chart
 from leapmpi.report.figures import BarFigure, Figure, HeatFigure, LineFigure
 from leapmpi.report.markup import Markup, details, element, joined, table
-from leapmpi.system.atomic_files import written_aside
+from leapmpi.system.atomic_files import explain, written_aside
 from leapmpi.version import VERSION
 
 _MADE_BY = "<!DOCTYPE html>\n<!-- leapmpi report -->"
@@ -48,6 +48,7 @@ def write_page(path: Path, text: str) -> None:
 
     Raises DataError if `path` is a folder or another file, or cannot be written.
     """
+    make_folder(path.absolute().parent)
     if path.is_dir():
         raise DataError(f"{path} is a folder; give the name of a file, such as -o {path / 'report.html'}")
     if path.exists():
@@ -57,6 +58,14 @@ def write_page(path: Path, text: str) -> None:
                 raise DataError(f"{path} exists already and is not a report; choose another name")
     with written_aside(path, overwrite=True) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and those above it. Raises DataError or ResourceError if that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, folder) from None
 
 
 def figures_of(sections: Iterable[Section]) -> dict[str, Figure]:

@@ -11,6 +11,7 @@ import numpy as np
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.report.figures import BarFigure, Figure, HeatFigure, LineFigure
 from leapmpi.report.numbers import short
+from leapmpi.report.page import make_folder
 from leapmpi.system.atomic_files import written_aside
 
 ALL = "all"
@@ -32,6 +33,7 @@ def write_figures(figures: Mapping[str, Figure], names: Sequence[str], kind: str
     except ImportError:
         raise ConfigError(f"--{kind} needs matplotlib; install it: pip install 'leapmpi[figures]'") from None
 
+    make_folder(report.absolute().parent)
     # Draw without a display, so that compute nodes can do it.
     matplotlib.use("Agg")
     written = []

@@ -12,7 +12,7 @@ from leapmpi.errors import LeapmpiError, RunFolderError, one_line
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import SUMMARY
 from leapmpi.runs.over_seeds import over_seeds, seed_table
-from leapmpi.runs.run import Run, load_run, require
+from leapmpi.runs.run import Run, load_run, require, run_folders
 from leapmpi.runs.text import aligned, score_text
 from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
 
@@ -26,7 +26,7 @@ def compare(folders: list[str], as_json: bool = False) -> int:
     rows: list[dict[str, Any]] = []
     compared: list[Run] = []
     skipped: list[RunFolderError] = []
-    for folder in folders:
+    for folder in run_folders(folders):
         try:
             run = load_run(folder)
             each_model = run.models() or [run]

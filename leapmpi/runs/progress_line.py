@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -91,6 +93,8 @@ class Progress:
         if not self._terminal:
             self._tell(line)
             return
+        # A line that wraps cannot be rewritten.
+        line = line[: shutil.get_terminal_size().columns - 1]
         # Overwrite a longer line with blanks: notebooks do not know escape sequences.
         _write(self._out, f"\r{line:<{self._width}}")
         self._width = len(line)
@@ -115,6 +119,27 @@ def rewrites(out: TextIO) -> bool:
     with suppress(OSError, ValueError):
         return out.isatty() or type(out).__module__.startswith("ipykernel")
     return False
+
+
+def takes_colour(out: TextIO) -> bool:
+    """Return whether lines on `out` may be coloured: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    with suppress(OSError, ValueError, AttributeError):
+        return out.isatty()
+    return False
+
+
+@contextmanager
+def coloured(out: TextIO, code: int) -> Iterator[None]:
+    """Write what the body writes to `out`, a terminal, in the colour `code`."""
+    # The streams of a command escape control characters of messages.
+    terminal = getattr(out, "unescaped", out)
+    _write(terminal, f"\x1b[{code}m")
+    try:
+        yield
+    finally:
+        _write(terminal, "\x1b[0m")
 
 
 SILENT = Progress("")

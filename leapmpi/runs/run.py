@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -170,6 +171,15 @@ def _event(line: str) -> dict[str, Any]:
     if found["event"] == "decision":
         schemas.DECISIONS.get(found["about"], anything)(found["value"], "value")
     return up_to_date(found, METRICS_SCHEMA)
+
+
+def run_folders(paths: Iterable[Path | str]) -> list[Path]:
+    """Return `paths` with folders of runs, such as that of a sweep, replaced by the runs in them, by name."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        runs = [] if (path / CONFIG).exists() else sorted(each.parent for each in path.glob(f"*/{CONFIG}"))
+        found += runs or [path]
+    return found
 
 
 def load_run(path: Path | str) -> Run:

@@ -19,6 +19,11 @@ def score_text(score: float) -> str:
     return f"{score:.4f}" if score == 0 or 0.001 <= abs(score) < 10_000 else f"{score:.4g}"
 
 
+def three_digits(value: float) -> str:
+    """Format a loss or score for a line on the screen: '0.812', or three significant digits if it is small or large."""
+    return f"{value:.3f}" if value == 0 or 0.01 <= abs(value) < 1000 else f"{value:.3g}"
+
+
 def scores_text(scores: Mapping[str, float | None]) -> str:
     """Format scores as 'val 0.8120 test 0.8010', skipping splits without a score."""
     return " ".join(f"{split} {score_text(score)}" for split, score in scores.items() if score is not None)

@@ -220,11 +220,20 @@ def _steps_shown(world: World) -> AbstractContextManager[None]:
 
 
 class _Screen(logging.StreamHandler[TextIO]):
-    """Writes lines in the place of a bar that is shown."""
+    """Writes lines in the place of a bar that is shown; in colour on a terminal, unless NO_COLOR is set."""
 
     def emit(self, record: logging.LogRecord) -> None:
         progress_line.clear()
-        super().emit(record)
+        colour = _COLOURS.get(getattr(record, "light", record.levelname.lower()))
+        if colour and progress_line.takes_colour(self.stream):
+            with progress_line.coloured(self.stream, colour):
+                super().emit(record)
+        else:
+            super().emit(record)
+
+
+_COLOURS = {"warning": 33, "error": 31, "good": 32, "fair": 33, "bad": 31}
+"""Codes of colours by severity of a line, or by light of a verdict."""
 
 
 @contextmanager
@@ -235,12 +244,14 @@ def _log_to_screen(level: str, world: World) -> Iterator[None]:
     """
     severity, propagates, raises = log.level, log.propagate, logging.raiseExceptions
     others = list(log.handlers)
-    log.setLevel(level.upper())
+    # The log file has the details that only --verbose shows.
+    log.setLevel("DEBUG" if level == "info" else level.upper())
     log.propagate = False
     # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
     logging.raiseExceptions = False
     handler = _Screen(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s" if world.rank == 0 else f"[{world.name}] %(message)s"))
+    handler.setLevel(level.upper())
     if world.rank != 0:
         handler.setLevel(max(logging.WARNING, log.level))
     log.addHandler(handler)

@@ -12,7 +12,7 @@ from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.mpi_communicator import of_job
 from leapmpi.errors import LeapmpiError
-from leapmpi.runs.text import scores_text, size_text
+from leapmpi.runs.text import scores_text, size_text, three_digits
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
@@ -218,8 +218,31 @@ def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any
     return {"phases": mean_and_max(seconds[:, :-1]), "hidden": float(seconds[:, -1].mean())}
 
 
-def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
-    """Return one line for people: `epoch 3/10 loss 1.2345 accuracy val 0.8120 test 0.8010 2.31 s ...`."""
+def epoch_line(record: dict[str, Any], epochs: int) -> str:
+    """Return one line of at most 80 columns: `epoch 5/5  loss 0.998  val 0.822  test 0.816  0.22 s  24.0 MiB`.
+
+    The bytes are those sent between ranks, if there are any.
+    """
+    parts = [f"epoch {record['epoch'] + 1}/{epochs}", f"loss {three_digits(record['loss'])}"]
+    parts += [f"{split} {three_digits(each)}" for split, each in record["accuracy"].items() if each is not None]
+    if models := record.get("models", ()):
+        parts.append(f"({len(models)} models: mean loss, best scores)")
+    parts.append(f"{record['seconds']:.2f} s")
+    sent = sum(record["bytes"].values())
+    return "  ".join([*parts, *([size_text(sent)] if sent else [])])
+
+
+def baseline_line(record: dict[str, Any]) -> str:
+    """Return the scores of the constant baseline, if `record` is the first that was scored; else ''."""
+    trivial = record.get("trivial")
+    if not trivial:
+        return ""
+    scores = (f"{split} {three_digits(trivial[split])}" for split in ("val", "test") if trivial.get(split) is not None)
+    return "  ".join(["constant baseline", *scores, f"({trivial['answer']})"])
+
+
+def epoch_details(record: dict[str, Any], epochs: int, metric: str) -> str:
+    """Return a line with all figures: `epoch 3/10  loss 1.2345  accuracy val 0.8120 test 0.8010  2.31 s ...`."""
     models = record.get("models", ())
     text = f"epoch {record['epoch'] + 1}/{epochs}  loss {record['loss']:.4f}"
     if models:
@@ -252,7 +275,7 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
         text += "  (" + " ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items()) + ")"
     if record.get("prefetch"):
         ahead = record["ahead"]
-        text += f"  ahead {ahead_seconds(ahead):.2f} s, {ahead['hidden']:.2f} of them hidden"
+        text += f"  prefetch {ahead_seconds(ahead):.2f} s, {ahead['hidden']:.2f} s overlapped"
     return text
 
 

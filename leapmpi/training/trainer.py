@@ -23,7 +23,7 @@ from leapmpi.runs.progress_line import step
 from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
 from leapmpi.runs.text import size_text
 from leapmpi.session.setup import load_dealt
-from leapmpi.training.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
+from leapmpi.training.epoch_record import EpochMeter, EpochProgress, baseline_line, epoch_details, epoch_line, of_losses
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.role_training import Pace
 from leapmpi.training.training_components import Components, Prepared
@@ -263,7 +263,10 @@ class Trainer:
             folder.record("decision", **decision.to_values())
         folder.record("epoch", **record)
         drop_figures_of_file(record)
-        log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
+        log.info(epoch_line(record, self.config.train.epochs))
+        log.debug(epoch_details(record, self.config.train.epochs, self.evaluator.metric.name))
+        if baseline := baseline_line(record):
+            log.info(baseline)
         # Commands read the best weights of a run before its end. They are written again there: a failure is a warning.
         if "evaluation_seconds" in record and folder.path.is_dir():
             try:

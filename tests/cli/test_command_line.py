@@ -46,6 +46,13 @@ def copy(small_data, tmp_path):
 
 
 BAD_WORDS = [
+    ("resume runs/a", "unknown command 'resume'; use leapmpi train --run FOLDER, which goes on with the run there"),
+    ("train DATA --set model.lr=3", "unknown key 'model.lr'; did you mean 'train.lr'?"),
+    ("train DATA --set train.hiden=3", "unknown key 'train.hiden'; did you mean 'model.hidden'?"),
+    (
+        "train DATA --seeds 3",
+        "--seeds 3 names one seed; give several, as in --seeds 0,1,2, or a run its seed",
+    ),
     ("trian DATA", "unknown command 'trian'; did you mean 'train'?"),
     ("--bogus", "unknown flag --bogus; see leapmpi --help"),
     ("train DATA --epochz 3", "unknown flag --epochz; did you mean '--epochs'?"),

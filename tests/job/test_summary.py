@@ -1,5 +1,6 @@
 """What a finished run leaves: summary.json as documented, one record per event, one line per epoch, nothing else."""
 
+import io
 import json
 import re
 from datetime import datetime, timedelta
@@ -75,26 +76,67 @@ def test_one_record_per_event(finished_run):
         assert epoch["loss"] == pytest.approx((32 * record["losses"][0] + 32 * record["losses"][1] + record["losses"][2]) / 65)  # fmt: skip  # noqa: E501
 
 
+EPOCH = r"epoch \d/4  loss \d\.\d{3}(  val \d\.\d{3}  test \d\.\d{3})?  \d+\.\d\d s"
+
+
 def test_one_line_for_people_per_epoch_here_and_in_the_log(small_data, tmp_path, capsys):
     arguments = ["--run", str(tmp_path / "run"), "--epochs", "4", "--eval-every", "3"]
     assert main(["train", str(small_data), *arguments]) == 0
     output, errors = capsys.readouterr()
     assert errors == ""
-    lines = [line for line in output.splitlines() if line.startswith("epoch ")]
-    assert [line.split()[1] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
-    assert ["accuracy val" in line for line in lines] == [False, False, True, True]
-    assert [line.split("  ")[2].count("(most frequent class: val 0.") for line in lines] == [0, 0, 1, 0]
-    assert [bool(re.search(r" s, evaluation \d+\.\d\d s  remote rows", line)) for line in lines] == [False, False, True, True]  # fmt: skip  # noqa: E501
-    assert all(re.search(r"  loss \d+\.\d{4}  ", line) and " s  remote rows 0%  sent 0 B" in line for line in lines)
+    lines = output.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["data", "ranks", "model", "run"]
+    epochs = [line for line in lines if line.startswith("epoch ")]
+    assert [line.split()[1] for line in epochs] == ["1/4", "2/4", "3/4", "4/4"]
+    assert [bool(re.fullmatch(EPOCH, line)[1]) for line in epochs] == [False, False, True, True]
+    (baseline,) = (line for line in lines if line.startswith("constant baseline"))
+    assert lines.index(baseline) == lines.index(epochs[2]) + 1
+    # But for paths and commands, which stay whole, all fits 80 columns.
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line and str(small_data) not in line)
+
+    # The log has the same lines, and between them the details.
     logged = (tmp_path / "run" / "log.txt").read_text().splitlines()
-    assert [re.sub(r"^[\d-]+ [\d:,]+ INFO ", "", line) for line in logged] == output.splitlines()
+    shown = [re.sub(r"^[\d-]+ [\d:,]+ INFO ", "", line) for line in logged if " INFO " in line]
+    assert shown == lines
+    details = "\n".join(line for line in logged if " DEBUG " in line)
+    assert re.search(r"epoch 3/4  loss \d\.\d{4}  accuracy val .* s, evaluation \d+\.\d\d s  remote rows 0%", details)
+    assert "plan: strategy leap" in details
 
 
-@pytest.mark.parametrize(("level", "lines"), [("warning", 0), ("error", 0), ("info", 17)])
-def test_log_levels(small_data, tmp_path, capsys, level, lines):
+def test_verbose_shows_what_the_log_holds(small_data, tmp_path, capsys):
+    assert main(["train", str(small_data), "--run", str(tmp_path / "run"), "--epochs", "1", "--verbose"]) == 0
+    logged = (tmp_path / "run" / "log.txt").read_text().splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"^[\d-]+ [\d:,]+ (INFO|DEBUG) ", "", line) for line in logged] == lines
+    assert any(line.startswith("plan: ") for line in lines)
+
+
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_log_levels(small_data, tmp_path, capsys, level):
     arguments = ["--run", str(tmp_path / "run"), "--epochs", "2", "--log-level", level, "--eval-every", "0"]
     assert main(["train", str(small_data), *arguments]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == lines
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "run" / "log.txt").read_text() == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("out", "variables", "coloured"), [
+    (Terminal, {}, True), (Terminal, {"NO_COLOR": "1"}, False), (Terminal, {"TERM": "dumb"}, False),
+    (io.StringIO, {}, False),
+])  # fmt: skip
+def test_a_terminal_has_colours_unless_they_are_unwanted(small_data, tmp_path, monkeypatch, out, variables, coloured):
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", shown := out())
+    assert main(["train", str(small_data), "--run", str(tmp_path / "run"), "--epochs", "1"]) == 0
+    assert ("\x1b[" in shown.getvalue()) == coloured
+    assert "\x1b[" not in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_runs_without_a_name_are_numbered_by_day(small_data, tmp_path, capsys, monkeypatch):
@@ -113,7 +155,7 @@ def parameters(run):
 
 def test_a_run_of_models_that_differ_names_those_that_are_trained(small_data, tmp_path, capsys):
     varied = ["--vary", "model.name=gcn,gat", "--vary", "model.residual=no,yes"]
-    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "16", *varied]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "16", "--verbose", *varied]
     assert main(["train", str(small_data), *arguments]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["model"] == "gcn and gat"
@@ -124,7 +166,7 @@ def test_a_run_of_models_that_differ_names_those_that_are_trained(small_data, tm
 
 def test_parameters_of_models_of_one_name_are_a_range(small_data, tmp_path, capsys):
     varied = ["--vary", "model.hidden=4,16,8"]
-    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", *varied]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--verbose", *varied]
     assert main(["train", str(small_data), *arguments]) == 0
     counts = [parameters(tmp_path / "run" / folder) for folder in ("model-00", "model-01")]
     assert f"; models sage {counts[0]:,} to {counts[1]:,} parameters (float32)" in capsys.readouterr().out
@@ -144,11 +186,11 @@ def test_a_model_that_learned_nothing_is_seen(small_data, tmp_path, capsys):
     assert main(["train", str(small_data), *arguments, "--model-seed", "3"]) == 0
     first = load_run(tmp_path / "run").summary["epochs"][0]
     worse = first["accuracy"]["val"] <= first["trivial"]["val"]
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert ("learning: bad. " in shown.lower()) == worse
     assert ("No better than a constant prediction on " in shown) == worse
     assert "Speed: " in shown
-    assert " in all: every epoch is one batch; try --epochs 100 or a smaller --batch-size\n" in shown
+    assert " in all: every epoch is one batch; try --epochs 100 or a smaller --batch-size epoch" in shown
 
 
 IGNORED = [

@@ -131,9 +131,9 @@ def test_a_job_on_a_real_graph_reads_the_remote_rows_that_its_partition_predicte
 
 @on_two_ranks
 def test_two_ranks_tell_one_story_and_record_what_moved(data, folder, said):
-    settings = ["--epochs", 2, "--batch-size", 16, "--time-steps", "N", "--run", folder / "story"]
+    settings = ["--epochs", 2, "--batch-size", 16, "--time-steps", "N", "--verbose", "--run", folder / "story"]
     told = said("train", data, *settings)
-    assert [line.split()[1] for line in told.splitlines() if line.startswith("epoch ")] == ["1/2", "2/2"]
+    assert [line.split()[1] for line in told.splitlines() if line.startswith("epoch ")] == ["1/2"] * 2 + ["2/2"] * 2
     for sentence in ("ranks 2 on 1 node", "libmpi", "plan: strategy leap, ", "2 time steps", "models with gradients"):
         assert sentence in told
     summary = json.loads((folder / "story" / "summary.json").read_text())

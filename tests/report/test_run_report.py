@@ -120,6 +120,9 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     first = out.read_bytes()
     assert main(["report", str(path), "-o", str(out)]) == 0
     assert out.read_bytes() == first
+    deeper = tmp_path / "a" / "b" / "report.html"
+    assert main(["report", str(path), "-o", str(deeper)]) == 0
+    assert deeper.read_bytes() == first
     out.write_text("my thesis")
     assert main(["report", str(path), "-o", str(out)]) != 0
     assert "is not a report" in capsys.readouterr().err

@@ -166,6 +166,7 @@ def test_a_failed_run_says_why(tmp_path):
 
 
 def test_the_end_of_training_has_a_line_for_each_light(tmp_path):
-    learned, fast = verdict(RunData.read(make_run(tmp_path / "run"))).lines()
+    (level, learned), (_, fast) = verdict(RunData.read(make_run(tmp_path / "run"))).lines()
+    assert level == GOOD
     assert learned.startswith("Learning: good. Accuracy 0.7853 on val")
     assert fast.startswith("Speed: ")

@@ -148,6 +148,8 @@ def test_runs_that_differ_in_their_seeds_have_mean_and_deviation(run, capsys):
         ["train.lr=0.01", "2", "accuracy", "0.4000", "±", "0.0000", "0.6000", "±", "0.1414"],
         ["train.lr=0.1", "2", "accuracy", "0.4000", "±", "0.0000", "0.1000", "±", "0.0000"],
     ]
+    assert main(["compare", str(alone.parent)]) == 0
+    assert capsys.readouterr().out.splitlines()[begin:] == lines[begin:]
     assert main(["compare", *folders[:2], "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
 

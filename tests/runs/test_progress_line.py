@@ -58,7 +58,8 @@ def test_the_rate_of_a_resumed_epoch_is_that_of_this_start(clock):
 
 
 @pytest.mark.parametrize("kind", [Terminal, Cell])
-def test_a_terminal_and_a_notebook_have_one_line(clock, kind):
+def test_a_terminal_and_a_notebook_have_one_line(clock, kind, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     lines, out = [], kind()
     with shown_by(lines.append, 30.0, out):
         work(clock)
@@ -72,6 +73,13 @@ def test_a_terminal_and_a_notebook_have_one_line(clock, kind):
     assert "\x1b" not in text
     assert "[##########..........] 50%, 50 of 100 iterations, 1 per second, 50 s left" in text
     assert lines == []
+
+
+def test_a_line_is_no_longer_than_the_terminal_is_wide(clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    with shown_by(lambda line: None, 30.0, out := Terminal()):
+        work(clock)
+    assert max(map(len, out.getvalue().split("\r"))) < 40
 
 
 @pytest.mark.parametrize("every", [0.0, 30.0])

@@ -9,7 +9,9 @@ HELP = "print finished runs side by side"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the run folders."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders; ratios are to the first")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folders or folders of runs; ratios are to the first"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
 
 

@@ -19,7 +19,7 @@ HELP = "write a page about runs: results, time, bytes, advice"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Run folders, their dataset, and what is written."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders; speed-ups are to the first")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="runs or folders of runs; speed-ups are to the first")
     parser.add_argument(
         "--data",
         metavar="DATA",
@@ -52,8 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.report.paper_figures import write_figures
     from leapmpi.report.run_data import read_runs
     from leapmpi.report.sections.run_report import run_page, run_sections
+    from leapmpi.runs.run import run_folders
 
-    runs, out = read_runs(arguments.runs), Path(arguments.out)
+    runs, out = read_runs(run_folders(arguments.runs)), Path(arguments.out)
     known = _of_dataset(arguments.data, runs) if arguments.data else (None, {}, ())
     sections = run_sections(runs, *known)
     figures = figures_of(sections)

@@ -33,10 +33,10 @@ class Verdict:
         """The worst level of all."""
         return worst([self.end, self.learning.level, self.speed.level])
 
-    def lines(self) -> list[str]:
-        """Return a line for each light, with its most useful advice."""
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the level of each light and a line about it, with its most useful advice."""
         return [
-            " ".join([f"{each.name}: {_WORDS[each.level].lower()}. {each.sentence}", *each.advice[:1]])
+            (each.level, " ".join([f"{each.name}: {_WORDS[each.level].lower()}. {each.sentence}", *each.advice[:1]]))
             for each in (self.learning, self.speed)
         ]
 
