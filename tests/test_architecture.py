@@ -74,7 +74,7 @@ MEMBERS = {
     "leapmpi.scoring.metrics": MEMBER,
     "data_prep.commands": COMMAND,
     "data_prep.partitioning.methods": MEMBER,
-    "data_prep.sources": {"SUMMARY", "OPTIONS", "can_read", "read"},
+    "data_prep.sources": MEMBER,
 }
 """Folders of which every module is one member of a kind, and the names that such a module has: a|b is one of two."""
 

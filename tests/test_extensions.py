@@ -25,10 +25,7 @@ pytestmark = pytest.mark.long(20)
 # The interfaces of these kinds: what a file must hold today. Keep them in step with the member folders.
 SOURCE = """
     import numpy as np
-    from data_prep.edges.raw_graph import RawGraph
-
-    SUMMARY = "pairs of ids, one a line"
-    OPTIONS = frozenset()
+    from data_prep.edges.raw_graph import RawGraph, Source
 
     def can_read(path):
         return path.suffix == ".mine"
@@ -36,6 +33,8 @@ SOURCE = """
     def read(path, options):
         edges = np.loadtxt(path, np.int64, ndmin=2).T
         return RawGraph(vertices=int(edges.max()) + 1, edges=edges)
+
+    MEMBER = Source("pairs of ids, one a line", frozenset(), can_read, read)
 """
 METHOD = """
     from dataclasses import replace
