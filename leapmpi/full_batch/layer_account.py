@@ -55,7 +55,7 @@ def account_of(counts: np.ndarray) -> Account:
 def sentence(account: Account) -> str:
     """Return one line about all layers."""
     layers = [f"layer {number}: {_of_layer(number, each)}" for number, each in enumerate(account, 1)]
-    return "inputs at home elsewhere, over all ranks: " + "; ".join(layers)
+    return "remote inputs, over all ranks: " + "; ".join(layers)
 
 
 def _of_layer(number: int, layer: Mapping[str, int | str]) -> str:

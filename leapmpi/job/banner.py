@@ -280,7 +280,7 @@ def _moves(trainer: Trainer) -> str:
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
     if engine.roots.embeds_remotely:
-        moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
+        moving.insert(1, "embeddings of remote ends and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1:
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
     if config.strategy.vary:

@@ -13,7 +13,7 @@ def test_counts_of_ranks_add_up_and_are_told_by_layer():
     account = account_of(np.array([one, other]))
     assert account[2] == {"kind": PARTIAL, "cached": 2, "rows": 0, "by_kind": 6, "sums": 0}
     assert sentence(account) == (
-        "inputs at home elsewhere, over all ranks: layer 1: 6 feature rows kept, sums of features kept; "
+        "remote inputs, over all ranks: layer 1: 6 feature rows kept, sums of features kept; "
         "layer 2: 1,234 rows sent; layer 3: 2 rows computed again, 6 partial sums sent; layer 4: 4 projected rows "
         "sent; layer 5: none"
     )

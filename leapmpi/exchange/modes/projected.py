@@ -21,7 +21,7 @@ class Projected(ComputedRowsMode):
     """The owner projects the rows that are requested; the matrix of the layer holds one row per source."""
 
     order = 3
-    description = "projected rows of vertices at home elsewhere and their gradients"
+    description = "projected rows of remote vertices and their gradients"
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Remote sources of every micro-batch: an id, a projected row and its gradient; destinations alike."""
