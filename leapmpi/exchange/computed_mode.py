@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.exchange.layer_feed import ExchangedFeed, LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -59,6 +60,23 @@ class ComputedRowsMode(ExchangeMode):
             if self.reads_numbers and isinstance(feed, ExchangedFeed):
                 feed.block = blocks[-1]
         return feeds, rows
+
+    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
+        loss = super().train(minibatch, number, labels)
+        self._release(minibatch.feeds[number])
+        return loss
+
+    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
+        outputs = super().logits(minibatch, number)
+        self._release(minibatch.feeds[number])
+        return outputs
+
+    def _release(self, feeds: Sequence[LayerFeed]) -> None:
+        """Drop the blocks of a micro-batch, which take memory of the device; `feeds` makes them again. Local."""
+        for feed in feeds:
+            feed.upper_blocks = None
+            if self.reads_numbers and isinstance(feed, ExchangedFeed):
+                feed.drop_block()
 
     def request_rows(self, ids: np.ndarray) -> tuple[Route, np.ndarray]:
         """The route by which rows for distinct vertices `ids` (int64[k]) come from their owners. Collective.

@@ -161,6 +161,10 @@ class BlockFeed(LayerFeed):
     def block(self, block: BlockTensors) -> None:
         self._block = block
 
+    def drop_block(self) -> None:
+        """Forget the block."""
+        self._block = None
+
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
         self._output = self.output(self._input(below, key), key)
         return self._output
@@ -209,6 +213,10 @@ class ExchangedFeed(BlockFeed):
     ) -> None:
         super().__init__(ctx, layer, block, routes)
         self.stage, self._features = Stage(ctx, route, width, combination), features
+
+    def on_device(self, numbers: np.ndarray) -> Tensor:
+        """Return `numbers` on the device of this rank."""
+        return torch.from_numpy(numbers).to(self.ctx.device)
 
     @abstractmethod
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:

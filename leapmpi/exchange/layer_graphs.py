@@ -9,13 +9,13 @@ choice gives the same gradient. NeutronStar (SIGMOD 2022): all rows communicated
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.exchange.items import items_of
+from leapmpi.exchange.items import Items, items_of
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.exchange.stage import RowRoutes, by_rank
 from leapmpi.plan.homes import home_of
@@ -36,11 +36,19 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
-    """What one rank reads of one layer (0 is the first): its block, and int64[n_src], the home rank of each source."""
+    """Inputs of one layer (0 is the first) on one rank: its block, and int64[n_src], the owner of each source."""
 
     layer: int
     block: Block
     home: np.ndarray
+    _found: dict[tuple[bool, bool], tuple[np.ndarray, Items]] = field(default_factory=dict)
+
+    def items(self, chosen: np.ndarray, ranks: int, exact: bool = True, mixes: bool = True) -> Items:
+        """Return `items_of` the block; those of the last `chosen` sources (bool[n_src]) are kept."""
+        kept = self._found.get((exact, mixes))
+        if kept is None or not np.array_equal(kept[0], chosen):
+            kept = self._found[exact, mixes] = chosen, items_of(self.block, self.home, chosen, ranks, exact, mixes)
+        return kept[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +224,7 @@ class GraphBuilder:
             owners = home[self._received]
         else:
             ranks = len(self.rank_offsets) - 1
-            self._items = items_of(block, home, self._by_kind, ranks, self.exact, split.mixes)
+            self._items = self._inputs.items(self._by_kind, ranks, self.exact, split.mixes)
             owners, self._received = np.divmod(self._items.pairs, max(1, block.n_dst))
             self._pair_counts = self._counts(owners)
         asked.append((block.src[self._received], self._counts(owners)))

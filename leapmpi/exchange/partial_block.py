@@ -137,15 +137,13 @@ class PartialBlockBuilder:
         neighbours: np.ndarray,
         destinations: np.ndarray,
         sampled: np.ndarray | None = None,
-        weight: np.ndarray | None = None,
     ) -> LocalShare:
         """What the rows contribute to `destinations` (int64[n]), read in the cheaper way.
 
         indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination start.
         sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
-        weight: float32[edges], the weights of `neighbours` where the sampler weights its edges.
         """
-        known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, weight, sampled)
+        known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, sampled=sampled)
         return self.share_of(layer, inputs, [(known, self.cut(indptr, neighbours))])
 
     def share_of(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split
 from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
@@ -89,7 +88,7 @@ class HybridChoice:
         seconds += self._exchange
         if kind == PARTIAL:
             mixes = may_mix(ctx, ctx.model.layers[inputs.layer])
-            items = items_of(block, inputs.home, inputs.home != ctx.rank, ranks, mixes=mixes)
+            items = inputs.items(inputs.home != ctx.rank, ranks, mixes=mixes)
             pairs = np.bincount(items.pairs // max(1, block.n_dst), minlength=ranks)
             pairs += np.bincount(inputs.home[items.rows], minlength=ranks)
             of_sum = self._sent(inputs.layer, PARTIAL)

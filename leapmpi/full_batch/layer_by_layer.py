@@ -74,7 +74,7 @@ class LayerByLayer(Raw):
     """
 
     overlaps = True
-    description = "rows of the first and of hidden layers of remote vertices, and gradients"
+    description = "rows of remote vertices of the first and of hidden layers, and gradients"
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
         """Return the vertices whose features the first layer reads."""

@@ -21,7 +21,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
 from leapmpi.engine.disaggregated.share_preparation import sums_suffice
-from leapmpi.evaluation.link_evaluation import LinkEvaluator
+from leapmpi.evaluation.link_scoring import LinkScoring
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
@@ -204,8 +204,9 @@ def _edges(trainer: Trainer) -> list[str]:
     own = "are left out of its draws" if task.leaves_out() else "stay in message passing"
     if not task.draws_negatives:
         return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
-    assert isinstance(trainer.evaluator, LinkEvaluator), "edges are ranked"
-    against = f"; ranked against {trainer.evaluator.ranked_against}" if any(sizes) else ""
+    scoring = trainer.evaluator.scoring
+    assert isinstance(scoring, LinkScoring), "edges are ranked"
+    against = f"; ranked against {scoring.ranked_against}" if any(sizes) else ""
     return [
         f"{splits}, held back; scorer "
         f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "

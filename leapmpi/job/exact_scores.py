@@ -13,6 +13,7 @@ import numpy as np
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ResourceError
 from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.evaluation.vertex_scoring import VertexScoring
 from leapmpi.inference.drawn_lists import most_edges
 from leapmpi.inference.layerwise import runs_in_layers
 from leapmpi.job.resume import broadcast_arrays
@@ -41,8 +42,9 @@ def exact_scores(trainer: Trainer) -> dict[str, float | None] | None:
     """
     if not (samples(trainer) and _applies(trainer)):
         return None
-    evaluator = _evaluator(trainer)
-    if not evaluator.exact or not _is_cheap(trainer):
+    all_neighbours = trainer.config.replaced({"evaluate.fanout": (ALL,), "evaluate.limit": 0})
+    evaluator = Evaluator(all_neighbours, trainer.loaded)
+    if not evaluator.scoring.outputs.exact or not _is_cheap(trainer):
         return None
     communicator = trainer.ctx.communicator
     weights = broadcast_arrays(trainer.models.best.weights if trainer.world.rank == 0 else None, communicator)
@@ -71,23 +73,18 @@ def _applies(trainer: Trainer) -> bool:
     return whole and vertices and not several and runs_in_layers(ctx.model) and trainer.models.best.epoch >= 0
 
 
-def _evaluator(trainer: Trainer) -> Evaluator:
-    """Return an evaluator that reads all in-neighbours. Local."""
-    config, loaded = trainer.config.replaced({"evaluate.fanout": (ALL,), "evaluate.limit": 0}), trainer.loaded
-    return Evaluator(config, loaded.dataset, loaded.topology, trainer.ctx)
-
-
 def _is_cheap(trainer: Trainer) -> bool:
     """Return whether exact scores are predicted to take less than _SHARE of the training. Collective.
 
     An evaluation takes as long per edge and row as those of the run took; rank 0 decides.
     """
-    ctx, evaluator, topology = trainer.ctx, trainer.evaluator, trainer.loaded.topology
+    ctx, scoring, topology = trainer.ctx, trainer.evaluator.scoring, trainer.loaded.topology
     assert isinstance(topology, Topology), "the topology is whole"
+    assert isinstance(scoring, VertexScoring), "vertices are scored"
     layers, begin, end = len(trainer.config.sampling.fanout), *ctx.local_range
-    own = [at_home(ids, begin, end) for _, ids in evaluator.splits.values()]
+    own = [at_home(ids, begin, end) for _, ids in scoring.splits.values()]
     exact = most_edges(ctx, topology, (ALL,) * layers, np.concatenate(own)) + layers * (end - begin)
-    sampled = sum(_sampled_work(trainer, name, ids) for name, ids in zip(evaluator.splits, own, strict=True))
+    sampled = sum(_sampled_work(scoring, name, ids) for name, ids in zip(scoring.splits, own, strict=True))
     all_exact, all_sampled = ctx.communicator.all_gather_rows(np.array([exact, sampled], np.int64)).sum(axis=0)
 
     training = sum(each["seconds"] for each in trainer.epochs)
@@ -96,10 +93,10 @@ def _is_cheap(trainer: Trainer) -> bool:
     return bool(ctx.communicator.all_gather_rows(np.array([predicted < _SHARE * training], np.int64))[0, 0])
 
 
-def _sampled_work(trainer: Trainer, split: str, ids: np.ndarray) -> int:
+def _sampled_work(scoring: VertexScoring, split: str, ids: np.ndarray) -> int:
     """Return the edges and rows of the batches in which `ids` (int64, of this rank) are scored, by the first. Local."""
     if not len(ids):
         return 0
-    ctx, batch = trainer.evaluator.ctx, ids[: trainer.evaluator.batch_size]
-    blocks = ctx.sampler.sample(DrawKey(trainer.evaluator.splits[split][0], ctx.seed, 0, 0), batch)
+    ctx, batch = scoring.outputs.ctx, ids[: scoring.outputs.batch_size]
+    blocks = ctx.sampler.sample(DrawKey(scoring.splits[split][0], ctx.seed, 0, 0), batch)
     return sum(block.edges + block.n_dst for block in blocks) * len(ids) // len(batch)

@@ -9,14 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.own_model import changed_code
-from leapmpi.evaluation.evaluator_choice import evaluator_of
+from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.exchange.context import Loaded
 from leapmpi.plan.machine_rates import MachineRates
-from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
-from leapmpi.runs.weights import read_weights, weights_place
 from leapmpi.sampling.edge_lookup import reads_times
-from leapmpi.session.assigned_weights import assign
+from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
 from leapmpi.session.setup import open_for_training, with_new_model
 
@@ -49,34 +47,35 @@ def _evaluate(
     models: Sequence[tuple[Config, Run]], which: str, session: Session, metrics: Sequence[str], by_class: bool
 ) -> list[dict[str, Any]]:
     world = session.world
-    files = world.on_all(lambda: [read_weights(weights_place(run.path, which), schemas.WEIGHTS) for _, run in models])
+    saved = read_models(world, models, which)
 
-    # Evaluation draws as it does while training: node-wise, unless it must not see later edges.
-    draws = {} if reads_times(models[0][0]) else {"sampling.sampler": "node-wise", "sampling.options": ()}
-    plain = models[0][0].replaced({**draws, "train.class_weights": ""})
-    # It leaves nothing to be chosen by the rates of the machine.
+    # Evaluation draws as it does while training: node-wise, unless it must not see later edges. It leaves nothing to be
+    # chosen by the rates of the machine.
+    plain = without_training(saved[0].config, keeps_sampler=reads_times(saved[0].config))
     loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)), MachineRates())
     outcomes: list[dict[str, Any]] = []
-    for (config, run), (arrays, about) in zip(models, files, strict=True):
+    for model in saved:
         if outcomes:
-            loaded = with_new_model(config, loaded)
-        world.on_all(partial(assign, config, run, loaded, arrays, about))
-        task = loaded.ctx.task
-        evaluator = world.on_all(partial(evaluator_of, config, loaded))
+            loaded = with_new_model(model.config, loaded)
+        world.on_all(partial(model.give_to, loaded))
+        evaluator = world.on_all(partial(Evaluator, model.config, loaded))
         chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
         with session.phases("evaluate"):
             found = evaluator.full_report(chosen, by_class)
-        name, scores = next(iter(found["metrics"].items()))
-        further: dict[str, Any] = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
-        named = "edge_class_names" if task.reads_edge_labels else "class_names"
-        if by_class and (class_names := loaded.dataset.attributes.get(named)):
-            further["class_names"] = list(map(str, json.loads(str(class_names))))
-        outcomes.append({"metric": name, "epoch": about["epoch"] + 1, **scores, **further})
-    if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
-        log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
+        outcomes.append(_outcome(model, loaded, found, len(metrics) > 1, by_class))
     if world.rank == 0:
-        for sentence in {
-            each for (config, _), (_, about) in zip(models, files, strict=True) for each in changed_code(config, about)
-        }:
-            log.warning("note: %s", sentence)
+        for note in notes(saved, loaded):
+            log.warning("note: %s", note)
     return outcomes
+
+
+def _outcome(
+    model: SavedModel, loaded: Loaded, found: dict[str, dict], several: bool, by_class: bool
+) -> dict[str, Any]:
+    """Return what `evaluate` does for one model, of the report `found`, with `several` metrics or one. Local."""
+    name, scores = next(iter(found["metrics"].items()))
+    further: dict[str, Any] = {key: each for key, each in found.items() if key != "metrics" or several}
+    named = "edge_class_names" if loaded.ctx.task.reads_edge_labels else "class_names"
+    if by_class and (class_names := loaded.dataset.attributes.get(named)):
+        further["class_names"] = list(map(str, json.loads(str(class_names))))
+    return {"metric": name, "epoch": model.epoch, **scores, **further}

@@ -12,7 +12,6 @@ import numpy as np
 
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.items import items_of
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import refusal, travelling_width
@@ -53,7 +52,7 @@ class Owner(FullBatchPlacement):
 
         def count(kind: str) -> int:
             if kind == PARTIAL:
-                return 2 * items_of(inputs.block, inputs.home, remote, self.ctx.ranks, exact=False, mixes=mixes).count
+                return 2 * inputs.items(remote, self.ctx.ranks, exact=False, mixes=mixes).count
             return (2 if kind == PROJECTED else ways) * int(remote.sum())
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]

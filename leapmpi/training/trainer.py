@@ -114,7 +114,7 @@ class Trainer:
     def run(self, folder: RunFolder, watcher: IterationWatcher) -> None:
         """Train all epochs that are left, record them in `folder` and write the weights there. Collective."""
         self._watcher = watcher
-        self.evaluator.round = watcher.evaluation_round
+        self.evaluator.place.around = watcher.evaluation_round
         for epoch in range(self.progress.epoch, self.config.train.epochs):
             if self.stops_early:
                 break

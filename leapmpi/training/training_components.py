@@ -15,7 +15,6 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning import choose_placement
 from leapmpi.evaluation.evaluator import Evaluator
-from leapmpi.evaluation.evaluator_choice import evaluator_of
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.selection import leading_model, modes_for
 from leapmpi.nn.model import model_of
@@ -68,8 +67,8 @@ class Components:
         engine = Engine(loaded.ctx, self.config.strategy, tuning_log=self.engine.tuning_log)
         engine.restore({**self.engine.state(), "decisions": []})
         cache = FeatureCache(self.config, self.world, loaded, engine)
-        evaluator = evaluator_of(self.config, loaded)
-        evaluator.round = self.evaluator.round
+        evaluator = Evaluator(self.config, loaded)
+        evaluator.place.around = self.evaluator.place.around
         found = replace(self, loaded=loaded, engine=engine, feature_cache=cache, evaluator=evaluator)
         batches = found.planned_batches(0)
         engine.plan(batches[0] if batches else None, 0, 0)
@@ -129,7 +128,7 @@ def _assembled(config: Config, world: World, loaded: Loaded) -> Components:
     else:
         engine = Engine(loaded.ctx, fetching.strategy, scatters=bool(config.strategy.vary))
     cache = FeatureCache(config, world, loaded, engine)
-    evaluator = evaluator_of(fetching, loaded)
+    evaluator = Evaluator(fetching, loaded)
     return Components(config, world, loaded, batches, engine, models, evaluator, cache, roles, sizes)
 
 

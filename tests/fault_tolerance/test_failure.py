@@ -242,16 +242,16 @@ REFUSING = """
 import sys
 from leapmpi.cli.main import main
 from leapmpi.comm.world import job_rank
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Preparation
 from leapmpi.errors import ConfigError
 
-genuine = Engine.sample
-def sample(engine, schedule, key):
+genuine = Preparation.sample
+def sample(preparation, schedule, key):
     if key.iteration == {iteration} and job_rank() in (1, 2):
         raise ConfigError("the sampler refuses")
-    return genuine(engine, schedule, key)
+    return genuine(preparation, schedule, key)
 
-Engine.sample = sample
+Preparation.sample = sample
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -19,7 +19,7 @@ from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
-from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.evaluation.outputs import Outputs
 from leapmpi.job import run_training
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.compare import row
@@ -177,14 +177,14 @@ def test_core_seconds_of_a_resumed_epoch_are_those_of_all_its_starts(small_data,
 
 
 def test_a_signal_in_the_evaluation_and_another_later(small_data, whole, at_step, monkeypatch, tmp_path):
-    genuine, sent = Evaluator._logits, []
+    genuine, sent = Outputs.batch, []
 
     def logits(evaluator, *arguments):
         if evaluator.ctx.phases.epoch == 1 and not sent:
             sent.append(send())
         return genuine(evaluator, *arguments)
 
-    monkeypatch.setattr(Evaluator, "_logits", logits)
+    monkeypatch.setattr(Outputs, "batch", logits)
     chosen = config(small_data, tmp_path / "run")
     with pytest.raises(Interrupted):
         train(chosen)

@@ -62,9 +62,10 @@ def runs(request, world, folder):
 
     def train(kind, data, dtype, comm):
         values = {"data": str(data.folder(base)), "train.epochs": 3, "train.batch_size": BATCH, "model.hidden": 8,
-                  "model.options.heads": 2, "train.lr": 0.01, "train.dtype": dtype, "run.folder": str(base / kind),
+                  "train.lr": 0.01, "train.dtype": dtype, "run.folder": str(base / kind),
                   "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
-        return leapmpi.train(Config.from_values(values | CURVES[name]), comm)
+        heads = {"model.options.heads": 2} if "gat" in CURVES[name]["model.name"] else {}
+        return leapmpi.train(Config.from_values(values | heads | CURVES[name]), comm)
 
     if world.rank == world.size - 1:
         train("alone", uncut, "float64", MPI.COMM_SELF)

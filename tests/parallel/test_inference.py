@@ -1,6 +1,7 @@
 """Exact inference: the outputs of a dense computation in one process, on any ranks, by chunks of any size."""
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -10,7 +11,7 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.evaluation import scoring_by_layers
-from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.evaluation.vertex_scoring import VertexScoring
 from leapmpi.exchange.layer_form import reads_by_number
 from leapmpi.inference import layerwise
 from leapmpi.inference.own_inference import inference_for
@@ -170,8 +171,8 @@ def test_scores_by_layers_are_those_of_batches(world, base, monkeypatch):
         outputs = []
         for least in (10**9, 1):
             monkeypatch.setattr(scoring_by_layers, "LEAST_BATCHES", least)
-            evaluator = Evaluator(config, open_for_training(config), topology, ctx)
-            outcomes = evaluator.outcomes("val", [None])[0]
+            evaluator = VertexScoring(config, open_for_training(config), topology, ctx, nullcontext)
+            outcomes = evaluator.outcomes("val")
             assert (len(outcomes) == 1) == (least == 1)
             outputs.append([np.concatenate(each) for each in zip(*outcomes, strict=True)])
         for by_batches, by_layers in zip(*outputs, strict=True):

@@ -2,8 +2,14 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
+import torch
 
+from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.exchange.selection import exchange_mode
+from leapmpi.session.setup import load, open_for_training
+from leapmpi.system.phase_timers import PhaseTimers
 from tests.support.equality import Case, Runner, here
 
 PLAIN = Case(
@@ -25,6 +31,17 @@ CASES = [PLAIN, *here(OTHERS)]
 @pytest.mark.parametrize("case", CASES, ids=lambda each: f"{each.model}-{each.strategy}-{each.labels}-{each.topology}")
 def test_the_steps_are_those_of_a_single_process(case, same_steps):
     same_steps(case)
+
+
+def test_evaluation_gives_the_outputs_of_raw_rows(base, world):
+    config = PLAIN.config(base, world.size)
+    dataset = open_for_training(config)
+    found = load(config, dataset, world, torch.device("cpu"), PhaseTimers())
+    evaluator, outputs = Evaluator(config, dataset, found.topology, found.ctx), {}
+    for name in ("raw", "mixed"):
+        outcomes = evaluator.outcomes("val", [exchange_mode(name, evaluator.ctx)])[0]
+        outputs[name] = np.concatenate([rows for rows, _ in outcomes])
+    np.testing.assert_allclose(outputs["mixed"], outputs["raw"], rtol=0, atol=1e-12)
 
 
 def test_fewer_bytes_cross_ranks_than_with_shares_alone_or_rows_alone(base, world):

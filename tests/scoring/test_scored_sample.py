@@ -66,9 +66,9 @@ def test_scores_are_those_of_the_sample(tmp_path):
     for name, folder in folders.items():
         trainer = trainer_of(folder, **{"evaluate.limit": 40})
         evaluator, topology = trainer.evaluator, trainer.loaded.topology
-        found[name] = {split: set(topology.original_id[ids]) for split, (_, ids) in evaluator.splits.items()}
+        found[name] = {split: set(topology.original_id[ids]) for split, (_, ids) in evaluator.scoring.splits.items()}
         assert [evaluator.size(split) for split in ("val", "test")] == [40, 40]
-        (outcome,) = evaluator.outcomes("test", [None])
+        outcome = evaluator.scoring.outcomes("test")
         assert sum(len(labels) for _, labels in outcome) == 40
         scores = evaluator.scores()
         answers, labels = (np.concatenate(each) for each in zip(*outcome, strict=True))
@@ -92,13 +92,14 @@ def test_a_sample_of_edges_keeps_their_labels_and_times_beside_them(target_edges
     settings = {"train.task": "edge-class", "link.target_edges": target_edges}
     whole = trainer_of(folder, **settings).evaluator
     evaluator = trainer_of(folder, **settings, **{"evaluate.limit": 30}).evaluator
-    number = np.argsort(split.original_id)[np.searchsorted(np.sort(split.original_id), evaluator.topology.original_id)]
+    names_of = evaluator.scoring.outputs.topology.original_id
+    number = np.argsort(split.original_id)[np.searchsorted(np.sort(split.original_id), names_of)]
     for name in ("val", "test"):
-        edges = number[evaluator.edges[name]]
+        edges = number[evaluator.scoring.held_back.edges[name]]
         assert len(edges) == evaluator.size(name) == 30 < evaluator.whole_sizes[name] == whole.size(name)
-        assert np.array_equal((edges.sum(axis=1)) % 4 - 1, evaluator._labels[name])
-        assert np.array_equal(edges[:, 0] * 1000 + edges[:, 1], evaluator.times[name])
-        assert evaluator.outcomes(name, [None])[0][0][0].shape[0] == 30
+        assert np.array_equal((edges.sum(axis=1)) % 4 - 1, evaluator.scoring._labels[name])
+        assert np.array_equal(edges[:, 0] * 1000 + edges[:, 1], evaluator.scoring.held_back.times[name])
+        assert evaluator.scoring.outcomes(name)[0][0].shape[0] == 30
     assert evaluator.scores().keys() == {"val", "test"}
 
 

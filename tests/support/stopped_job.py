@@ -14,11 +14,11 @@ import sys
 from leapmpi.cli.main import main
 from leapmpi.comm.world import job_rank
 from leapmpi.engine.engine import Engine
-from leapmpi.evaluation.evaluator import Evaluator
+from leapmpi.evaluation.outputs import Outputs
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
 
 name, ranks, epoch, iteration, *command = sys.argv[1:]
-genuine_step, genuine_logits, genuine_write = Engine.forward_backward, Evaluator._logits, CheckpointFolder._write
+genuine_step, genuine_logits, genuine_write = Engine.forward_backward, Outputs.batch, CheckpointFolder._write
 sent = []
 
 
@@ -50,7 +50,7 @@ def write(checkpoints, path, file):
     genuine_write(checkpoints, path, file)
 
 
-Engine.forward_backward, Evaluator._logits, CheckpointFolder._write = step, logits, write
+Engine.forward_backward, Outputs.batch, CheckpointFolder._write = step, logits, write
 
 if __name__ == "__main__":
     sys.exit(main(command))

@@ -138,11 +138,11 @@ def test_by_time_no_edge_is_scored_by_later_ones(folders, held, monkeypatch):
     evaluator, topology = trainer.evaluator, trainer.loaded.topology
     bounds = {}
     for split in ("val", "test"):
-        for key, chosen in evaluator.groups(split):
-            bounds[key] = evaluator.times[split][chosen].min()
+        for key, chosen in evaluator.scoring.held_back.groups(split):
+            bounds[key] = evaluator.scoring.held_back.times[split][chosen].min()
     assert len(bounds) > 4
     times, seen = by_ends(topology, topology.edge_time), []
-    kind = type(evaluator.ctx.sampler.drawing)
+    kind = type(evaluator.scoring.outputs.ctx.sampler.drawing)
 
     def watched(sampled):
         def watching(sampler, key, roots, batch=None):

@@ -85,13 +85,14 @@ def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
     scorer, topology = trainer.evaluator, trainer.loaded.topology
     scorer.scores()
     with torch.no_grad():
-        rows = embeddings(trainer, scorer.ctx.sampler, DrawKey(VAL, 0, 0, 0), np.arange(datasets.VERTICES)).numpy()
+        sampler, key = scorer.scoring.outputs.ctx.sampler, DrawKey(VAL, 0, 0, 0)
+        rows = embeddings(trainer, sampler, key, np.arange(datasets.VERTICES)).numpy()
     splits = trainer.loaded.dataset.edge_splits
     held_back = {tuple(each) for each in np.concatenate([splits.val, splits.test]).tolist()}
     known = held_back | {(int(u), v) for v in range(topology.vertices) for u in _sources(topology, v)}
     ranks = []
     for u, v in splits.test.tolist():
-        drawn = scorer._negatives("test", np.array([[u, v]]))[0]
+        drawn = scorer.scoring._negatives("test", np.array([[u, v]]))[0]
         candidates = [w for w in range(topology.vertices) if w != u] if negatives == "all" else drawn.tolist()
         others = [rows[u] @ rows[w] for w in candidates if (u, w) not in known]
         score = rows[u] @ rows[v]
@@ -198,10 +199,11 @@ def test_edges_are_ranked_among_the_pairs_that_the_source_gives(folder, tmp_path
     write_dataset(tmp_path / "data", graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0)
     trainer = trainer_of(tmp_path / "data", **{"link.eval_negatives": "auto"})
     scorer = trainer.evaluator
-    assert scorer.ranked_against == "100 drawn vertices in val and given negatives in test"
+    assert scorer.scoring.ranked_against == "100 drawn vertices in val and given negatives in test"
     scorer.scores()
     with torch.no_grad():
-        rows = embeddings(trainer, scorer.ctx.sampler, DrawKey(VAL, 0, 0, 0), np.arange(datasets.VERTICES)).numpy()
+        sampler, key = scorer.scoring.outputs.ctx.sampler, DrawKey(VAL, 0, 0, 0)
+        rows = embeddings(trainer, sampler, key, np.arange(datasets.VERTICES)).numpy()
     negatives = np.sort((rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(1))
     splits = trainer.loaded.dataset.edge_splits
     true = (rows[splits.test[:, 0]] * rows[splits.test[:, 1]]).sum(1)

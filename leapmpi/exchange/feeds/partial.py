@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -60,14 +60,20 @@ class MixedRows:
     received: np.ndarray
     block: PartialBlock
 
+    @cached_property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """The places of shares and of rows among the received items: int64 each, on the device of `block`."""
+        device = self.block.sampled.device
+        shares, rows = np.flatnonzero(~self.received), np.flatnonzero(self.received)
+        return torch.from_numpy(shares).to(device), torch.from_numpy(rows).to(device)
+
 
 class MixedCombination(Combination):
     """Shares add up; received rows are summed over their edges here."""
 
     def __init__(self, layer: Layer, rows: MixedRows, local: Tensor, positions: Tensor | None, total: int) -> None:
         self._layer, self._block = layer, rows.block
-        are_rows = torch.from_numpy(rows.received).to(local.device)
-        self._share_items, self._row_items = torch.nonzero(~are_rows)[:, 0], torch.nonzero(are_rows)[:, 0]
+        self._share_items, self._row_items = rows.places
         self._shares = SumCombination(local, positions, total)
         self.rows = self._shares.rows
 
@@ -117,11 +123,9 @@ class PartialFeed(ExchangedFeed):
         super().__init__(ctx, layer, None, routes, route, layer.partial_width, combination, features)
         self.mixed = mixed
         if mixed is not None:
-            self.sent_rows, self.sent_order = (
-                torch.from_numpy(each).to(ctx.device) for each in (mixed.sent_rows, mixed.sent_order)
-            )
+            self.sent_rows, self.sent_order = self.on_device(mixed.sent_rows), self.on_device(mixed.sent_order)
         self.shares, self.destinations, self.first = shares, destinations, first
-        self.order = None if order is None else torch.from_numpy(order).to(ctx.device)
+        self.order = None if order is None else self.on_device(order)
         self.first_stage = None if first is None else Stage(ctx, first.route, layer.sent_width)
         self._vertices = vertices
         self.read_columns = ReadColumns(ctx, reader_of(ctx, layer) if vertices else None, self._names)

@@ -55,12 +55,10 @@ class ProjectedFeed(ExchangedFeed):
     ) -> None:
         width = layer.source_width if layer.own_width else layer.projected_width
         super().__init__(ctx, layer, None, routes, route, width, combination, features)
-
-        def on_device(numbers: np.ndarray | None) -> Tensor | None:
-            return None if numbers is None else torch.from_numpy(numbers).to(ctx.device)
-
-        self.original, self.own_rows = torch.from_numpy(rows.original).to(ctx.device), on_device(rows.own_rows)
-        self.local_rows, self.sent_rows = on_device(rows.local_rows), on_device(rows.sent_rows)
+        self.original = self.on_device(rows.original)
+        self.local_rows, self.sent_rows, self.own_rows = (
+            None if each is None else self.on_device(each) for each in (rows.local_rows, rows.sent_rows, rows.own_rows)
+        )
 
     @classmethod
     def of_plan(cls, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> ProjectedFeed:

@@ -47,7 +47,7 @@ class Partial(ComputedRowsMode):
 
     order = 1
     reads_numbers = False
-    description = "projected partial sums of destinations with neighbours elsewhere and their gradients"
+    description = "projected partial sums of destinations with remote neighbours and their gradients"
 
     def __init__(self, ctx: RankContext) -> None:
         super().__init__(ctx)

@@ -32,7 +32,7 @@ class Sums(ExchangeMode):
 
     order = 5
     reads_numbers = False
-    description = "sums of raw rows for destinations with neighbours elsewhere"
+    description = "sums of raw rows for destinations with remote neighbours"
 
     @cached_property
     def named(self) -> NamedDestinations:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
-from leapmpi.engine.own_model import changed_code, code_of
+from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
 from leapmpi.inference.layer_work import FEATURES, Expectation
@@ -30,12 +30,10 @@ from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
-from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
-from leapmpi.runs.weights import read_weights, weights_place
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.session.assigned_weights import assign
+from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
 from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
 from leapmpi.system.memory import peak_bytes, used_bytes
@@ -51,18 +49,18 @@ KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
 """The kinds of bytes that are expected."""
 
 PER_ANSWER, WINDOWS = 24, 4
-"""Bytes of places and names of a row that is written, and how many windows of rows are held while they are ordered."""
+"""Bytes of the place and name of a row that is written; windows of rows that are held while they are ordered."""
 
 FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
 """By the end of the file's name."""
 
 
 def predict(config: Config, run: Run, request: PredictionRequest, comm: Comm | None = None) -> dict[str, Any]:
-    """Write what `request` asks of the weights of `run` for the dataset of `config`. Collective.
+    """Write the prediction `request`, by the weights of `run`, for the dataset of `config`. Collective.
 
     Returns {"out", "what", "rows", "columns", "dtype", "epoch" (from 1), "seconds", "rows_per_second", "bytes" and
-    "bytes_of_writing" (by kind, of all ranks), "peak_memory_bytes" (by rank), "layers"}. Raises LeapmpiError for what
-    the user can mend; nothing is at `request.out` then that was not there before.
+    "bytes_of_writing" (by kind, of all ranks), "peak_memory_bytes" (by rank), "layers"}. Raises LeapmpiError for
+    mistakes of the user, and leaves `request.out` unchanged.
     """
     return in_session(config, comm, lambda session: _predict(config, run, request, session))
 
@@ -71,61 +69,28 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     begun, world = time.perf_counter(), session.world
     if request.stage is not None:
         session.signals.exit_code = RESUMABLE
-    arrays, about = world.on_all(lambda: read_weights(weights_place(run.path, request.weights), schemas.WEIGHTS))
-    kind = FORMATS[request.out.suffix]
-    world.on_all(kind.check)
+    (saved,) = read_models(world, [(config, run)], request.weights)
+    world.on_all(FORMATS[request.out.suffix].check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
-    dataset = world.on_all(lambda: _opened(config, about))
-    loaded = session.load(_plain(config, about), dataset, goes_through_all=True)
-    world.on_all(partial(assign, config, run, loaded, arrays, about))
-    ctx, shard = loaded.ctx, loaded.topology
-    assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
+    dataset = world.on_all(lambda: _opened(config, saved.about))
+    loaded = session.load(_plain(saved), dataset, goes_through_all=True)
+    world.on_all(lambda: saved.give_to(loaded))
+    ctx = loaded.ctx
     layer = world.on_all(lambda: request.layer_of(ctx))
     wanted = world.on_all(lambda: request.wanted(dataset))
     if world.rank == 0:
-        _note(config, about, loaded)
+        for note in notes([saved], loaded):
+            log.warning("note: %s", note)
 
-    # Which vertices of this rank are asked for.
-    first, end = ctx.local_range
-    own = shard.own.original_id[: end - first]
-    if wanted is None:
-        total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
-        vertices = np.arange(first, end)
-    else:
-        total = len(wanted)
-        chosen, places = places_of(own, wanted)
-        request.check_known(wanted, places, dataset, ctx)
-        distinct, order = np.unique(chosen, return_inverse=True)
-        vertices = first + distinct
-
-    # Compute.
-    store = world.on_all(lambda: _store(config, request, loaded, arrays, wanted, layer, world))
-    limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
-    told: list[dict[str, Any]] = []
-    predicted: dict[str, Any] = {}
-    layers = layer or len(ctx.model.layers)
-
-    def report(each: LayerReport) -> None:
-        told.append(_told(each, layers, ctx, store.on_disk))
-
-    def expect(each: Expectation) -> None:
-        predicted.update(_expected(each, ctx, len(vertices)))
-
-    inference = inference_for(ctx, loaded.topology, limit, store, report=report, expect=expect)
-    ctx.communicator.byte_counters.take()
+    rows = _requested_rows(request, dataset, loaded, wanted)
+    store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
+    record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
     with session.phases("evaluate"):
-        outputs = inference.outputs(vertices, layer, partial(request.answers, ctx))
+        outputs = _computed(request, loaded, layer, rows, store, record)
         computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-
-        # Write: of all vertices each is in the row of its original id.
-        if wanted is None:
-            order, places = places_of(own, None)
-        facts = {"what": request.what, "layer": layer or 0, "epoch": about["epoch"] + 1, "version": VERSION}
+        facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
         facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-        file = kind(Shape((total, *outputs.shape[1:]), outputs.dtype), world.rank)
-        with _written(ctx, world, request, file, facts):
-            named = places if wanted is None else wanted[places]
-            deliver(ctx.communicator, places, outputs, order, named, total, file.write)
+        _write(request, ctx, world, rows, outputs, facts)
         writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
     store.close()
     seconds = time.perf_counter() - begun
@@ -133,22 +98,108 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     return {
         "out": str(request.out),
         "what": request.what,
-        "rows": total,
+        "rows": rows.total,
         "columns": outputs.shape[1] if outputs.ndim > 1 else 1,
         "dtype": str(outputs.dtype),
-        "epoch": about["epoch"] + 1,
+        "epoch": saved.epoch,
         "seconds": seconds,
-        "rows_per_second": total / seconds,
+        "rows_per_second": rows.total / seconds,
         "bytes": computing,
         "bytes_of_writing": writing,
         "peak_memory_bytes": peaks,
-        "predicted": predicted,
-        "layers": told,
+        "predicted": record.predicted,
+        "layers": record.layers,
     }
 
 
+@dataclass(frozen=True)
+class _RequestedRows:
+    """Rows of the file, and the vertices of this rank that they are about.
+
+    own: int64, original ids of this rank's vertices. vertices: int64 ascending, those to compute. total: rows of the
+    file. wanted: int64[total], original ids in the order of the file; None for all vertices. order, places: int64, for
+    each row of this rank, the number of its vertex among `vertices`, and its place in the file; None for all.
+    """
+
+    own: np.ndarray
+    vertices: np.ndarray
+    total: int
+    wanted: np.ndarray | None = None
+    order: np.ndarray | None = None
+    places: np.ndarray | None = None
+
+
+def _requested_rows(
+    request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None
+) -> _RequestedRows:
+    """Find the rows of this rank. Raises DataError for unknown vertices. Collective."""
+    ctx, shard = loaded.ctx, loaded.topology
+    assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
+    first, end = ctx.local_range
+    own = shard.own.original_id[: end - first]
+    if wanted is None:
+        total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
+        return _RequestedRows(own, np.arange(first, end), total)
+    chosen, places = places_of(own, wanted)
+    request.check_known(wanted, places, dataset, ctx)
+    distinct, order = np.unique(chosen, return_inverse=True)
+    return _RequestedRows(own, first + distinct, len(wanted), wanted, order, places)
+
+
+class _Record:
+    """Reports of the layers, and the traffic and memory expected before the first one. Collective to fill."""
+
+    def __init__(self, ctx: RankContext, count: int, on_disk: bool, answers: int) -> None:
+        self._ctx, self._count, self._on_disk, self._answers = ctx, count, on_disk, answers
+        self.layers: list[dict[str, Any]] = []
+        self.predicted: dict[str, Any] = {}
+
+    def report(self, layer: LayerReport) -> None:
+        """Add a layer, and show it."""
+        self.layers.append(_reported(layer, self._count, self._ctx, self._on_disk))
+
+    def expect(self, expectation: Expectation) -> None:
+        """Keep the expectation, and show it."""
+        self.predicted.update(_expected(expectation, self._ctx, self._answers))
+
+
+def _computed(
+    request: PredictionRequest,
+    loaded: Loaded,
+    layer: int | None,
+    rows: _RequestedRows,
+    store: RowStore,
+    record: _Record,
+) -> np.ndarray:
+    """Compute the answers for the vertices of this rank. Bytes are counted from here on. Collective."""
+    ctx = loaded.ctx
+    limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
+    inference = inference_for(ctx, loaded.topology, limit, store, report=record.report, expect=record.expect)
+    ctx.communicator.byte_counters.take()
+    return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
+
+
+def _write(
+    request: PredictionRequest,
+    ctx: RankContext,
+    world: World,
+    rows: _RequestedRows,
+    outputs: np.ndarray,
+    facts: dict[str, Any],
+) -> None:
+    """Write `outputs`, one for each vertex of this rank, to the file. Collective."""
+    order, places = rows.order, rows.places
+    if order is None or places is None:
+        # Of all vertices, each has the row of its original id.
+        order, places = places_of(rows.own, None)
+    named = places if rows.wanted is None else rows.wanted[places]
+    file = FORMATS[request.out.suffix](Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
+    with _written(ctx, world, request, file, facts):
+        deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
+
+
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
-    """The dataset, which may have no labels, and other classes than the training data. Raises DataError."""
+    """Open the dataset, which may lack labels, or have other classes than the training data. Raises DataError."""
     dataset = open_dataset(config.data)
     task = about.get("task")
     reads = TASKS.load(task).TASK.reads if task else ()
@@ -163,41 +214,29 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
 
 
-def _plain(config: Config, about: dict[str, Any]) -> Config:
-    """The config without what acts on training alone."""
-    values = {
-        "sampling.sampler": "node-wise",
-        "sampling.options": (),
-        "train.class_weights": "",
-    }
-    return config.replaced(values | ({"train.task": about["task"]} if "task" in about else {}))
-
-
-def _note(config: Config, about: dict[str, Any], loaded: Loaded) -> None:
-    if about["graph_uuid"] != loaded.dataset.graph_uuid:
-        log.warning("note: %s holds another graph than the one the run was trained on", config.data)
-    for sentence in changed_code(config, about):
-        log.warning("note: %s", sentence)
+def _plain(saved: SavedModel) -> Config:
+    """Return the config without settings that affect training alone, for the task of the weights."""
+    plain = without_training(saved.config)
+    return plain.replaced({"train.task": saved.about["task"]}) if "task" in saved.about else plain
 
 
 def _store(
-    config: Config,
+    saved: SavedModel,
     request: PredictionRequest,
     loaded: Loaded,
-    arrays: dict[str, np.ndarray],
     wanted: np.ndarray | None,
     layer: int | None,
     world: World,
 ) -> RowStore:
-    """Where rows of layers are held. Local. Raises DataError."""
+    """Make the store of rows of layers. Local. Raises DataError."""
     if request.stage is None:
         return RowStore()
     weights = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
+    for name in sorted(saved.arrays):
         weights.update(name.encode())
-        weights.update(np.ascontiguousarray(arrays[name]))
+        weights.update(np.ascontiguousarray(saved.arrays[name]))
     asked = "all" if wanted is None else hashlib.blake2b(np.ascontiguousarray(wanted), digest_size=16).hexdigest()
-    values = config.to_values()
+    values = saved.config.to_values()
     key = {
         "version": VERSION,
         "dataset": loaded.dataset.uuid,
@@ -206,7 +245,7 @@ def _store(
         "edge_weights": values["sampling"]["edge_weights"],
         "layers": len(values["sampling"]["fanout"]),
         "dtype": values["train"]["dtype"],
-        "code": code_of(config),
+        "code": code_of(saved.config),
         "vertices": asked,
         "keeps_all": layer is None,
         "ranks": world.size,
@@ -218,7 +257,7 @@ def _store(
 def _written(
     ctx: RankContext, world: World, request: PredictionRequest, file: RawFile, facts: dict[str, Any]
 ) -> Iterator[None]:
-    """Let all ranks write `file`, which gets its name when all have; a failure leaves nothing behind. Collective."""
+    """Create `file` for all ranks to write; it gets its name when all have. A failure leaves no file. Collective."""
     with ExitStack() as stack:
 
         def begin() -> list[Any]:
@@ -235,7 +274,7 @@ def _written(
 
 
 def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str, Any]:
-    """What is expected of all ranks, each of which writes `answers` rows; rank 0 shows it. Collective."""
+    """Sum up expectations over all ranks, each of which writes `answers` rows; rank 0 shows them. Collective."""
     received = [expected.received.get(kind, 0) for kind in KINDS]
     features = ctx.features.shard.nbytes
     work = expected.held + max(expected.chunk + expected.look_ups, PER_ANSWER * answers + WINDOWS * WINDOW_BYTES)
@@ -252,11 +291,12 @@ def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str
 
 
 def _bytes_text(counted: dict[str, int]) -> str:
+    """Put bytes by kind into words."""
     return ", ".join(f"{kind} {size_text(count)}" for kind, count in counted.items()) or "nothing"
 
 
-def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
-    """What a layer took on all ranks; rank 0 shows it. Collective."""
+def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
+    """Sum up the report of a layer over all ranks; rank 0 shows it. Collective."""
     own = [report.destinations, report.edges, report.remote_rows, report.shares, report.held_bytes]
     all_ranks = ctx.communicator.all_gather_rows(np.array(own))
     vertices, edges, remote, shares, _ = (int(each) for each in all_ranks.sum(axis=0))
@@ -274,6 +314,6 @@ def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> 
 
 
 def _total(ctx: RankContext, counted: dict[str, int]) -> dict[str, int]:
-    """The bytes of all ranks by kind, of those kinds that were sent. Collective."""
+    """Sum up bytes over all ranks, by kind; kinds without any are left out. Collective."""
     sums = ctx.communicator.all_gather_rows(np.array(list(counted.values()))).sum(axis=0)
     return {kind: int(count) for kind, count in zip(counted, sums, strict=True) if count}

@@ -21,8 +21,11 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_roots import edges_of
 from leapmpi.errors import ConfigError
-from leapmpi.evaluation.edge_evaluation import EdgeEvaluator, ToEmbed
+from leapmpi.evaluation.held_back_edges import HeldBackEdges, ToEmbed
+from leapmpi.evaluation.outputs import Round
+from leapmpi.evaluation.scoring import Scores, scores_one_by_one
 from leapmpi.exchange.context import RankContext
+from leapmpi.nn.model import Model
 from leapmpi.runs import progress_line
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.id_set import IdSet
@@ -38,18 +41,32 @@ _DRAWN = 100
 """Negatives of an edge where their number is not given; for the AUC where edges are ranked among all vertices too."""
 
 
-class LinkEvaluator(EdgeEvaluator):
-    """Scores the edge splits of a loaded dataset. `details` holds all figures of the last evaluation, by split."""
+class LinkScoring:
+    """Scoring of the edge splits. `details` holds all figures of the last scores, by split."""
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
-        super().__init__(config, dataset, topology, ctx)
-        self.keep_sample()
+    def __init__(
+        self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext, round: Round
+    ) -> None:
+        """Raise ConfigError if given negatives are required and there are none."""
+        self.held_back = HeldBackEdges(config, dataset, topology, ctx, round)
+        self.outputs, self.whole_sizes = self.held_back.outputs, self.held_back.sizes()
+        self.details: dict[str, dict[str, float]] = {}
+        self.held_back.keep_sample()
         asked = config.link.eval_negatives
         self._all = asked == ALL
         self._count = int(asked) if asked.isdigit() else _DRAWN
-        self._known = KnownEdges(topology, self.held_back, both_ways(dataset.attributes))
+        self._known = KnownEdges(topology, self.held_back.splits, both_ways(dataset.attributes))
         self._uniform = NEGATIVES.load("uniform").NEGATIVES(edges_of(ctx).candidates())
-        self._given = given_negatives(config, self.held_back)
+        self._given = given_negatives(config, self.held_back.splits)
+
+    @property
+    def edges(self) -> dict[str, np.ndarray]:
+        """The edges that are scored, by split."""
+        return self.held_back.edges
+
+    def size(self, split: str) -> int:
+        """Return how many edges of `split` are scored. Local."""
+        return len(self.edges[split])
 
     @cached_property
     def _vertices(self) -> ToEmbed:
@@ -69,9 +86,10 @@ class LinkEvaluator(EdgeEvaluator):
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""
-        self.dry_run_on(self._vertices)
+        self.held_back.dry_run(self._vertices)
 
-    def scores_now(self) -> dict[str, float | None]:
+    def scores(self, metric: Metric) -> Scores:
+        """Score all splits, the same on all ranks. Collective."""
         self.details = {}
         if not self._vertices.most:
             # No edge is held back.
@@ -81,18 +99,27 @@ class LinkEvaluator(EdgeEvaluator):
             if not len(edges):
                 continue
             table = self._among_given if name in self._given else self._table
-            groups = self.groups(name)
+            groups = self.held_back.groups(name)
             if groups is None:
                 # The same draws serve both splits.
-                embedded = embedded or self.embedded(self.key("val"), self._vertices)
+                embedded = embedded or self.held_back.embedded(self.held_back.key("val"), self._vertices)
                 self.details[name] = all_figures(table(name, edges, *embedded))
                 continue
             found = []
             for key, chosen in groups:
-                self.hear_times(name, key, chosen)
-                found.append(table(name, edges[chosen], *self.embedded(key, self._needed({name: edges[chosen]}))))
+                self.held_back.hear_times(name, key, chosen)
+                needed = self._needed({name: edges[chosen]})
+                found.append(table(name, edges[chosen], *self.held_back.embedded(key, needed)))
             self.details[name] = all_figures(np.concatenate(found))
-        return {name: self.details[name][self.metric.name] if name in self.details else None for name in self.edges}
+        return {name: self.details[name][metric.name] if name in self.details else None for name in self.edges}
+
+    def scores_of(self, models: Sequence[Model], remote: str, metric: Metric) -> list[Scores]:
+        """Score by each of `models`, one after the other, fed by the mode `remote`. Collective."""
+        return scores_one_by_one(self, models, remote, metric)
+
+    def take_breakdown(self) -> dict[str, dict]:
+        """Return nothing: links have no breakdown."""
+        return {}
 
     def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
         """Return `metrics`: the score of each of them on each split, and `figures`: all figures of each split that has
@@ -102,22 +129,22 @@ class LinkEvaluator(EdgeEvaluator):
         """
         if by_class:
             raise ConfigError("edges that are predicted have no classes; leave out --per-class")
-        self.scores()
+        self.scores(metrics[0])
         by_split = {split: self.details.get(split, {}) for split in self.edges}
         found = {
             metric.name: {split: figures.get(metric.name) for split, figures in by_split.items()} for metric in metrics
         }
         return {"metrics": found, **({"figures": self.details} if self.details else {})}
 
-    def trivial_scores(self) -> dict[str, float | str | None]:
+    def trivial_scores(self, metric: Metric) -> dict[str, float | str | None]:
         """Return the score of a scorer that finds all pairs alike: every edge in the middle of its candidates.
         Local.
         """
-        found: dict[str, float | str | None] = {"answer": self.metric.trivial}
+        found: dict[str, float | str | None] = {"answer": metric.trivial}
         for name, edges in self.edges.items():
             candidates = len(self._given[name]) if name in self._given else self._count
-            candidates = self.ctx.vertices - 1 if self._all else candidates
-            alike = self.metric.score(np.array([[1 + candidates / 2, 0.5]]), np.empty(0))
+            candidates = self.outputs.ctx.vertices - 1 if self._all else candidates
+            alike = metric.score(np.array([[1 + candidates / 2, 0.5]]), np.empty(0))
             found[name] = alike if len(edges) else None
         return found
 
@@ -125,17 +152,17 @@ class LinkEvaluator(EdgeEvaluator):
         """Return the drawn negatives int64[k, count] of `edges`, the same in every evaluation. Collective where
         sharded.
         """
-        return self._uniform.draw(self.key(name), edges, self._count, self.names_of(edges))
+        return self._uniform.draw(self.held_back.key(name), edges, self._count, self.held_back.names_of(edges))
 
     def _needed(self, edges: Mapping[str, np.ndarray]) -> ToEmbed:
         """Return all vertices in `edges` by split, or in one of their negatives, or all. Collective where sharded."""
         if self._all and any(len(each) for each in edges.values()):
-            return self.to_embed(None)
-        needed = IdSet(self.ctx.vertices, 0, 0)
+            return self.held_back.to_embed(None)
+        needed = IdSet(self.outputs.ctx.vertices, 0, 0)
         for name, each in edges.items():
             needed.add(each.reshape(-1))
             needed.add((self._given[name] if name in self._given else self._negatives(name, each)).reshape(-1))
-        return self.to_embed(needed.listed(np.int64))
+        return self.held_back.to_embed(needed.listed(np.int64))
 
     def _among_given(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
         """Rank as `_table` does, with the pairs given by the source of the data as the negatives of every edge.
@@ -145,8 +172,8 @@ class LinkEvaluator(EdgeEvaluator):
         scores, step = np.empty(len(pairs), embeddings.numpy().dtype), _CHUNK_NUMBERS
         for first in range(0, len(pairs), step):
             chunk = slice(first, first + step)
-            with self.round(), torch.no_grad():
-                sources = self.to_all(pairs[chunk, 0], own, embeddings)
+            with self.outputs.round(), torch.no_grad():
+                sources = self.held_back.to_all(pairs[chunk, 0], own, embeddings)
                 scores[chunk] = self._true_scores(sources, pairs[chunk, 1], own, embeddings)
         true, drawn = scores[: len(edges)], np.sort(scores[len(edges) :])
         below, upto = (np.searchsorted(drawn, true, side=side) for side in ("left", "right"))
@@ -155,7 +182,7 @@ class LinkEvaluator(EdgeEvaluator):
 
     def _table(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
         """Return the ranks that metrics of edges read: float64[k, 2] of `edges` and their candidates. Collective."""
-        scorer = self.scorer
+        scorer = self.held_back.scorer
         negatives = self._negatives(name, edges)
         true = np.empty(len(edges), embeddings.numpy().dtype)
         drawn = []  # scores of own negatives
@@ -163,10 +190,10 @@ class LinkEvaluator(EdgeEvaluator):
 
         # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates that this rank owns.
         for chunk in self._shown_chunks(name, len(edges), len(own)):
-            with self.round(), torch.no_grad():
-                sources = self.to_all(edges[chunk, 0], own, embeddings)
+            with self.outputs.round(), torch.no_grad():
+                sources = self.held_back.to_all(edges[chunk, 0], own, embeddings)
                 true[chunk] = self._true_scores(sources, edges[chunk, 1], own, embeddings)
-                rows, places = self.at_home(negatives[chunk], own)
+                rows, places = self.held_back.at_home(negatives[chunk], own)
                 scores = scorer(sources[rows], embeddings[places]).numpy()
                 apart = ~self._known.held_back(edges[chunk][rows, 0], own[places])
                 rows, scores = rows[apart], scores[apart]
@@ -183,12 +210,12 @@ class LinkEvaluator(EdgeEvaluator):
         ordered = np.sort(np.concatenate(drawn)) if drawn else np.empty(0, true.dtype)
         below, upto = (np.searchsorted(ordered, true, side=side) for side in ("left", "right"))
         table = np.stack([greater, equal, below + upto, np.full(len(edges), 2 * len(ordered))])
-        greater, equal, below_twice, twice = self.ctx.communicator.all_gather_rows(table).sum(axis=0)
+        greater, equal, below_twice, twice = self.outputs.ctx.communicator.all_gather_rows(table).sum(axis=0)
         return np.column_stack([1 + greater + equal / 2, below_twice / np.maximum(1, twice)])
 
     def _chunks(self, edges: int, own: int) -> Iterator[slice]:
         """Yield slices of the edges, so that a rank holds few scores at a time; the same on all ranks. Local."""
-        width = int(np.diff(self.ctx.rank_offsets).max()) if self._all else self._count
+        width = int(np.diff(self.outputs.ctx.rank_offsets).max()) if self._all else self._count
         step = max(1, _CHUNK_NUMBERS // max(1, width))
         for first in range(0, edges, step):
             yield slice(first, min(edges, first + step))
@@ -204,11 +231,11 @@ class LinkEvaluator(EdgeEvaluator):
         self, sources: torch.Tensor, destinations: np.ndarray, own: np.ndarray, embeddings: torch.Tensor
     ) -> np.ndarray:
         """Return scores of the edges, each computed by the owner of its destination. Collective."""
-        scorer = self.scorer
-        rows, places = self.at_home(destinations[:, None], own)
+        scorer = self.held_back.scorer
+        rows, places = self.held_back.at_home(destinations[:, None], own)
         scores = np.zeros(len(destinations), embeddings.numpy().dtype)
         scores[rows] = scorer(sources[rows], embeddings[places]).numpy()
-        return self.ctx.communicator.all_gather_rows(scores).sum(axis=0)
+        return self.outputs.ctx.communicator.all_gather_rows(scores).sum(axis=0)
 
     def _among_all(
         self,
@@ -223,9 +250,9 @@ class LinkEvaluator(EdgeEvaluator):
 
         Known edges of the source, and the source itself, do not count.
         """
-        scorer = self.scorer
+        scorer = self.held_back.scorer
         scores, limit = scorer.all_pairs(sources, embeddings).numpy(), true[chunk][:, None]
-        scores[self._known.mask(edges[chunk], *self.ctx.local_range)] = -np.inf
+        scores[self._known.mask(edges[chunk], *self.outputs.ctx.local_range)] = -np.inf
         return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)
 
 

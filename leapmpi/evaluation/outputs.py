@@ -1,0 +1,146 @@
+"""Outputs of a model for scoring, each computed by its owner with fixed draws, so that epochs and runs are comparable.
+
+With all in-neighbours there is nothing to draw: outputs are computed layer by layer (leapmpi/inference), each row once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from leapmpi.config.schema import Config
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.evaluation.scoring_by_layers import ScoringByLayers
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.own_lists import serves_all
+from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
+from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
+from leapmpi.nn.model import Model
+from leapmpi.plan.homes import at_home
+from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
+from leapmpi.session.topology_kind import scores_exactly
+from leapmpi.system.counter_rng import DrawKey
+
+Round = Callable[[], AbstractContextManager[None]]
+"""Function that makes a context, which all ranks enter together for each batch or chunk."""
+
+
+class Outputs:
+    """Outputs of the model of `ctx` for vertices of this rank.
+
+    splits: by stream, the vertices int64 that will be scored, for draws that read times. exact: whether layers may go
+    through all in-neighbours at once, if that is what the settings draw.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology | TopologyShard,
+        ctx: RankContext,
+        round: Round,
+        splits: Mapping[int, np.ndarray],
+        exact: bool = True,
+    ) -> None:
+        self.topology, self.round, self.batch_size = topology, round, config.evaluate.batch_size
+        fanouts, drawing = config.evaluation_fanout, ctx.sampler.drawing
+        # The sampler of training may have a way of its own; else draws are node-wise.
+        own = drawing.for_scoring(fanouts, splits, self.batch_size)
+        sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)
+        sampler = with_edge_data(sampler, ctx.edge_features is not None)
+        # Whole models are scored, on whole rows.
+        answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
+        self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
+        self.exact = exact and scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
+        """Whether outputs are computed layer by layer, from all in-neighbours."""
+        self.by_layers = None
+        if own is None and isinstance(topology, Topology) and topology.edge_weight is None and not ctx.edge_features:
+            self.by_layers = ScoringByLayers(topology)
+        self.mode: ExchangeMode | None = None
+        """Mode that feeds the model's first layer, once it is chosen."""
+        self._remote = config.strategy.remote
+
+    def _takes_all(self, own: Sampler | None) -> bool:
+        """Return whether all in-neighbours can be gone through; `own` draws for evaluation, if anything does."""
+        if own is None:
+            return True
+        if not (isinstance(own, ShardedSampler) and isinstance(self.topology, TopologyShard)):
+            return False
+        return isinstance(own.inner, NodeWiseSampler) and serves_all(self.topology, self.ctx.model.layers)
+
+    def mine(self, ids: np.ndarray) -> np.ndarray:
+        """Return those of the vertices `ids` whose home is this rank. Local."""
+        return at_home(ids, *self.ctx.local_range)
+
+    def use_whole_model(self) -> None:
+        """Take the whole model as it is now, where ranks hold shares of its parameters. Collective."""
+        model = self.ctx.parameters.whole_model()
+        if model is not self.ctx.model:
+            self.ctx, self.mode = replace(self.ctx, model=model), None
+
+    @contextmanager
+    def of(self, model: Model, remote: str) -> Iterator[None]:
+        """Compute outputs of `model`, fed by the mode `remote`, while the body runs."""
+        kept = self.ctx, self.mode
+        self.ctx = replace(self.ctx, model=model)
+        self.mode = mode_class(remote)(self.ctx)
+        try:
+            yield
+        finally:
+            self.ctx, self.mode = kept
+
+    def dry_run(self, stream: int, ids: np.ndarray) -> None:
+        """Choose the mode and compute outputs of a few of the vertices `ids`, to compile kernels. Collective."""
+        self.use_whole_model()
+        mine = self.mine(ids)[: self.batch_size]
+        if self.exact:
+            self.all_at_once(self.ctx.model, np.sort(mine[:2]))
+            return
+        key = DrawKey(stream, self.ctx.seed, 0, 0)
+        first = MicroBatch(mine, self.ctx.sampler.sample(key, mine), None)
+        self._chosen_mode(MiniBatch(None, key, [first], drops=False))
+        self.batch(key, mine[:2], [self.mode])
+
+    def all_at_once(self, model: Model, vertices: np.ndarray) -> np.ndarray:
+        """Return the answers of `model` for `vertices` (int64 ascending), from all in-neighbours. Collective."""
+        inference = LayerwiseInference(replace(self.ctx, model=model), self.topology, round=lambda: self.round())
+        outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
+        return self.ctx.task.answer(outputs).cpu().numpy()
+
+    def batch(
+        self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return answers and labels of `roots`, for the model of each mode; None: the mode is yet to be chosen.
+
+        Collective.
+        """
+        sample = modes[0].sample if modes[0] else self.ctx.sampler.sample
+        micro_batch = MicroBatch(roots, sample(key, roots), None)
+        minibatch = MiniBatch(None, key, [micro_batch], drops=False)
+        chosen = [mode or self._chosen_mode(minibatch) for mode in modes]
+        chosen[0].request(minibatch)
+        fetch_edge_features(self.ctx, minibatch.micro_batches)
+        minibatch.complete()
+        if len(chosen) > 1:
+            chosen[0].share_among_models(micro_batch)
+        labels = self.ctx.root_labels(roots, local=True).cpu().numpy().copy()
+        answer = self.ctx.task.answer
+        return [(answer(mode.logits(minibatch, 0)).cpu().numpy().copy(), labels) for mode in chosen]
+
+    def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
+        """Return the mode that feeds this model's first layer, chosen in the first round. Collective."""
+        if self.mode is None:
+            # By bytes, not by clocks: scores are the same in every run.
+            name = fewest_bytes(bytes_by_mode(minibatch, self.ctx)) if self._remote == "auto" else self._remote
+            self.mode = exchange_mode(name, self.ctx)
+        return self.mode
