@@ -164,7 +164,7 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
 def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> Iterator[str]:
     """Yield allowed differences from before that bear on the results, for the log."""
     if saved["ranks"] != ranks:
-        yield f"{ranks} ranks instead of {saved['ranks']}"
+        yield f"{ranks} rank{'s' * (ranks > 1)} (was {saved['ranks']})"
     if saved["uuid"] != dataset.uuid:
         yield "another partition of the same graph"
     yield from changed_code(config, saved)

@@ -125,7 +125,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in prepared.predicted_bytes.items())
         log.debug("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0], loaded.ctx.features).items():
-            log.debug("remote %s is left out: %s", name, reason)
+            log.debug("remote %s does not apply to %s: %s", name, model_names(trainer.config), reason)
     details = (
         *banner.about_roles(trainer),
         *engine.preparation.sentences(),

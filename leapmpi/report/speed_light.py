@@ -90,7 +90,7 @@ def _around_epochs(run: RunData) -> Iterator[Advice]:
         yield Advice(
             evaluation / (evaluation + training),
             FAIR,
-            f"Evaluation takes {shown(evaluation / training, SHARE)} as long as training: --eval-every 5, or a smaller "
+            f"Evaluation takes {evaluation / training:.1f} times as long as training: --eval-every 5, or a smaller "
             "--eval-fanout.",
         )
     whole = run.ended.get("seconds")

@@ -111,7 +111,7 @@ def _median(values: list[float]) -> float | None:
 
 
 _HEADINGS = (
-    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "eval s", "s hidden by prefetch"),
+    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "eval s", "s overlapped"),
     *("rows", "remote", "MiB sent", "loss", "metric", "val", "test"),
 )
 

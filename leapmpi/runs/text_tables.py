@@ -55,7 +55,7 @@ def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:
     ran = [row for row in rows if row["prefetch"]]
     if not ran:
         return []
-    lines = [("seconds of prefetching", "prefetch", "spent", "hidden")]
+    lines = [("seconds of prefetching", "prefetch", "spent", "overlapped")]
     for row in ran:
         spent, hidden = row["ahead"]["seconds"], row["ahead"]["hidden"]
         lines.append((row["strategy"], str(row["prefetch"]), f"{spent:.2f}", f"{hidden:.2f}"))
@@ -208,7 +208,7 @@ def class_table(found: dict[str, Any], names: Sequence[str] | None = None) -> st
     # The classes with most vertices, in their order.
     size = found[figures[0]]
     shown = sorted(sorted(range(count), key=lambda each: -size[each])[:_MOST_CLASS_ROWS])
-    lines = [(kind, *figures, *further, *["taken for"] * (kind == "class"))]
+    lines = [(kind, *figures, *further, *["confused with"] * (kind == "class"))]
     for each in shown:
         name = str(each) if names is None else f"{each} {names[each]}"
         values = [_class_text(found[figure][each]) for figure in figures]

@@ -117,7 +117,7 @@ def test_the_table_is_aligned_and_shows_what_is_missing(run, capsys):
     folders = run("a-run-with-a-long-name", [epoch(1), epoch(1.25, 1000, 24)]), run("b", [epoch(1), epoch(5)])
     assert main(["compare", *map(str, folders)]) == 0
     heading, first, second = capsys.readouterr().out.splitlines()
-    for column in ("strategy", "s/epoch", "ratio", "s hidden by prefetch", "MiB sent", "metric", "val"):
+    for column in ("strategy", "s/epoch", "ratio", "s overlapped", "MiB sent", "metric", "val"):
         at = heading.index(f" {column}") + 1
         assert first[at - 2 : at] == second[at - 2 : at] == "  "
     expected = ["-", "-", "leap", "4", "1", "1.250", "1.00", "-", "-", "1,024", "24", "0.0", "1.0000", "accuracy"]

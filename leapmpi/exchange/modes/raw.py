@@ -18,7 +18,7 @@ class Raw(ExchangeMode):
 
     order = 2
     moves_raw_rows = True
-    description = "raw rows of remote vertices"
+    description = "feature rows of remote vertices"
 
     @classmethod
     def serves_all(cls, layers: Sequence[Layer]) -> bool:

@@ -126,7 +126,7 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     cut = _cut_share(health)
     if cut is not None:
         yield "edges between parts", shown(cut, SHARE)
-        yield "replication", f"{shown(health.get('replication'))} parts need a vertex, on average"
+        yield "replication", f"a vertex is needed by {shown(health.get('replication'))} parts on average"
     if shares := str(health.get("cut_on_ranks", "")):
         pairs = (each.partition(":") for each in shares.split())
         yield "the same by number of ranks", ", ".join(f"{n}: {shown(float(part), SHARE)}" for n, _, part in pairs)

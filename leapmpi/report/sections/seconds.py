@@ -93,9 +93,9 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
         ("evaluation", shown(evaluation, SECONDS)),
         ("start, checkpoints and end", shown(rest, SECONDS)),
         ("a warm epoch (median)", f"{shown(epoch, SECONDS)} of {len(run.warm)} epochs"),
-        ("idle in it (phase wait)", _with_share(phases.get("wait"), epoch)),
-        ("work ahead of training in it", shown(spent, SECONDS)),
-        ("of which hidden", _with_share(hidden, spent)),
+        ("waiting in it (phase wait)", _with_share(phases.get("wait"), epoch)),
+        ("prefetch in it", shown(spent, SECONDS)),
+        ("overlapped with training", _with_share(hidden, spent)),
         ("cores busy, over all ranks", shown(float(np.median(cores))) if cores else "not recorded"),
     ]
 
