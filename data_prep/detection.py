@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
+from data_prep.edges.raw_graph import Source
 from data_prep.formats.edge_text import edge_stream, first_line
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.formats.numeric_text import is_text_table
@@ -12,7 +12,7 @@ from data_prep.formats.tables import SUFFIXES
 from leapmpi.errors import DataError
 from leapmpi.registry import Registry
 
-SOURCES = Registry("format", "data_prep.sources")
+SOURCES = Registry("format", "data_prep.sources", Source)
 
 _PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".bz2", ".tar.xz", ".xz", ".zst", ".7z", ".rar")
 _MOST_NAMED = 8
@@ -63,13 +63,13 @@ def _formats_of(path: Path) -> list[str]:
     return [name for name in SOURCES.names() if SOURCES.load(name).can_read(path)]
 
 
-def _within(path: Path, source: ModuleType) -> Path:
+def _within(path: Path, source: Source) -> Path:
     """Return `path`, or the only file in the folder `path` that `source` can read."""
     if path.is_dir() and not source.can_read(path):
         files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and source.can_read(entry)]
         if len(files) != 1:
             raise DataError(
-                f"{path} is a folder with {len(files)} files of that format; name one file ({source.SUMMARY})"
+                f"{path} is a folder with {len(files)} files of that format; name one file ({source.summary})"
             )
         return files[0]
     return path

@@ -13,37 +13,54 @@ import importlib
 import os
 import pkgutil
 import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from leapmpi.errors import ConfigError, nearest
 
 
-class Registry:
+@dataclass(frozen=True)
+class Member:
+    """What a module offers as a member of its kind, in its `MEMBER`. Each kind has a sub-class."""
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Registry(Generic[M]):
     """Members of one kind: the modules of `package`, plus the entry points of the group of that name.
 
-    A member's public name is its module name with `_` written as `-`. `kind` names the kind in messages.
+    A member's public name is its module name with `_` written as `-`. `kind` names the kind in messages, and
+    `member` is the class of the `MEMBER` of each module.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
-        self.kind = kind
-        self.package = package
+    def __init__(self, kind: str, package: str, member: type[M]) -> None:
+        self.kind, self.package, self.member = kind, package, member
 
     def names(self) -> list[str]:
         """All member names, sorted, without importing a member."""
         return sorted({*self._modules(), *self._plugins()})
 
-    def load(self, name: str) -> ModuleType:
-        """Import and return the module of member `name`; a module of the package wins over a plug-in.
+    def load(self, name: str) -> M:
+        """Import member `name` and return what it offers; a module of the package wins over a plug-in.
 
-        Raises ConfigError, with the nearest known name, when there is none.
+        Raises ConfigError, with the nearest known name, when there is none, and for a module without a `MEMBER`.
         """
         if module := self._modules().get(name):
-            return importlib.import_module(f"{self.package}.{module}")
+            return self._member(name, importlib.import_module(f"{self.package}.{module}"))
         if plugin := self._plugins().get(name):
-            return plugin.load()
+            return self._member(name, plugin.load())
         raise ConfigError(f"unknown {self.kind} {name!r}; {nearest(name, self.names())}")
+
+    def _member(self, name: str, module: ModuleType) -> M:
+        found = vars(module).get("MEMBER")
+        if not isinstance(found, self.member):
+            raise ConfigError(
+                f"{self.kind} {name}: {module.__file__} offers no member; write MEMBER = {self.member.__name__}(...)"
+            )
+        return found
 
     def _modules(self) -> dict[str, str]:
         package = importlib.import_module(self.package)

@@ -25,10 +25,7 @@ pytestmark = pytest.mark.long(20)
 # The interfaces of these kinds: what a file must hold today. Keep them in step with the member folders.
 SOURCE = """
     import numpy as np
-    from data_prep.edges.raw_graph import RawGraph
-
-    SUMMARY = "pairs of ids, one a line"
-    OPTIONS = frozenset()
+    from data_prep.edges.raw_graph import RawGraph, Source
 
     def can_read(path):
         return path.suffix == ".mine"
@@ -36,16 +33,22 @@ SOURCE = """
     def read(path, options):
         edges = np.loadtxt(path, np.int64, ndmin=2).T
         return RawGraph(vertices=int(edges.max()) + 1, edges=edges)
+
+    MEMBER = Source("pairs of ids, one a line", frozenset(), can_read, read)
 """
 METHOD = """
     from dataclasses import replace
+    from data_prep.partitioning.method_registry import PartitionMethod
     from data_prep.partitioning.methods import hash
 
     def partition(graph, request):
         return hash.partition(graph, replace(request, seed=request.seed + 1))
+
+    MEMBER = PartitionMethod(partition)
 """
 SAMPLER = """
     import numpy as np
+    from leapmpi.config.options import SamplerMember
     from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
     from leapmpi.sampling.sampler import Drawn
 
@@ -56,17 +59,19 @@ SAMPLER = """
             neighbours = np.concatenate([topology.indices[:0], *rows]).astype(np.int64)
             return Drawn(indptr_of(degree), neighbours)
 
-    def build(setup, options):
-        return EveryNeighbour(setup)
+    MEMBER = SamplerMember(lambda setup, options: EveryNeighbour(setup))
 """
 MERGE = """
     import os
     from leapmpi.plan.merging import paper
+    from leapmpi.plan.root_assignment import MergeRule
 
     def merge(layout, time_steps, key):
         with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
             print(f"merged {layout.steps} steps into {time_steps}", file=trace)
         return paper.merge(layout, time_steps, key)
+
+    MEMBER = MergeRule(merge)
 """
 COMMAND = """
     HELP = "say a word twice"
@@ -80,22 +85,27 @@ COMMAND = """
 """
 MODEL = """
     from dataclasses import replace
+    from leapmpi.config.options import ModelMember
     from leapmpi.nn.model import stack
     from leapmpi.nn.models.sage import SAGELayer
 
     def build(config, layers, in_dim, out_dim):
         return stack(SAGELayer, replace(config, hidden=2 * config.hidden), layers, in_dim, out_dim)
+
+    MEMBER = ModelMember(build)
 """
 TASK = """
+    from leapmpi.nn.task import TaskMember
     from leapmpi.nn.tasks.multi_class import MultiClass
 
     class Doubled(MultiClass):
         def loss(self, outputs, labels, weight):
             return super().loss(outputs, labels, 2 * weight)
 
-    TASK = Doubled
+    MEMBER = TaskMember(Doubled)
 """
 METRIC = """
+    from leapmpi.scoring.metric import MetricMember
     from leapmpi.scoring.metrics.accuracy import Accuracy
 
     class Errors(Accuracy):
@@ -104,10 +114,11 @@ METRIC = """
         def value(self, counts):
             return 1 - super().value(counts)
 
-    METRIC = Errors
+    MEMBER = MetricMember(Errors)
 """
 SCORER = """
     import os
+    from leapmpi.nn.scorer import ScorerMember
     from leapmpi.nn.scorers.dot import Dot
 
     class Negated(Dot):
@@ -116,13 +127,12 @@ SCORER = """
                 print("scored", file=trace)
             return -super().forward(source, destination)
 
-    def build(width):
-        return Negated()
+    MEMBER = ScorerMember(lambda width: Negated())
 """
 NEGATIVES = """
     import os
     import numpy as np
-    from leapmpi.sampling.negative_sampler import NegativeSampler
+    from leapmpi.sampling.negative_sampler import NegativeSampler, NegativesMember
 
     class Next(NegativeSampler):
         def pick(self, words, rows, edges):
@@ -130,22 +140,24 @@ NEGATIVES = """
                 print("drawn", file=trace)
             return (edges[rows, 1] + 1 + (words % np.uint64(99)).astype(np.int64)) % 240
 
-    NEGATIVES = Next
+    MEMBER = NegativesMember(Next)
 """
 STRATEGY = """
     import os
-    from leapmpi.strategies.leap import Leap
+    from dataclasses import replace
+    from leapmpi.strategies import leap
 
-    class Backwards(Leap):
+    class Backwards(leap.Leap):
         def schedule(self, batch, epoch, iteration, time_steps=None):
             with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
                 print("scheduled", file=trace)
             return super().schedule(batch[::-1].copy(), epoch, iteration, time_steps)
 
-    STRATEGY = Backwards
+    MEMBER = replace(leap.MEMBER, placement=Backwards)
 """
 EXCHANGE_MODE = """
     import os
+    from leapmpi.exchange.mode import ModeMember
     from leapmpi.exchange.modes.raw import Raw
 
     class Traced(Raw):
@@ -154,7 +166,7 @@ EXCHANGE_MODE = """
                 print("trained", file=trace)
             return super().train(minibatch, number, labels)
 
-    MODE = Traced
+    MEMBER = ModeMember(Traced)
 """
 
 FILES = {

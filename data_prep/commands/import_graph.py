@@ -32,7 +32,7 @@ class _Formats(argparse.Action):
         from data_prep.detection import SOURCES
 
         for name in SOURCES.names():
-            print(f"{name:<16}{SOURCES.load(name).SUMMARY}")
+            print(f"{name:<16}{SOURCES.load(name).summary}")
         parser.exit()
 
 
@@ -230,7 +230,7 @@ def _read(
     if times and times.is_file():
         values["vertex_times"] = None
     for option, value in values.items():
-        if value is not None and option not in source.OPTIONS:
+        if value is not None and option not in source.options:
             raise ConfigError(f"--{option.replace('_', '-')} does not apply to the format {name} of {path}")
     raw = source.read(path, ReadOptions(**values, task=arguments.task, workspace=workspace))
     if times and times.is_file():

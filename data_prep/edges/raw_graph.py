@@ -6,7 +6,7 @@ source may accept; `SparseRows` holds sparse features without scipy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import CountVertices, Edges, EdgeStream
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
+from leapmpi.registry import Member
 
 SPLIT_NAMES = ("train", "val", "test")
 _DENSE_ROWS_AT_ONCE = 8192
@@ -286,3 +287,17 @@ def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_ar
             yield edges
 
     return EdgeStream(chunks, len(indices))
+
+
+@dataclass(frozen=True)
+class Source(Member):
+    """A graph format that `leapmpi-prep import` reads.
+
+    summary: one line for people. options: the fields of ReadOptions that it takes. can_read: a cheap look at a path.
+    read: the graph; raises DataError naming file and place of the first fault, ConfigError for an unsuitable option.
+    """
+
+    summary: str
+    options: frozenset[str]
+    can_read: Callable[[Path], bool]
+    read: Callable[[Path, ReadOptions], RawGraph]

@@ -84,15 +84,15 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
 
     # A method that leaves the choice open names others; the smallest cut counts.
     method = METHODS.load(request.method)
-    if request.balance != BALANCES[0] and not (hasattr(method, "choose") or hasattr(method, "WEIGHTS")):
+    if request.balance != BALANCES[0] and method.choose is None and not method.weights:
         raise ConfigError(
             f"--balance {request.balance}: method {request.method} cannot balance by it; use metis, grem, kaminpar, "
             "ldg, reldg or fennel, or leave the flag out"
         )
     plain = union_of(graph)
-    groups = type_groups(graph) if request.balance == "types" or hasattr(method, "GROUPS") else None
+    groups = type_groups(graph) if request.balance == "types" or method.groups else None
     request = replace(request, weights=balance_weights(graph, plain, request), groups=groups)
-    if not hasattr(method, "choose"):
+    if method.choose is None:
         return _partition(plain, request, graph)
     tried, reason = method.choose(plain, request)
     found = [_partition(plain, replace(request, method=name), graph) for name in tried]
@@ -123,7 +123,9 @@ def _partition(graph: Graph, request: PartitionRequest, measured: Graph) -> Part
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Assign the parts of one level: the method, then post-processing. Raises DataError when a part stays empty."""
-    result = METHODS.load(request.method).partition(graph, request)
+    partition = METHODS.load(request.method).partition
+    assert partition is not None, "methods that choose name others"
+    result = partition(graph, request)
     assignment = postprocess(graph, result, request)
     empty = np.flatnonzero(np.bincount(assignment, minlength=request.parts) == 0)
     if len(empty):

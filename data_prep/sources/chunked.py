@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import ReadOptions
+from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import joined_rows, read_array
 from data_prep.formats.description import begins_with, entry, read_json
@@ -195,3 +195,6 @@ def _fill(
     graph.split_origin = "masks of node_data" if masks else graph.split_origin
     if left := sorted(set(held) - set(known.values()) - set(_SPLITS.values())):
         graph.notes.append(f"not used of {name}: {', '.join(left)}")
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

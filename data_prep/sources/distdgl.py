@@ -17,7 +17,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import Chunk, EdgeArrays
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import joined_rows, read_companions
 from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.dgl import distdgl_graphs
@@ -244,3 +244,6 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                 f"{partitions.path}: part {part} holds {found:,} edges of its own, but edge_map says "
                 f"{bounds[part, 1] - bounds[part, 0]:,}; do both come from one cut?"
             )
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, far_too_many
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, far_too_many
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.edge_text import begins_with_edges, edge_stream
 from data_prep.formats.numeric_text import is_text_table
@@ -43,3 +43,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     rows = (array.shape[0] for array in (features, labels) if array is not None)
     vertices = next(rows, by_largest_id) if options.vertices is None else options.vertices
     return RawGraph(vertices, edges, features, labels, edges_name=str(path), notes=notes)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -18,7 +18,7 @@ from data_prep.assembly.id_map import Numbering
 from data_prep.assembly.transforms import NOOP
 from data_prep.assembly.typed_tables import EdgeTable, FeatureColumns, VertexTable, read_tables
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.chosen_columns import ChosenColumns, matching_files
 from data_prep.formats.columns import EdgeColumns
@@ -238,3 +238,6 @@ def _ids(file: Path, column: object) -> tuple[Any, Any]:
         return [str(json.loads(text)) for text in texts], lambda row: f"{file}, line {row + 1}"
     except ValueError:
         return texts, lambda row: f"{file}, line {row + 1}"
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, edges_of_rows, unused_values
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, edges_of_rows, unused_values
 from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
@@ -37,3 +37,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         values = file.rows(f"{prefix}data")
         notes += unused_values(values, f"{path}: {prefix}*") if isinstance(values, np.ndarray) else []
     return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"), notes=notes)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

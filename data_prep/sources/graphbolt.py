@@ -14,7 +14,15 @@ import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import Edges, EdgeStream
-from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, believable, checked_pairs, whole_numbers
+from data_prep.edges.raw_graph import (
+    GivenEdges,
+    RawGraph,
+    ReadOptions,
+    Source,
+    believable,
+    checked_pairs,
+    whole_numbers,
+)
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.array_files import read_array, read_companions
 from data_prep.formats.description import entry, read_yaml
@@ -220,3 +228,6 @@ def _held_back(sets: dict[str, tuple[np.ndarray, np.ndarray | None] | None], pat
         if not true.all():
             negatives[split] = pairs[:, ~true]
     return GivenEdges(found["val"], found["test"], negatives, HELD_EDGES, f"source: {METADATA}")
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

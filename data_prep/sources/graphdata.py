@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, edges_of_rows, unused_values
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, SparseRows, edges_of_rows, unused_values
 from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
@@ -28,3 +28,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     features, labels = companions_of(file, options, ["node_attr"], "node_label")
     notes = [*unused_values(matrix.data, name), *file.unused()]
     return RawGraph(matrix.shape[0], edges, features, labels, edges_name=name, notes=notes)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, whole_numbers
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source, whole_numbers
 from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import ConfigError, DataError
@@ -53,3 +53,6 @@ def _add_splits(graph: RawGraph, file: NpzFile, split_index: int | None) -> None
     graph.split_origin = f"{file.path.name}, split {index} of {count}"
     if count > 1 and split_index is None:
         graph.notes.append(f"split 0 of {count} was taken; --split-index takes another")
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
-from data_prep.edges.raw_graph import ReadOptions
+from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.numeric_text import open_text
 from data_prep.formats.typed_folders import mark_reverses
@@ -201,3 +201,6 @@ def _add_labels(graph: TypedRawGraph, path: Path, kind: np.ndarray, number: np.n
         if listed
     }
     graph.split_origin = " and ".join(_LABELS[split] for split in members)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, checked_pairs
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, checked_pairs
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array
 from data_prep.formats.typed_folders import counted, relation_of
@@ -124,3 +124,6 @@ def _array(path: Path, columns: int) -> np.ndarray:
             f"{path} is no .npy file, and its {size:,} bytes are no rows of {columns} float32; is it whole?"
         )
     return np.memmap(path, np.float32, "r", 0, (size // row, columns))
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

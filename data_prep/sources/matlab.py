@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, unused_values
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, unused_values
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
 from data_prep.workspace import require_whole
@@ -170,3 +170,6 @@ def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, li
     labels[groups == 0] = np.nan
     lost = int((groups == 0).sum())
     return labels, [f"{name}: {lost:,} vertices are in no group and count as unlabelled"] if lost else []
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

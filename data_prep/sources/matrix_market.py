@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import Chunk, record_type
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, far_too_many
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, far_too_many
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.integer_lines import check_between, read_pairs, third_numbers
 from data_prep.formats.numeric_text import open_bytes
@@ -96,3 +96,6 @@ def _header(path: Path) -> tuple[int, str, int, int, int]:
     if rows != columns:
         raise DataError(f"{path}, line {number}: the matrix is {rows} x {columns}; an adjacency matrix must be square")
     return _FIELDS[words[3]], words[4], rows, entries, number
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import Chunk, record_type
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.integer_lines import COMMENT, blocks, check_between
 from data_prep.formats.numeric_text import open_bytes
@@ -136,3 +136,6 @@ def _neighbours(
     kept = (place >= 0) & ((place % 2 == 0) | (not header.edge_weights))
     weights = values[(place >= 0) & (place % 2 == 1)] if header.edge_weights else None
     return values[kept], vertex[kept], weights
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.assembly.vertex_rows import rows_held
 from data_prep.edges.edge_records import with_records
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, SparseRows, far_too_many
 from data_prep.formats.columns import TableColumns, first_of, labels_in
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.tables import open_table
@@ -215,3 +215,6 @@ def _labels(
     unused = [other for other in others if other != name]
     notes += [f"{table.path.name}: not used: {', '.join(unused)} (--label-column takes one)"] if unused else []
     return labels, class_names
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

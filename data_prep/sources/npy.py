@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import NpyFolder, npy_names
 from data_prep.sources import npz
 from leapmpi.errors import DataError
@@ -26,3 +26,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     graph.notes.clear()  # the note on files says it
     graph.files = {file.file(name): name for name in sorted(file.taken)}
     return graph
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -13,6 +13,7 @@ from data_prep.edges.raw_graph import (
     GivenEdges,
     RawGraph,
     ReadOptions,
+    Source,
     believable,
     checked_pairs,
     edges_of_rows,
@@ -164,3 +165,6 @@ def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | N
     if found.ndim != 2 or found.shape[0 if in_rows else 1] != 2:
         raise DataError(f"{file.label(name)} must have shape {shape}, but it is {found.shape}")
     return (found if in_rows else found.T), file.label(name), None, []
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

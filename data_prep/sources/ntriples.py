@@ -16,7 +16,7 @@ import numpy as np
 
 from data_prep.assembly.id_map import Numbering
 from data_prep.assembly.triples import ENTITY, Lines, TripleBatch, numbered_triples
-from data_prep.edges.raw_graph import ReadOptions
+from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import RawVertices, TypedRawGraph
 from data_prep.formats.numeric_text import open_text
 from data_prep.formats.tables import CsvTable
@@ -116,3 +116,6 @@ def _members(path: Path, label_column: str | None, numbering: Numbering) -> tupl
         ids.append(numbering.numbers(texts[0], batch.place))
         labels += map(str, texts[1])
     return np.concatenate([np.empty(0, np.int64), *ids]), labels
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

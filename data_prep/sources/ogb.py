@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, checked_pairs, whole_numbers
+from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, Source, checked_pairs, whole_numbers
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.npz_reader import NpzFile
@@ -200,3 +200,6 @@ def _tensor(found: object, name: str) -> np.ndarray:
     if not isinstance(found, np.ndarray):
         raise DataError(f"{name} must be a tensor, but it is a {type(found).__name__}")
     return whole_numbers(found, name)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, SparseRows
 from data_prep.formats.numeric_text import read_numbers
 from data_prep.formats.restricted_unpickler import load_pickle
 from data_prep.workspace import require_whole
@@ -177,3 +177,6 @@ def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple
     for ids, one_hot in ((np.arange(len(first)), first), (test_ids, test)):
         labels[ids] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
     return labels, first.shape[1], len(train), notes
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -12,6 +12,7 @@ from data_prep.edges.raw_graph import (
     GivenEdges,
     RawGraph,
     ReadOptions,
+    Source,
     believable,
     checked_pairs,
     marked_edges,
@@ -198,3 +199,6 @@ def _add_splits(graph: RawGraph, data: dict, split_index: int | None, path: Path
     if count > 1:
         graph.split_origin = f"{path.name}, split {index} of {count}"
         graph.notes += [f"split 0 of {count} was taken; --split-index takes another"] * (split_index is None)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

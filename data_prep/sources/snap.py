@@ -9,7 +9,7 @@ from pathlib import Path
 
 from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.columns import EdgeColumns
 from data_prep.formats.edge_text import carried_columns
@@ -77,3 +77,6 @@ def _head(path: Path) -> bytes:
     with open_bytes(path) as file:
         lines = file.read(_HEAD_BYTES).splitlines(keepends=True)
     return b"".join(takewhile(lambda line: line.startswith(b"#"), lines))
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -15,7 +15,7 @@ from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, name
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source
 from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in
 from data_prep.formats.tables import SUFFIXES, open_table
 from data_prep.workspace import Workspace
@@ -223,3 +223,6 @@ def _meanings(table: TableColumns, column: str, known: dict[str, object], fault:
     if bad is not None:
         raise DataError(f"{table.place(bad)}: {fault.format(repr(words[bad][:40]))}")
     return [known[word] for word in words]
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_prep.assembly.id_map import Numbering, names_of
 from data_prep.assembly.triples import ENTITY, Lines, TripleBatch, numbered_triples
-from data_prep.edges.raw_graph import ReadOptions
+from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import GivenTriples, RawVertices, TypedRawGraph
 from data_prep.formats.numeric_text import open_text
 from leapmpi.errors import DataError
@@ -143,3 +143,6 @@ def _numbers(names: list[str]) -> list[str]:
 
 def _place(path: Path | None) -> Callable[[int], str]:
     return lambda row: f"{path}, name {row}"
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
-from data_prep.edges.raw_graph import SPLIT_NAMES, ReadOptions, checked_pairs
+from data_prep.edges.raw_graph import SPLIT_NAMES, ReadOptions, Source, checked_pairs
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array, read_ids
 from data_prep.formats.description import entry, read_json
@@ -137,3 +137,6 @@ def _read_splits(path: Path, graph: TypedRawGraph) -> None:
     graph.split_origin = _SPLIT
     for file in found.values():
         graph.files[str(file)] = "splits"
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

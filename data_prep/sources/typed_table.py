@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.assembly.typed_tables import EdgeTable, FeatureColumns, VertexTable, read_tables
-from data_prep.edges.raw_graph import ReadOptions
+from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.chosen_columns import matching_files
 from data_prep.formats.columns import EdgeColumns
@@ -119,3 +119,6 @@ def _edge_table(path: Path, name: str, about: dict[str, Any], types: list[str]) 
         raise DataError(f"{where} must name the columns source and destination")
     carried = EdgeColumns(_column(about, "weight", where), _column(about, "time", where), _columns(about, where))
     return EdgeTable(where, relation, matching_files(about.get("files"), path.parent, where), ends[0], ends[1], carried)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

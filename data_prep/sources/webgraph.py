@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.bvgraph import CODES, BVFormat, decode
 from leapmpi.errors import DataError
@@ -101,3 +101,6 @@ def _format(properties: dict[str, str], name: str) -> BVFormat:
         elif flag and "OFFSETS" not in flag:
             raise DataError(f"{name}: unknown compression flag {flag[:40]!r}")
     return dataclasses.replace(form, **stated)
+
+
+MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -115,7 +115,7 @@ class MPICommunicator(Communicator, Transport):
         return result
 
     def _broadcast(self, array: np.ndarray | None, kind: str, expected: int | None) -> np.ndarray:
-        """Send a packet with the length and room for the expected numbers, and then what follows it."""
+        """Send a packet with the length and room for the expected numbers, then the rest."""
         # Rank 0 fills the first packet: the length and as many numbers as fit.
         channel = channels.current()
         likely = self._broadcast_lengths.get((channel, kind), 0) if expected is None else expected

@@ -3,26 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from leapmpi.config.setting import parse_value, settings_of
 from leapmpi.errors import ConfigError, nearest
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 
-SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
-MODELS = Registry("model", "leapmpi.nn.models")
+
+@dataclass(frozen=True)
+class Optioned(Member):
+    """A kind of members that have options of their own."""
+
+    build: Callable[..., Any]
+    options: type | None = None
+    """A dataclass of fields made by `setting`; None where it has no options."""
+
+
+@dataclass(frozen=True)
+class SamplerMember(Optioned):
+    """A sampler: build(setup: Setup, options: an instance of `options` or None) -> Sampler."""
+
+    sharded: str = ""
+    """LISTS or NAMED_LISTS (leapmpi/sampling/sampler.py) where it can draw from a sharded topology."""
+    reads_times: bool = False
+    """Whether it reads times of edges."""
+
+
+def _none_idle(config: Any) -> dict[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class ModelMember(Optioned):
+    """A model: build(config, layers, in_dim, out_dim) -> Model; with edge_dim too where it reads edge features."""
+
+    reads_edge_features: bool = False
+    reads: tuple[str, ...] | None = None
+    """Settings of hidden rows (hidden, dropout, norm) that a model of one layer reads; None if it may read any."""
+    has: tuple[str, ...] = ()
+    """Defaults of its layers: "norm", layer normalisation; "residual", residuals of their own."""
+    idle_options: Callable[[Any], dict[str, str]] = _none_idle
+    """From a ModelConfig to the options that its other options make idle, and why."""
+
+
+SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers", SamplerMember)
+MODELS = Registry("model", "leapmpi.nn.models", ModelMember)
 
 _KEYS = {"sampler": "sampling.options", "model": "model.options"}
 """The setting that holds the options of each kind."""
 
 
-def options_of(members: Registry, name: str, texts: Sequence[str]) -> Any:
+def options_of(members: Registry[Any], name: str, texts: Sequence[str]) -> Any:
     """Return the options `texts` of the registered sampler or model `name` as its `Options`; None without any.
 
     Raises ConfigError.
     """
-    return parse_options(getattr(members.load(name), "Options", None), texts, name, members.kind)
+    return parse_options(members.load(name).options, texts, name, members.kind)
 
 
 def parse_options(declared: type | None, texts: Sequence[str], name: str, kind: str = "sampler") -> Any:
@@ -77,10 +115,11 @@ def lines_of_help() -> Iterator[str]:
 
     Imports all of them.
     """
-    for members in (MODELS, SAMPLERS):
+    kinds: tuple[Registry[Any], ...] = MODELS, SAMPLERS
+    for members in kinds:
         yield f"options of {members.kind}s (--{members.kind}-option NAME=VALUE):"
         for name in members.names():
-            declared = getattr(members.load(name), "Options", None)
+            declared = members.load(name).options
             for option, each in (settings_of(declared) if declared else {}).items():
                 choices = f": {', '.join(each.choices())}" if each.choices() else ""
                 yield f"  {name} {_spelled(option)}: {each.limits['help']}{choices} (default {_text(each.default)})"

@@ -30,6 +30,7 @@ from leapmpi.config.sections import (
 )
 from leapmpi.config.setting import Setting, names_code, parse_value
 from leapmpi.errors import ConfigError
+from leapmpi.registry import Registry
 
 _OPTIMISATION = ("lr", "optimizer", "momentum", "weight_decay", "lr_schedule", "warmup_epochs", "clip_norm")
 """Settings of the section `train` in which models on the same batches may differ."""
@@ -114,7 +115,9 @@ class Config:
         check(Facts(self))
         _check_vary(self)
         # Code is not loaded here. Models that differ are checked one by one.
-        held = [(SAMPLERS, self.sampling.sampler, self.sampling.options)]
+        held: list[tuple[Registry[Any], str, tuple[str, ...]]] = [
+            (SAMPLERS, self.sampling.sampler, self.sampling.options)
+        ]
         held += [] if self.strategy.vary else [(MODELS, self.model.name, self.model.options)]
         for members, name, options in held:
             if options and not names_code(name):

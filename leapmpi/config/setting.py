@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from leapmpi.errors import ConfigError, nearest
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 
 ALL_NEIGHBOURS = -1
 """The fan-out that takes every neighbour."""
@@ -71,7 +71,7 @@ class Setting:
     def choices(self) -> tuple[str, ...]:
         """List the accepted values of a choice, empty for free values."""
         if package := self.limits.get("registry"):
-            return (*Registry(self.key, package).names(), *self.limits.get("also", ()))
+            return (*Registry(self.key, package, Member).names(), *self.limits.get("also", ()))
         return self.limits.get("choices", ())
 
 

@@ -16,7 +16,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.model import Model
-from leapmpi.nn.norms.batch_norm import BatchRows, batch_norms
+from leapmpi.nn.norms import BatchRows, batch_norms
 from leapmpi.plan.homes import home_of
 
 _KIND = "activations"

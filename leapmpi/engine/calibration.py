@@ -16,6 +16,7 @@ import numpy as np
 from leapmpi.engine.edge_features import stand_ins
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
+from leapmpi.nn.layer import costs
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import at_home
 from leapmpi.sampling.block import Block
@@ -78,7 +79,7 @@ def _operations(ctx: RankContext, blocks: list[Block], share_of_edges: int) -> i
     """Count the multiply-adds of forward and backward, about, with all edges (1) or none (0)."""
     total = 0
     for layer, block in zip(ctx.model.layers, reversed(blocks), strict=True):
-        before, after = layer.costs(block.n_src, block.n_dst, share_of_edges * block.edges, layer.number > 1)
+        before, after = costs(layer, block.n_src, block.n_dst, share_of_edges * block.edges, layer.number > 1)
         total += min(before, after) if layer.linear else before
     return total
 

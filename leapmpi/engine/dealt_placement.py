@@ -1,14 +1,15 @@
-"""Strategies that deal roots evenly to the ranks, and those that bring an exchange mode of their own."""
+"""Strategies that assign roots evenly to the ranks, and those with an exchange mode of their own."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.placement import Placement
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.plan.planner import plan_pull
 from leapmpi.plan.schedule import Schedule
@@ -17,44 +18,41 @@ from leapmpi.plan.schedule import Schedule
 class DealtPlacement(Placement):
     """Equal shares of the shuffled batch for all ranks, one time step."""
 
-    roots_are_local = False
-
-    @staticmethod
-    def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """Return 1. Raises ConfigError when another number, or a setting of leap's, is given."""
-        if config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"):
-            raise ConfigError(
-                f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; "
-                "leave it out or use leap"
-            )
-        if config.memory_limit:
-            raise ConfigError(f"strategy.memory_limit: {config.name} deals roots evenly; leave it out or use leap")
-        return 1
-
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
         """Return contiguous slices of the batch, which is in random order already."""
         return plan_pull(batch, self.ctx.ranks, epoch=epoch, iteration=iteration)
 
 
-class FixedModePlacement(DealtPlacement):
-    """Base of strategies to which strategy.remote does not apply."""
+def one_time_step(config: StrategyConfig, ranks: int) -> int:
+    """Return 1. Raises ConfigError when another number, or a setting of leap's, is given."""
+    if config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"):
+        raise ConfigError(
+            f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; leave it out or use leap"
+        )
+    if config.memory_limit:
+        raise ConfigError(f"strategy.memory_limit: {config.name} deals roots evenly; leave it out or use leap")
+    return 1
 
-    @classmethod
-    def why_whole_topology(cls, config: StrategyConfig) -> str:
-        return f"--strategy {config.name} looks up vertices of all ranks; choose leap or pull"
 
-    @abstractmethod
-    def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
-        """Return the strategy's exchange mode, after the name by which records call it."""
+def looks_up_all_ranks(config: StrategyConfig) -> str:
+    """Explain why strategies of a fixed mode read the lists of vertices of all ranks."""
+    return f"--strategy {config.name} looks up vertices of all ranks; choose leap or pull"
 
-    def exchange_mode(self) -> tuple[str, ExchangeMode]:
-        """Return the strategy's mode. Raises ConfigError when another is given, or the model does not suit it."""
-        config, ctx = self.config, self.ctx
+
+def fixed_mode(
+    name: str, mode_of: Callable[[RankContext], type[ExchangeMode]]
+) -> Callable[[RankContext, StrategyConfig], tuple[str, ExchangeMode]]:
+    """Return the function that makes a strategy's own exchange mode, which records call `name`.
+
+    It raises ConfigError where `--remote` names another, or the model does not suit it.
+    """
+
+    def make(ctx: RankContext, config: StrategyConfig) -> tuple[str, ExchangeMode]:
         if config.remote != "auto":
             raise ConfigError(
                 f"strategy.remote: {config.name} has its own way to compute the first layer; leave out {config.remote}"
             )
-        name, mode = self.fixed_mode()
+        mode = mode_of(ctx)
         if reason := mode.refusal(ctx.model.layers[0]):
             raise ConfigError(f"strategy: {config.name} cannot train this model: {reason}; use leap or pull")
         if ctx.sampler.weighted and any("weight" in layer.edge_data for layer in ctx.model.layers):
@@ -64,7 +62,4 @@ class FixedModePlacement(DealtPlacement):
             )
         return name, mode(ctx)
 
-    @property
-    def mode_is_open(self) -> bool:
-        """Nothing is left to choose."""
-        return False
+    return make

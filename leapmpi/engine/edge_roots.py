@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.engine.placement import Placement
+from leapmpi.engine.placement import Placement, labelled_rank
 from leapmpi.engine.root_source import Plan, RootSource, Sample, of_kind
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
@@ -30,7 +30,7 @@ from leapmpi.plan.list_traffic import predict_own_counts
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.candidates import Candidates
 from leapmpi.sampling.edge_lookup import numbers_of_edges
-from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
+from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
 from leapmpi.sampling.sharded.shared_edges import edge_bytes, gathered
@@ -140,7 +140,7 @@ class EdgeRoots(RootSource):
         assert isinstance(ctx.task, EdgeTask), "roots are edges"
         self.task = ctx.task
         # An edge is scored where one of its ends is embedded, and the other may be elsewhere.
-        self._scatters = scatters or not placement.roots_are_local
+        self._scatters = scatters or not placement.strategy.roots_are_local
         self.embeds_remotely = not self._scatters
         if self.task.leaves_out() and not ctx.sampler.leaves_edges_out:
             raise ConfigError(
@@ -151,7 +151,7 @@ class EdgeRoots(RootSource):
         link = self.task.link
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
-        kind: type[NegativeSampler] = NEGATIVES.load(link.negatives).NEGATIVES
+        kind = NEGATIVES.load(link.negatives).sampler
         self.negatives = kind(self.edges.candidates()) if self.per_edge else None
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> EdgePlan:
@@ -187,7 +187,7 @@ class EdgeRoots(RootSource):
         else:
             sampler.drawing.root_times(key, plan.times)
         minibatch = sample(plan.schedule, key)
-        scores = self.placement.labelled_rank
+        scores = labelled_rank(self.placement)
         minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx)
         return minibatch
 

@@ -16,7 +16,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine import batch_rows
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.edge_roots import EdgeRoots
-from leapmpi.engine.placement import STRATEGIES, Placement, placement_class
+from leapmpi.engine.placement import STRATEGIES, Placement, labelled, mode_of, placement_of, trains_labelled
 from leapmpi.engine.root_source import Plan, RootSource, VertexRoots
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.exchange.context import RankContext
@@ -25,7 +25,7 @@ from leapmpi.exchange.selection import exchange_mode
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.norms.batch_norm import normalising
+from leapmpi.nn.norms import normalising
 from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
@@ -60,8 +60,8 @@ class Engine:
         """Raise ConfigError for an unknown strategy, or one that cannot train the model, task or sampler of `ctx`."""
         self.ctx = ctx
         self.config = config
-        own = placement_class(config.name)(ctx, config)
-        self.mode_name, self.mode = own.exchange_mode()
+        own = placement_of(ctx, config)
+        self.mode_name, self.mode = mode_of(own)
         self.placement = placement or own
         self.tuning_log = tuning_log or TuningLog()
         self.rates: Rates | None = None
@@ -73,7 +73,7 @@ class Engine:
             self.roots = VertexRoots(ctx, self.placement, self.tuning_log)
         self.preparation = (preparation or preparation_of(config.name))(self)
         self._step = step or self._train_micro_batches
-        batch_rows.check_time_steps(ctx.model, self.placement.time_steps, self.placement.trains_labelled)
+        batch_rows.check_time_steps(ctx.model, self.placement.time_steps, trains_labelled(self.placement))
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Preparation:
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
         """Return the roots (int64) by micro-batch that this rank needs labels and weights of. Local."""
-        return self.placement.labelled(minibatch)
+        return labelled(self.placement, minibatch)
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Return whether every rank holds those labels; all ranks agree. Local."""
@@ -261,7 +261,7 @@ class Preparation:
 
     def share_of(self, roots: np.ndarray) -> np.ndarray:
         """Return float64[n]: the chance that this rank draws for each of `roots` (int64[n]) of a batch. Local."""
-        if not self.placement.roots_are_local:
+        if not self.placement.strategy.roots_are_local:
             return np.full(len(roots), 1 / self.ctx.ranks)
         first, end = self.ctx.local_range
         return ((first <= roots) & (roots < end)).astype(np.float64)
@@ -303,11 +303,9 @@ class Preparation:
 
 
 def preparation_of(strategy: str) -> type[Preparation]:
-    """Return the way in which `strategy` prepares: PREPARATION of its module, else each rank draws micrographs.
+    """Return the way in which `strategy` prepares; by default each rank draws micrographs.
 
     Raises ConfigError for an unknown strategy.
     """
-    if strategy == "auto":
-        return Preparation
-    found: type[Preparation] = getattr(STRATEGIES.load(strategy), "PREPARATION", Preparation)
-    return found
+    found = None if strategy == "auto" else STRATEGIES.load(strategy).preparation
+    return found or Preparation

@@ -54,7 +54,9 @@ class SumPayload:
     def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
         self.layer: Layer = ctx.model.layers[0]
-        self.width = self.layer.partial_width
+        assert self.layer.shares is not None, "the layer offers shares"
+        self.shares = self.layer.shares
+        self.width = self.shares.width
         """Columns of a gathered row."""
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
@@ -73,7 +75,7 @@ class SumPayload:
             share.read,
             count,
             count,
-            lambda: self.layer.partial(share.block, share.rows(ctx.features, ctx.scatters), key),
+            lambda: self.shares.partial(share.block, share.rows(ctx.features, ctx.scatters), key),
         )
 
     def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
@@ -112,7 +114,7 @@ class RowPayload:
     def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
         self.layer: Layer = ctx.model.layers[0]
-        self.width = self.layer.projected_width
+        self.width = self.layer.rows.width
 
     def pack(self, block: Block) -> BlockArrays:
         """Return the whole block."""
@@ -127,7 +129,7 @@ class RowPayload:
         before = self.gathered(blocks, model, turn)
 
         def projected() -> Tensor:
-            return self.layer.projected(ctx.features.local(vertices, ctx.scatters), original, key)
+            return self.layer.rows.project(self.layer.prefix(ctx.features.local(vertices, ctx.scatters), original, key))
 
         return RingVisit(len(vertices), before, before + len(vertices), projected)
 
@@ -151,7 +153,7 @@ class RowPayload:
 
         def aggregate(gathered: Tensor) -> Tensor:
             rows = gathered.new_zeros(gathered.shape).index_copy(0, place, gathered)
-            return self.layer.from_projected(block, rows, key)
+            return self.layer.rows.combine(block, rows, key)
 
         return aggregate
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from leapmpi.engine.batch_rows import check_time_steps
-from leapmpi.engine.placement import Placement
+from leapmpi.engine.placement import Placement, plans_ahead, trains_labelled
 from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.exchange.context import RankContext
@@ -94,12 +94,12 @@ class VertexRoots(RootSource):
         with self.ctx.phases("plan"):
             schedule = self._schedules.schedule(batch, epoch, iteration, self._decided)
         self.placement.time_steps = schedule.time_steps
-        check_time_steps(self.ctx.model, schedule.time_steps, self.placement.trains_labelled)
+        check_time_steps(self.ctx.model, schedule.time_steps, trains_labelled(self.placement))
         return schedule
 
     def expect(self, coming: Sequence[Coming]) -> None:
-        plans_ahead = self.placement.plans_ahead and not self.tuning_log.replays
-        self._schedules.expect(coming if plans_ahead else ())
+        ahead = plans_ahead(self.placement) and not self.tuning_log.replays
+        self._schedules.expect(coming if ahead else ())
 
     def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> Schedule:
         flat = None if batch is None else self.placement.schedule(batch, 0, 0, time_steps).to_buffer()
@@ -128,7 +128,7 @@ class VertexRoots(RootSource):
         return dataset.splits.train, batch_size
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
-        return self.placement.trains_labelled and minibatch.planned.is_local(self.ctx.rank_offsets)
+        return trains_labelled(self.placement) and minibatch.planned.is_local(self.ctx.rank_offsets)
 
     def _decided(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
         """Schedule `batch` once the placement has decided what changes from this iteration on. On rank 0."""

@@ -13,6 +13,8 @@ import numpy as np
 from leapmpi.config.setting import parse_size
 from leapmpi.engine.calibration import counted_rates, local_roots, measured_rates
 from leapmpi.engine.iteration_memory import predicted_memory
+from leapmpi.engine.placement import mode_is_open, time_steps_are_open
+from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
@@ -51,7 +53,7 @@ def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
 
     Returns the bytes of the first iteration over all ranks by mode; empty where nothing was to choose.
     """
-    if not engine.placement.mode_is_open:
+    if not mode_is_open(engine.placement):
         return {}
     minibatch = engine.plan(batch, 0, 0)
     found = bytes_by_mode(minibatch, engine.ctx)
@@ -79,11 +81,13 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     if placement.restored:
         return
     limit = parse_size(given, "--memory-limit") if given else None
-    if placement.time_steps_are_open:
+    if time_steps_are_open(placement):
         rates = job_rates(engine, batch)
         found = time_step_candidates(engine, batch, limit)
         predicted = {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
-        placement.tune_time_steps(predicted)
+        # Begin with the fewest, and with --tune let measured times choose among them.
+        placement.time_steps = min(predicted)
+        placement.tuner = Tuner(placement.time_steps, predicted) if placement.config.tune else None
         evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
         evidence["memory"] = {str(each.time_steps): each.memory for each in found}
         log = engine.tuning_log

@@ -56,7 +56,7 @@ class LinkScoring:
         self._all = asked == ALL
         self._count = int(asked) if asked.isdigit() else _DRAWN
         self._known = KnownEdges(topology, self.held_back.splits, both_ways(dataset.attributes))
-        self._uniform = NEGATIVES.load("uniform").NEGATIVES(edges_of(ctx).candidates())
+        self._uniform = NEGATIVES.load("uniform").sampler(edges_of(ctx).candidates())
         self._given = given_negatives(config, self.held_back.splits)
 
     @property

@@ -46,7 +46,7 @@ class ComputedRowsMode(ExchangeMode):
         """Local rows, if copied, and computed rows with their gradients, for this rank and as much for others."""
         block, layer = micro_batch.first_block, self.layer
         copies = (not self.ctx.scatters) + (layer.dropout > 0)
-        computed = 4 * layer.projected_width * layer.bias.element_size()
+        computed = 4 * layer.rows.width * layer.bias.element_size()
         return block.n_src * (copies * self.ctx.input_row_bytes + computed)
 
     def request(self, minibatch: MiniBatch) -> None:

@@ -13,6 +13,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.shards.row_placement import Sharers
+from leapmpi.nn.layer import plain_prefix
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
@@ -93,7 +94,7 @@ class RankContext:
     @property
     def scatters(self) -> bool:
         """Whether layer 0 reads feature rows where they lie, and needs no copy of them."""
-        plain = self.model.layers[0].plain_prefix or not self.drops
+        plain = plain_prefix(self.model.layers[0]) or not self.drops
         return self.in_place and (self.columns or self.features).scatters and plain
 
     def stand_in(self, count: int) -> Rows:

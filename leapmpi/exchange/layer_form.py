@@ -18,9 +18,9 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.own_lists import OwnLists
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, source_rows
 from leapmpi.nn.rows import LEAST_WIDTH, Rows, dense
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.nn.tensors import BlockTensors
 
 RAW, PROJECTED = "raw", "projected"
@@ -70,7 +70,7 @@ def form_of(ctx: RankContext, number: int, inputs: FeatureFetcher) -> LayerForm:
     layer = ctx.model.layers[number]
     stored = ctx.communicator.all_gather_rows(np.array([inputs.shard.row_bytes])).mean()
     if runs_whole(layer) or not layer.splits or not layer.projects:
-        return LayerForm(layer, RAW, layer.source_width, True, False)
+        return LayerForm(layer, RAW, layer.rows.source_width, True, False)
 
     # Where raw rows are combined first, sums are multiplied: one for each destination.
     width = _source_width(ctx, layer, inputs)
@@ -89,7 +89,7 @@ def reads_by_number(form: LayerForm, lists: OwnLists, destinations: np.ndarray) 
     The rows are in memory in single precision, destinations have consecutive ids, and sources give nothing but rows.
     """
     consecutive = len(destinations) > 0 and destinations[-1] - destinations[0] == len(destinations) - 1
-    plain = form.in_place and not form.multiplies_sources and not form.layer.names_sources
+    plain = form.in_place and not form.multiplies_sources and not form.layer.traits.reads_names
     return bool(consecutive and plain and not _carries(form.layer, lists) and lists.topology.numbered < _MOST_NUMBERS)
 
 
@@ -99,19 +99,20 @@ def offers_shares(form: LayerForm, lists: OwnLists, values: FeatureFetcher) -> b
     The layer sums values by weights that lists alone decide, and own values are read in place.
     """
     layer = form.layer
-    if runs_whole(layer) or layer.partial_form is not SUM or not (layer.offers_raw_shares and layer.linear):
+    shares = layer.shares
+    if runs_whole(layer) or shares is None or shares.layout is not SUM or shares.raw_share is None or not layer.linear:
         return False
     # A learned factor of the destination's own row belongs to neither the sum nor the self part.
-    owns = layer.sums_hold_own or type(layer).self_part is not Layer.self_part
+    owns = layer.sums.holds_own or type(layer).self_part is not Layer.self_part
     summed = form.form == PROJECTED or (layer.norm is None and not form.multiplies_sources)
-    named = not (lists.topology.unnamed and layer.names_sources)
+    named = not (lists.topology.unnamed and layer.traits.reads_names)
     whole = (
         on_host(values.device)
         and values.whole is not None
         and values.dtype == layer.bias.dtype
         and lists.topology.numbered < _MOST_NUMBERS
     )
-    return owns and summed and named and whole and not layer.own_width and not _carries(layer, lists)
+    return owns and summed and named and whole and layer.rows.pair is None and not _carries(layer, lists)
 
 
 def runs_whole(layer: Layer) -> bool:
@@ -129,7 +130,7 @@ def _source_width(ctx: RankContext, layer: Layer, inputs: FeatureFetcher) -> int
     row = inputs.stand_in(1, inputs.shard.width)
     name = torch.zeros(1, dtype=torch.int64, device=ctx.device)
     with torch.no_grad():
-        return layer.project_source(layer.prefix(row.to(layer.bias.dtype), name, None)).shape[1]
+        return source_rows(layer, layer.prefix(row.to(layer.bias.dtype), name, None)).shape[1]
 
 
 def project_own_rows(
@@ -147,7 +148,7 @@ def project_own_rows(
         rows = inputs.local(chosen, scattered=ctx.in_place and plain)
         with ctx.phases("compute"):
             names = torch.zeros(len(chosen), dtype=torch.int64, device=ctx.device)
-            z = layer.project_source(layer.prefix(rows.to(layer.bias.dtype), names, None))
+            z = source_rows(layer, layer.prefix(rows.to(layer.bias.dtype), names, None))
             # Rows of consecutive vertices are copied as one.
             whole = chosen[-1] - chosen[0] == len(chosen) - 1
             out[slice(chosen[0] - first, chosen[-1] + 1 - first) if whole else chosen - first] = z.cpu().numpy()
@@ -156,9 +157,9 @@ def project_own_rows(
 def from_sources(layer: Layer, block: BlockTensors, x_dst: Rows, z: Rows) -> Tensor:
     """Compute the output float[n_dst, out] from the destinations' input rows and the values of all sources."""
     rows = layer.prefix(x_dst, block.dst_original, None)
-    own = layer.self_part(rows)
-    if layer.own_width:
-        neighbours = layer.join(block, dense(z), layer.project_own(rows), None)
+    own, pair = layer.self_part(rows), layer.rows.pair
+    if pair is not None:
+        neighbours = pair.join(block, dense(z), pair.own(rows, None), None)
     else:
         neighbours = layer.aggregate(block, z, None)
     return layer.finish(own, neighbours, x_dst)
@@ -170,7 +171,7 @@ def from_rows(form: LayerForm, block: BlockTensors, x: Rows) -> Tensor:
     if runs_whole(layer):
         return layer(block, x)
     if form.projects_first:
-        z = layer.project_source(layer.prefix(x, block.known_original, None))
+        z = source_rows(layer, layer.prefix(x, block.known_original, None))
         return from_sources(layer, block, x[: block.n_dst], z)
     rows = layer.prefix(x, block.known_original, None)
     neighbours = layer.project(layer.aggregate(block, rows, None))

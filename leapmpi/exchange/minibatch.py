@@ -14,7 +14,7 @@ from leapmpi.exchange.edge_loss import EdgeLoss
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import LayerGraph
 from leapmpi.exchange.raw_sums import LayerSums
-from leapmpi.nn.norms.batch_norm import BatchRows
+from leapmpi.nn.norms import BatchRows
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.schedule import Schedule

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.registry import Member
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import DrawKey
 
@@ -110,12 +111,12 @@ class ExchangeMode(ABC):
         block, layer = micro_batch.first_block, self.layer
         copies = (not alone) + (layer.dropout > 0)
         if layer.linear and not self.ctx.features.sparse:
-            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
+            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.rows.width)
         else:
-            projected = 2 * block.n_src * layer.projected_width
+            projected = 2 * block.n_src * layer.rows.width
         if "edge_features" in layer.edge_data:
             # Messages that read what edges carry are rows of edges.
-            projected += 2 * block.edges * layer.source_width
+            projected += 2 * block.edges * layer.rows.source_width
         return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
@@ -234,6 +235,13 @@ class ExchangeMode(ABC):
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
         return self.ctx.task.loss(logits, labels, weight)
+
+
+@dataclass(frozen=True)
+class ModeMember(Member):
+    """An exchange mode."""
+
+    mode: type[ExchangeMode]
 
 
 def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None) -> list[Tensor]:

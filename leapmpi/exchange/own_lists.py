@@ -96,7 +96,7 @@ class OwnLists:
 
 def serves_all(shard: TopologyShard, layers: Iterable[Layer]) -> bool:
     """Return whether `layers` can be computed from all in-neighbours, given this rank's `shard`."""
-    return shard.outside is not None and not (shard.own.unnamed and any(each.names_sources for each in layers))
+    return shard.outside is not None and not (shard.own.unnamed and any(each.traits.reads_names for each in layers))
 
 
 def own_lists(ctx: RankContext, topology: Topology | TopologyShard) -> OwnLists:

@@ -17,7 +17,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.named_edges import KnownEdges
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, copying_cost, least_cost, plain_prefix
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import indptr_of
@@ -212,14 +212,14 @@ class PartialBlockBuilder:
 
         `edges` and `destinations` are those of the whole layer, not only of these rows.
         """
-        if not inputs.in_place or not layer.plain_prefix:
+        if not inputs.in_place or not plain_prefix(layer):
             return False
         rows = self.end - self.first
         most = min(edges + destinations, rows)
         # Here the prefix is plain, so scattered rows are read where they lie too.
-        copied = 0 if inputs.scatters else layer.copying_cost(most)
-        collected = copied + layer.least_cost(most, destinations, edges)
-        return layer.least_cost(rows, destinations, edges) <= collected
+        copied = 0 if inputs.scatters else copying_cost(layer, most)
+        collected = copied + least_cost(layer, most, destinations, edges)
+        return least_cost(layer, rows, destinations, edges) <= collected
 
     def _distinct(self, *rows: np.ndarray) -> int:
         """How many distinct ones there are among all `rows`."""

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.nn.dropout import DropoutKey, kept_columns
+from leapmpi.nn.dropout import DropoutKey, kept_columns, with_seed
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.layer import Layer, reads_destinations
+from leapmpi.nn.share_forms import SUM
 
 Kept = tuple[np.ndarray | None, np.ndarray | None]
 """uint8[rows, width] of sent and of received rows: 1 for numbers that are read; None where all are."""
@@ -26,7 +26,7 @@ Names = Callable[[], tuple[np.ndarray, np.ndarray]]
 
 def drops_alone(layer: Layer) -> bool:
     """Whether nothing of `layer` reads its input rows but through dropout, column by column."""
-    plain = layer.norm is None and not layer.reads_destinations and type(layer).prefix is Layer.prefix
+    plain = layer.norm is None and not reads_destinations(layer) and type(layer).prefix is Layer.prefix
     return layer.splits and layer.dropout > 0 and plain
 
 
@@ -36,7 +36,7 @@ def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
     Shares of a destination may then lack the columns that it drops: `finish` works on each column apart.
     """
     model = ctx.model
-    if layer.number == len(model.layers) or layer.partial_form is not SUM:
+    if layer.number == len(model.layers) or layer.shares is None or layer.shares.layout is not SUM:
         return None
     apart = type(layer).finish is Layer.finish and layer.residual is None
     head = model.head
@@ -75,7 +75,7 @@ class ReadColumns:
 
     def kept(self, key: DropoutKey | None, width: int) -> Kept:
         """The numbers that are read of rows of `width` columns in the iteration of `key`."""
-        if self._reader is None or (key := self._reader.mask_key(key)) is None:
+        if self._reader is None or (key := with_seed(key, self._reader.seed)) is None:
             return EVERY
         layer, rate = self._reader.number, self._reader.dropout
         sent, received = (kept_columns(each, key, layer, rate, width) for each in self._names())

@@ -10,14 +10,14 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
-from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.mode import ExchangeMode, ModeMember
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model
 from leapmpi.plan.cost_model import Rates
 from leapmpi.registry import Registry
 
-MODES = Registry("remote mode", "leapmpi.exchange.modes")
+MODES = Registry("remote mode", "leapmpi.exchange.modes", ModeMember)
 
 COPYING = 0.5
 """Share of the time of a fetch that no overlap can hide: packing, and the processor's part in sending."""
@@ -28,7 +28,7 @@ _CLEARLY = 0.8
 
 def mode_class(name: str) -> type[ExchangeMode]:
     """The class of the exchange mode called `name`. Raises ConfigError for an unknown one."""
-    return MODES.load(name).MODE
+    return MODES.load(name).mode
 
 
 def exchange_mode(name: str, ctx: RankContext) -> ExchangeMode:
@@ -112,7 +112,7 @@ def leading_model(models: Sequence[Model]) -> int:
     Pure.
     """
     sizes = [sum(each.numel() for each in model.parameters()) for model in models]
-    return max(range(len(models)), key=lambda number: (models[number].layers[0].sums_need_own, sizes[number], -number))
+    return max(range(len(models)), key=lambda number: (models[number].layers[0].sums.needs_own, sizes[number], -number))
 
 
 def modes_for(models: Sequence[Model], features: FeatureFetcher, config: Config) -> list[str]:

@@ -18,8 +18,7 @@ from leapmpi.exchange.packed_rows import start_packed
 from leapmpi.exchange.read_columns import EVERY, Kept
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.shares.combination import Combination
-from leapmpi.nn.shares.partial_form import PartialStep
+from leapmpi.nn.share_forms import Combination, PartialStep
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.iteration_memory import predicted_memory
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import LeapmpiError
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import MOST_EDGES, edges_of
@@ -51,7 +51,7 @@ class MemoryAdvice:
 
         Raises ConfigError and DataError where it cannot be trained.
         """
-        placement_class(config.strategy.name).check_settings(config, self.dataset)
+        strategy_named(config.strategy.name).check_settings(config, self.dataset)
         job = self.forecaster.job(config, ranks)
         engines = job.engines
         first, batch = engines[0], self.forecaster.batches(engines[0], config)[0]
@@ -111,7 +111,7 @@ class MemoryAdvice:
     def _spared_by_shards(self) -> float:
         """Bytes a rank that shards of the topology take less than a copy on each node; 0 where they cannot be."""
         config = self.config
-        if config.run.topology == SHARDED or placement_class(config.strategy.name).why_whole_topology(config.strategy):
+        if config.run.topology == SHARDED or strategy_named(config.strategy.name).why_whole_topology(config.strategy):
             return 0.0
         of_node = self.ranks / self.nodes
         shards = self.forecaster.topology_bytes(config, self.ranks, SHARDED)

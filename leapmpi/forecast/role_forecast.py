@@ -136,11 +136,11 @@ def _fetched(engine: Engine, minibatch: MiniBatch, offsets: np.ndarray, rank: in
         block, _ = merged([each.first_block for each in minibatch.micro_batches])
         rank_alone = VirtualWorld(len(offsets) - 1).communicators[rank]
         among = replace(ctx, rank_offsets=offsets, communicator=rank_alone)
-        named = NamedDestinations(among, layer.sums_hold_own)
+        named = NamedDestinations(among, layer.sums.holds_own)
         pairs = named.pairs(block)
         ids = int(named.naming_bytes(block, pairs).sum())
         rows = len(pairs.destinations) * layer.in_dim * layer.bias.element_size()
-        wanted = block.dst if layer.sums_need_own else block.dst[:0]
+        wanted = block.dst if layer.sums.needs_own else block.dst[:0]
     request = RowRequest(wanted, offsets, rank)
     ids += len(request.remote_ids) * ctx.features.id_codec.id_bytes
     return ids, rows if ctx.features.sparse else rows + int(ctx.features.answer_bytes(request).sum())

@@ -18,7 +18,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.iteration_memory import predicted_memory
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import (
@@ -126,7 +126,7 @@ class Forecaster:
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         check(facts_of(config, self.dataset))
-        placement_class(config.strategy.name).check_settings(config, self.dataset)
+        strategy_named(config.strategy.name).check_settings(config, self.dataset)
         several = _several_models(config, self.dataset)
         models = [ParameterLayout(model).gradients.nbytes for model in several]
         if several:
@@ -138,7 +138,7 @@ class Forecaster:
         batches = self.batches(first, config)
         names = modes_for(several, first.ctx.features, config) if several else None
         drawn = None
-        if first.placement.mode_is_open and not self.takes_known_mode(job, config, rates, names):
+        if mode_is_open(first.placement) and not self.takes_known_mode(job, config, rates, names):
             drawn = job.draw(batches[0], 0)
             self.choose_mode(job, config, drawn, batches[0], rates, names)
 
@@ -195,7 +195,7 @@ class Forecaster:
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """The job of `config` on so many virtual ranks, with the ids of their caches."""
         world = VirtualWorld(ranks)
-        placement = placement_class(config.strategy.name)
+        placement = strategy_named(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, world, self._part, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
@@ -260,7 +260,7 @@ class Forecaster:
         model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in sampled], axis=0)
         return [
-            int(each.placement.feature_bytes + lists + model + bytes_)
+            int(each.placement.strategy.feature_bytes(each.ctx) + lists + model + bytes_)
             for each, lists, bytes_ in zip(engines, topology, largest, strict=True)
         ]
 

@@ -17,7 +17,7 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine, Preparation
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
@@ -25,7 +25,7 @@ from leapmpi.exchange.selection import COPYING
 from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.forecast.simulator import Forecaster, counts_of
 from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, costs, least_cost, sparse_cost
 from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
 from leapmpi.plan.cost_model import Counts
@@ -97,7 +97,7 @@ def choose(
     for name in candidates:
         try:
             if name not in left_out:
-                placement_class(name).check_settings(config.replaced({"strategy.name": name}), dataset)
+                strategy_named(name).check_settings(config.replaced({"strategy.name": name}), dataset)
                 forecasts[name] = count.forecast(name)
         except ConfigError as error:
             if name == stands:
@@ -116,7 +116,7 @@ def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
     """The strategies to choose from; the first one stands unless another is clearly faster."""
     first = _FULL_BATCH[0]
     try:
-        placement_class(first).check_settings(config.replaced({"strategy.name": first}), dataset)
+        strategy_named(first).check_settings(config.replaced({"strategy.name": first}), dataset)
     except ConfigError:
         return _CANDIDATES
     # Full batches of all neighbours; a setting that leap alone reads speaks for it.
@@ -191,7 +191,7 @@ class _Count:
         for engine in engines:
             engine.ctx.machine = self.machine
         config = self._config_of(name)
-        if engines[0].placement.mode_is_open and not self.forecaster.takes_known_mode(job, config):
+        if mode_is_open(engines[0].placement) and not self.forecaster.takes_known_mode(job, config):
             self.forecaster.choose_mode(job, config, self._minibatches(job, 0), self.batches[0])
 
         # Whole batches spread over the epoch; the last one may be short.
@@ -252,7 +252,7 @@ def _operations(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traff
     total = _first_layer(ctx, first, *engine.mode.work(minibatches, traffic))
     for micro_batch in minibatches[ctx.rank].micro_batches:
         for layer, block in zip(others, reversed(micro_batch.blocks[:-1]), strict=True):
-            before, after = layer.costs(block.n_src, block.n_dst, block.edges, True)
+            before, after = costs(layer, block.n_src, block.n_dst, block.edges, True)
             total += min(before, after) if layer.linear else before
     return total
 
@@ -261,6 +261,6 @@ def _first_layer(ctx: RankContext, layer: Layer, sources: int, destinations: int
     """Multiply-adds of the layer that reads features; of sparse rows, entries count and not columns."""
     shard = ctx.features.shard
     if not isinstance(shard, SparseShard):
-        return layer.least_cost(sources, destinations, edges)
+        return least_cost(layer, sources, destinations, edges)
     entries = float(shard.entry_counts.mean(dtype=np.float64))
-    return int(layer.sparse_cost(sources, edges, entries * layer.in_dim / shard.width))
+    return int(sparse_cost(layer, sources, edges, entries * layer.in_dim / shard.width))

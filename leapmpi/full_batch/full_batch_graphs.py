@@ -48,6 +48,11 @@ class FullBatchGraphs(Preparation):
     plans_once = True
     placement: FullBatchPlacement
 
+    @property
+    def _caches_by_room(self) -> bool:
+        """Whether `--memory-limit` bears on what is cached."""
+        return self.placement.rules.chooses_kinds and bool(self.engine.config.memory_limit)
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         limit = engine.config.memory_limit
@@ -142,7 +147,7 @@ class FullBatchGraphs(Preparation):
 
     @property
     def _sums_are_wanted(self) -> bool:
-        return self.placement.keeps_sums and sums_can_be_kept(self.ctx)
+        return self.placement.rules.keeps_sums and sums_can_be_kept(self.ctx)
 
     def needs(self, minibatch: MiniBatch) -> int:
         """Return the bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept.
@@ -211,13 +216,13 @@ class FullBatchGraphs(Preparation):
         Returns it with the reason why it does not fit, empty where it does, and the bytes that it may take.
         """
         communicator, limit, least = self.ctx.communicator, math.inf, None
-        if self.placement.caches_by_room:
+        if self._caches_by_room:
             least = build_here(self.builder(schedule, AllCommunicated()), communicator)
             limit = self.room(self.minibatch(schedule, key, least))
         graph = build_here(self.builder(schedule, self.placement.chooser(limit)), communicator)
         minibatch = self.minibatch(schedule, key, graph)
         why, room = self._too_much(minibatch)
-        if why and self.placement.chooses_kinds:
+        if why and self.placement.rules.chooses_kinds:
             graph = least or build_here(self.builder(schedule, AllCommunicated()), communicator)
             minibatch = self.minibatch(schedule, key, graph)
             why, room = self._too_much(minibatch)

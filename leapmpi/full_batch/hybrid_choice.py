@@ -21,6 +21,7 @@ from leapmpi.full_batch.layer_by_layer import (
     travelling_width,
 )
 from leapmpi.full_batch.one_hop import one_hop
+from leapmpi.nn.layer import costs, reads_own, sparse_cost
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
@@ -69,7 +70,7 @@ class HybridChoice:
 
     def _way(self, inputs: LayerInputs, kind: str) -> _Way:
         ctx, block, ranks = self.ctx, inputs.block, self.ctx.ranks
-        as_rows = ctx.model.layers[inputs.layer].own_width > 0
+        as_rows = ctx.model.layers[inputs.layer].rows.pair is not None
         remote = np.flatnonzero(inputs.home != ctx.rank)
         owner = inputs.home[remote]
 
@@ -151,14 +152,14 @@ class HybridChoice:
             return self.machine.byte * (ctx.features.sent_row_bytes + ctx.features.id_codec.id_bytes)
         seconds = 2 * self.machine.byte * travelling_width(ctx, found, kind) * size
         if kind == RAW and not found.linear:
-            seconds += self.machine.multiply_add * found.costs(1, 0, 0, True)[0]
+            seconds += self.machine.multiply_add * costs(found, 1, 0, 0, True)[0]
         return seconds
 
     def _feature_bytes(self) -> int:
         """Return bytes of a feature row that is kept, and of what the first layer makes of it."""
         ctx, first = self.ctx, self.ctx.model.layers[0]
         copies = (not ctx.scatters) + (first.dropout > 0)
-        projected = 0 if first.linear else 2 * first.bias.element_size() * first.projected_width
+        projected = 0 if first.linear else 2 * first.bias.element_size() * first.rows.width
         return ctx.features.shard.row_bytes + copies * ctx.input_row_bytes + projected
 
     def _new_input(self, layer: int) -> float:
@@ -176,15 +177,15 @@ class HybridChoice:
         found, unit = self.ctx.model.layers[layer], self.machine.multiply_add
         size, shard = found.bias.element_size(), self.ctx.features.shard
         if layer == 0 and isinstance(shard, SparseShard):
-            row, edge = found.sparse_cost(1, 0, shard.mean_entries), found.sparse_cost(0, 1, 0.0)
+            row, edge = sparse_cost(found, 1, 0, shard.mean_entries), sparse_cost(found, 0, 1, 0.0)
             source = row
         else:
-            (source, _), (_, row) = found.costs(1, 0, 0, layer > 0), found.costs(0, 1, 0, layer > 0)
-            before, after = found.costs(0, 0, 1, layer > 0)
+            (source, _), (_, row) = costs(found, 1, 0, 0, layer > 0), costs(found, 0, 1, 0, layer > 0)
+            before, after = costs(found, 0, 0, 1, layer > 0)
             edge = min(before, after) if found.linear else before
             if layer == 0 and self._keeps_sums:
                 # Edges are summed up once; own rows have a product of their own.
-                row, edge = row * (1 + found.reads_own), 0
+                row, edge = row * (1 + reads_own(found)), 0
         # A new input: features are kept, but projected where sums cannot come first.
         new_input = self._new_input(layer) if layer else (0.0 if found.linear else unit * source)
         return Prices(

@@ -15,6 +15,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
 from leapmpi.exchange.layer_graphs import RAW, LayerGraph
 from leapmpi.full_batch.layer_by_layer import reads_learned
+from leapmpi.nn.layer import plain_prefix, reads_own
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
@@ -25,8 +26,8 @@ def sums_can_be_kept(ctx: RankContext) -> bool:
     stay.
     """
     first = ctx.model.layers[0]
-    shares = first.linear and vars(type(first)).get("shares_sums", False)
-    return shares and first.plain_prefix and not reads_learned(ctx) and not ctx.features.sparse
+    plain = first.linear and first.traits.plain_sums and plain_prefix(first)
+    return plain and not reads_learned(ctx) and not ctx.features.sparse
 
 
 def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
@@ -35,7 +36,7 @@ def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
     """
     assert graph.plans[0].kind == RAW, "sums are those of whole rows"
     first, destinations = ctx.model.layers[0], graph.plans[0].block.dst
-    fed = destinations if first.reads_own else destinations[:0]
+    fed = destinations if reads_own(first) else destinations[:0]
     remote = np.sort(fed[home_of(fed, ctx.rank_offsets) != ctx.rank])
     return replace(graph, fed=fed, cached=remote, summed=graph.fed)
 
@@ -51,6 +52,6 @@ def sums_feed(ctx: RankContext, block: BlockTensors, rows: Rows) -> LayerFeed:
 
     def output(own: Rows | None) -> Tensor:
         own = own.to(sums.dtype) if own is not None and len(own) else None
-        return layer.from_sums(sums, own)
+        return layer.sums.output(sums, own)
 
     return LocalFeed(ctx, layer, output)

@@ -20,9 +20,9 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Transfer
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, reads_destinations
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 
@@ -132,7 +132,7 @@ def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
     width = 2 * kind_width(layer, plan.kind)
     copies = (layer.dropout > 0) * rows * layer.in_dim
     if plan.kind == PROJECTED:
-        return copies + (rows + block.n_src) * width + 4 * block.n_dst * layer.own_width
+        return copies + (rows + block.n_src) * width + 4 * block.n_dst * layer.rows.own_width
     return copies + (sent + block.n_dst) * width + sent * layer.in_dim
 
 
@@ -143,8 +143,12 @@ def graph_of(minibatch: MiniBatch) -> LayerGraph:
 
 
 def kind_width(layer: Layer, kind: str) -> int:
-    """Return numbers in a row that is communicated for `layer`, by the kind."""
-    return {PROJECTED: layer.source_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+    """Return the numbers in a row that is communicated for `layer`, by the kind."""
+    if kind == PROJECTED:
+        return layer.rows.source_width
+    if kind == PARTIAL:
+        return layer.out_dim if layer.shares is None else layer.shares.width
+    return layer.in_dim
 
 
 def travelling_width(ctx: RankContext, layer: Layer, kind: str) -> float:
@@ -163,7 +167,7 @@ def may_mix(ctx: RankContext, layer: Layer) -> bool:
 
     With a sharded topology, the degrees of remote sources are not known.
     """
-    return ctx.answers is None and layer.offers_raw_shares
+    return ctx.answers is None and layer.shares is not None and layer.shares.raw_share is not None
 
 
 def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
@@ -174,10 +178,10 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
         return "learned rows are sent as they are"
     if not layer.projects:
         return "its messages are made of raw rows"
-    if layer.reads_destinations:
+    if reads_destinations(layer):
         return "it adds the raw rows of its destinations"
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which lie with their destinations"
-    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):
+    if kind == PARTIAL and not (layer.linear and layer.shares is not None and layer.shares.layout is SUM):
         return "its aggregate is no sum of rows"
     return ""

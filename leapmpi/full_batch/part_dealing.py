@@ -17,7 +17,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.tuning_log import PARTS, TuningRecord
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, costs
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds, slowness
 
@@ -182,6 +182,6 @@ def _work(layer: Layer, passes_on: bool) -> tuple[int, int]:
     """Return multiply-adds of a destination of `layer` and of an edge; `passes_on` says that its input has a
     gradient.
     """
-    (source, _), (_, row) = layer.costs(1, 0, 0, passes_on), layer.costs(0, 1, 0, passes_on)
-    before, after = layer.costs(0, 0, 1, passes_on)
+    (source, _), (_, row) = costs(layer, 1, 0, 0, passes_on), costs(layer, 0, 1, 0, passes_on)
+    before, after = costs(layer, 0, 0, 1, passes_on)
     return (row, min(before, after)) if layer.linear else (source + row, before)

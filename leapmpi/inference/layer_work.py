@@ -126,7 +126,7 @@ def chunk_bytes(ctx: RankContext, form: LayerForm, number: int, sent_row: int, h
 
     A `head` follows the last layer.
     """
-    layer, heads = form.layer, getattr(form.layer, "heads", 1)
+    layer, heads = form.layer, form.layer.heads
     wide = max(form.width, layer.out_dim)
     # A copy of each row, and where layers are not linear their messages.
     copies = 0 if form.in_place else 3 if layer.linear else 6
@@ -138,7 +138,7 @@ def chunk_bytes(ctx: RankContext, form: LayerForm, number: int, sent_row: int, h
     if "edge_features" in layer.edge_data and ctx.edge_features is not None:
         carried = 2 * ctx.edge_features.shard.width + 4 * max(form.width, layer.in_dim)
     return ChunkBytes(
-        destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.own_width + of_head),
+        destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.rows.own_width + of_head),
         edge=numbers[0] + number * (6 * heads + carried),
         source=numbers[1] + number * of_source,
         remote=REQUESTED + sent_row,

@@ -268,7 +268,6 @@ def _restore_ranks(components: Components, saved: SavedRun, checkpoints: Checkpo
     of_rank: dict[str, np.ndarray] = {}
     if values["rank_pieces"] == world.size:
         of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
-    components.engine.placement.restore_rank(below("strategy", of_rank))
     if learned := components.ctx.learned:
         others = (rank for rank in range(values["rank_pieces"]) if rank != world.rank or not of_rank)
         found = (checkpoints.read_rank(saved.name, rank, saved.state).arrays for rank in others)

@@ -7,7 +7,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import flattened
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.engine.tuning_log import STRATEGY
 from leapmpi.errors import ResourceError
 from leapmpi.exchange.context import Loaded
@@ -56,7 +56,7 @@ def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
     found = world.on_root(choice)
     made = Choice.from_values(all_gather_values(world.comm, found.to_values() if found else None)[0])
     try:
-        world.on_all(lambda: placement_class(made.strategy).check_room(world, loaded))
+        world.on_all(lambda: strategy_named(made.strategy).check_room(world, loaded))
     except ResourceError as error:
         if config.run.replay:
             raise

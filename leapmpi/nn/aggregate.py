@@ -74,7 +74,7 @@ class _Maximum(Function):
 
 
 def at_sources(edges: Edges, weight: Tensor, grad: Tensor) -> Tensor:
-    """float[sources, width]: what `grad` (float[destinations, width]) of a weighted sum is at the rows summed up.
+    """Return the gradient of the rows, float[sources, width], from `grad`, that of their weighted sum.
 
     `weight` is float[edges, heads] as in `weighted_sum`. Each row is summed in the order of edges.
     """
@@ -99,7 +99,7 @@ def weighted_sum(edges: Edges, z: Rows, weight: Tensor) -> Tensor:
 
 
 def mean(block: BlockTensors | PartialBlock, z: Rows) -> Tensor:
-    """Estimated mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 where it has none."""
+    """Estimate the mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 without any."""
     return weighted_sum(block.edges, z, block.share(z.dtype))
 
 
@@ -111,7 +111,7 @@ def total(block: BlockTensors | PartialBlock, z: Rows) -> Tensor:
 
 
 def maximum(edges: Edges, z: Rows) -> Tensor:
-    """Largest of `z` (float[sources, width]) over the edges of each destination, column by column; 0 without edges.
+    """Take the largest of `z` (float[sources, width]) over each destination's edges, column by column; 0 without any.
 
     Of equal values the first in the order of edges gets the gradient, which is that of the lowest original id.
     """
@@ -119,20 +119,20 @@ def maximum(edges: Edges, z: Rows) -> Tensor:
 
 
 def rows_by_edge(edges: Edges, z: Tensor) -> Tensor:
-    """A copy of the source row of each edge, float[edges, width], for messages that read what edges carry."""
+    """Copy the source row of each edge, float[edges, width], for messages that read what edges carry."""
     count = len(edges.indices)
     every = torch.arange(count + 1, device=z.device)
     return weighted_sum(Edges(every, edges.indices, edges.sources), z, z.new_ones(count))
 
 
 def edges_of_their_own(edges: Edges) -> Edges:
-    """The same edges, each of which is a source of its own: what reads a row per edge aggregates along these."""
+    """Return the same edges, each with a source of its own, to aggregate a row per edge."""
     count = len(edges.indices)
     return Edges(edges.indptr, torch.arange(count, dtype=edges.indices.dtype, device=edges.indices.device), count)
 
 
 def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    """Attention shares: softmax over each destination's edges of LeakyReLU(source score + destination score).
+    """Compute attention shares: softmax over each destination's edges of LeakyReLU(source score + destination score).
 
     `source` is float[sources, heads], `target` float[destinations, heads], `slope` that of LeakyReLU's negative side.
     Returns float[edges, heads]. Velickovic et al., "Graph attention networks" (ICLR 2018), equation 3.

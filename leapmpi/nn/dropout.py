@@ -36,6 +36,11 @@ _FEATURES, _ATTENTION = 0x66656174_00000000, 0x61747465_00000000
 _STEPS = 1 << 16
 
 
+def with_seed(key: DropoutKey | None, seed: int) -> DropoutKey | None:
+    """Return `key` with the model's own `seed`, or as it is where the seed is negative."""
+    return key if key is None or seed < 0 else key._replace(seed=seed)
+
+
 def threshold(rate: float) -> int:
     """The 16-bit values below this number drop an element: `rate` to the nearest 1/65536."""
     return round(rate * _STEPS)

@@ -42,7 +42,7 @@ class _ValueWithGradient(Function):
 
 
 def value_with_gradient(values: Tensor, gradient: Tensor, value: Tensor) -> Tensor:
-    """The scalar `value` as a function of `values`, whose gradient has been computed elsewhere."""
+    """Return the scalar `value` as a function of `values`, whose gradient has been computed elsewhere."""
     return _ValueWithGradient.apply(values, gradient, value)
 
 
@@ -56,7 +56,7 @@ def pass_back(values: Tensor, gradient: Tensor) -> None:
 
 
 def pass_all_back(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """The same for several values, each with its gradient, which may be made of the same leaves in common steps."""
+    """Pass back several values, each with its gradient, which may be made of the same leaves in common steps."""
     with torch.enable_grad():
         first, *others = [_WithGradient.apply(*pair) for pair in pairs]
         for each in others:

@@ -1,6 +1,6 @@
-"""What makes logits of the roots' rows of all layers, where the last layer does not: jumping knowledge, one product.
+"""Logits from the roots' rows of all layers: jumping knowledge, one product.
 
-Roots are the first destinations of every block, so their rows of each layer lie where the last layer is computed.
+Roots are the first destinations of every block, so their rows of each layer are on the rank of the last layer.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Head(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_dim))
 
     def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
-        """Row-wise work on combined rows (float[roots, width]); `vertices` int64[roots] are original ids."""
+        """Apply row-wise work to combined rows (float[roots, width]); `vertices` int64[roots] are original ids."""
         return x
 
     def forward(self, rows: Sequence[Tensor], vertices: Tensor, key: DropoutKey | None) -> Tensor:
-        """Logits float[roots, out] from the roots' rows of each layer, float[roots, hidden], the first layer first."""
+        """Compute logits float[roots, out] from the roots' rows of each layer in order, float[roots, hidden]."""
         combined = rows[-1]
         if self.jumping == "cat":
             combined = torch.cat(list(rows), dim=1)

@@ -20,7 +20,7 @@ _MEAN = ".running_mean"
 
 
 def without_idle_biases(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`arrays` by name without the idle biases, which the running means among them take over.
+    """Return `arrays` by name without the idle biases, which the running means among them take over.
 
     Arrays without running means, such as an optimizer's moments, lose the biases alone. Other arrays stay as they are.
     """
@@ -37,7 +37,7 @@ def without_idle_biases(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[
 
 
 def _idle(model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """Names and shapes of the biases that `model` would have before batch normalisations: of MLPs, and of layers."""
+    """Return names and shapes of biases that `model` would have before batch norms: of MLPs, and of layers."""
     means = {name: tuple(each.shape) for name, each in model.statistics().items() if name.endswith(_MEAN)}
     of_mlps = {name.removesuffix(_MEAN).replace(".norms.", ".biases."): shape for name, shape in means.items()
                if ".mlp.norms." in name}  # fmt: skip
@@ -47,7 +47,7 @@ def _idle(model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int
 
 
 def _norm_of(bias: str) -> str:
-    """The name of the normalisation that follows the bias of an MLP."""
+    """Return the name of the normalisation that follows the bias of an MLP."""
     return bias.replace(".biases.", ".norms.")
 
 

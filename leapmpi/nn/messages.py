@@ -18,7 +18,7 @@ from leapmpi.nn.tensors import Edges
 
 
 def kernels(device: torch.device) -> ModuleType:
-    """The module that aggregates messages on `device`."""
+    """Return the module that aggregates messages on `device`."""
     return message_sums if on_host(device) else message_sums_torch
 
 
@@ -95,7 +95,7 @@ class _PairScores(Function):
 def softmax_mean(
     edges: Edges, z: Tensor, t: Tensor, weight: Tensor | None = None, stops: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Softmax aggregation, channel by channel: the logarithm of the sum of exponentials of t z, and the mean by them.
+    """Aggregate by softmax, channel by channel: the logarithm of the sum of exponentials of t z, and the mean.
 
     `z` float[sources, width], `t` a tensor of one number; `weight` float[edges], positive, multiplies exponentials.
     Both results are float[destinations, width], -inf and 0 without edges, and differentiable in z and t; with `stops`
@@ -105,7 +105,7 @@ def softmax_mean(
 
 
 def modulated_sum(edges: Edges, z: Tensor, gamma: Tensor, beta: Tensor, weight: Tensor) -> Tensor:
-    """The sum over each destination's edges of weight x ReLU(gamma z + beta), gamma and beta being the destination's.
+    """Sum weight x ReLU(gamma z + beta) over each destination's edges, by its gamma and beta.
 
     `z` float[sources, width], `gamma` and `beta` float[destinations, width], `weight` float[edges]; differentiable in
     the first three. Returns float[destinations, width]. Brockschmidt, "GNN-FiLM" (ICML 2020), equation 4.
@@ -114,7 +114,7 @@ def modulated_sum(edges: Edges, z: Tensor, gamma: Tensor, beta: Tensor, weight: 
 
 
 def pair_scores(edges: Edges, source: Tensor, target: Tensor, attend: Tensor, slope: float) -> Tensor:
-    """Scores of edges, float[edges, heads]: attend . LeakyReLU(source + target), each head on its slice of columns.
+    """Compute scores of edges, float[edges, heads]: attend . LeakyReLU(source + target), each head by its columns.
 
     `source` float[sources, heads x width], `target` float[destinations, heads x width], `attend` float[heads, width];
     differentiable in all three. Brody, Alon and Yahav, "How attentive are graph attention networks?" (ICLR 2022).

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.layer import Projection
-from leapmpi.nn.norms.batch_norm import BatchNormalise
+from leapmpi.nn.norms import BatchNormalise
 from leapmpi.nn.rows import Rows
 
 
@@ -36,11 +36,11 @@ class MLP(nn.Module):
         return cast("Projection", self.products[0])
 
     def forward(self, x: Rows) -> Tensor:
-        """float[rows, widths[0]] -> float[rows, widths[-1]]."""
+        """Compute float[rows, widths[0]] -> float[rows, widths[-1]]."""
         return self.after_first(self.first(x))
 
     def after_first(self, h: Tensor) -> Tensor:
-        """The result, from that of the first product."""
+        """Compute the result from that of the first product."""
         for number, product in enumerate(itertools.islice(self.products, 1, None)):
             h = h + self.biases[number] if len(self.biases) else h
             h = product(F.relu(h if self.norms is None else self.norms[number](h)))

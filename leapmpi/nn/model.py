@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from leapmpi.config.options import MODELS, options_of, texts_of
+from leapmpi.config.options import MODELS, ModelMember, options_of, texts_of
 from leapmpi.config.setting import learned_width, names_code
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer
-from leapmpi.nn.norms.batch_norm import batch_norms
+from leapmpi.nn.layer import Layer, Weighted
+from leapmpi.nn.norms import batch_norms
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
@@ -41,14 +39,14 @@ _OWN = "leapmpi.nn.own.construct"
 """Builds what a user has written; imported like a member of MODELS, when it is named."""
 
 _OF_HIDDEN = ("hidden", "dropout", "norm")
-"""Settings of hidden rows, which a stack of one layer has not. A model whose module lists one in READS reads it all the
-same; one without READS may read all."""
+"""Settings of hidden rows, which a stack of one layer has not. A model that lists one in `ModelMember.reads` reads it
+even so; one without `reads` may read all."""
 
 _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 
 
 class Model(nn.Module):
-    """A stack of layers, of which `layers[0]` reads the features, and a `head`, None where the last gives logits.
+    """A stack of layers and a `head`, None where the last gives logits; `layers[0]` reads the features.
 
     For link prediction a `scorer` of pairs of outputs as well.
     """
@@ -61,7 +59,7 @@ class Model(nn.Module):
         self.scorer: Scorer | None = None
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
-        """Logits of the roots, float[n_dst of blocks[0], out].
+        """Compute logits of the roots, float[n_dst of blocks[0], out].
 
         `blocks` are listed from the root outward, one per layer; `x` is float[n_src of blocks[-1], F], any Rows of any
         float type. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the numbers differ.
@@ -79,7 +77,7 @@ class Model(nn.Module):
         dropout: DropoutKey | None = None,
         below: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Logits of the roots from the output `h` of `layer` (0 is the first), float[n_dst of its block, width].
+        """Compute logits of the roots from the output `h` of `layer` (0 is the first), float[n_dst, width].
 
         `blocks` are those of the layers after it, or of all layers, from the root outward; the destinations of the
         first are the roots. `below` are the roots' rows of the layers before `layer`, in their order: a head that
@@ -97,25 +95,25 @@ class Model(nn.Module):
         return self.head(rows, blocks[0].dst_original[:roots], dropout)
 
     def statistics(self) -> dict[str, Tensor]:
-        """By name, what batch normalisation keeps of training besides parameters; empty without."""
+        """Return what batch normalisation keeps besides parameters, by name; empty without."""
         found = batch_norms(self).items()
         return {f"{name}.{kind}": each for name, norm in found for kind, each in norm.named_buffers()}
 
 
 def takes_edge_features(name: str) -> bool:
-    """Whether the model called `name` reads features of edges: its `build` takes their width, `edge_dim`."""
-    return "edge_dim" in inspect.signature(builder(name).build).parameters
+    """Return whether the model called `name` may read features of edges: its `build` takes their width, `edge_dim`."""
+    return builder(name).reads_edge_features
 
 
 def reads_edge_features(config: Config, dataset: Dataset) -> bool:
-    """Whether the model that `config` describes reads the features that edges of `dataset` have; a user's is asked."""
+    """Return whether the model of `config` reads the features of the edges of `dataset`; a user's is built."""
     if not dataset.edge_feature_dim or not names_code(config.model.name):
         return dataset.edge_feature_dim > 0 and takes_edge_features(config.model.name)
     return any("edge_features" in layer.edge_data for layer in model_of(config, dataset).layers)
 
 
 def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A model of `layers` equal layers of width config.hidden.
+    """Build a model of `layers` equal layers of width config.hidden.
 
     The last has width `out_dim`, unless `config.jumping` has a head make the output of all of them.
     """
@@ -126,7 +124,7 @@ def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim:
 
 
 def hidden_layers(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int) -> list[Layer]:
-    """Layers of width config.hidden, for a model whose output a head makes."""
+    """Build layers of width config.hidden, for a model whose output a head makes."""
     widths = [in_dim, *[config.hidden] * layers]
     return [layer(config, n, widths[n - 1], widths[n], False) for n in range(1, layers + 1)]
 
@@ -140,7 +138,7 @@ def _fill(base, limit, out):
 
 
 def uniform(seed: int, name: str, size: int, limit: float) -> np.ndarray:
-    """float64[size] uniform in [-limit, limit): number i is a function of (seed, name, i)."""
+    """Draw float64[size] uniform in [-limit, limit): number i is a function of (seed, name, i)."""
     digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     base = fold(np.uint64(fold(np.uint64(fold(np.uint64(0), np.uint64(seed))), _WEIGHTS)), np.uint64(digest))
     out = np.empty(size)
@@ -154,7 +152,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     Values are computed in float64 and rounded to the parameter's dtype: a float32 model is the rounded float64 one.
     """
     for path, module in model.named_modules():
-        for name, fans in getattr(module, "fans", {}).items():
+        for name, fans in module.fans.items() if isinstance(module, Weighted) else ():
             parameter = module.get_parameter(name)
             full_name = f"{path}.{name}" if path else name
             # The range that keeps variances: Glorot and Bengio (AISTATS 2010), equation 16.
@@ -163,11 +161,11 @@ def initialise(model: nn.Module, seed: int) -> None:
                 parameter.copy_(values.view(parameter.shape))
 
 
-def builder(name: str) -> ModuleType:
-    """The module whose `build` makes the model called `name`. Raises ConfigError for an unknown one."""
+def builder(name: str) -> ModelMember:
+    """Return the member that builds the model called `name`. Raises ConfigError for an unknown one."""
     if name.endswith(".py"):
         raise ConfigError(f"--model {name}: name the class in the file too, as in {name}:CLASS")
-    return importlib.import_module(_OWN) if names_code(name) else MODELS.load(name)
+    return importlib.import_module(_OWN).MEMBER if names_code(name) else MODELS.load(name)
 
 
 def build_model(
@@ -179,7 +177,7 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     edge_dim: int = 0,
 ) -> Model:
-    """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
+    """Build the model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
     `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes, `edge_dim`
     that of features of edges, which a model gets whose `build` takes it. Raises ConfigError for an
@@ -198,37 +196,34 @@ def build_model(
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
-    """Settings of the section `model` that act on none of the models of `configs`, and why."""
+    """Return settings of the section `model` that act on none of the models of `configs`, and why."""
     if any(names_code(config.model.name) for config in configs):
         return importlib.import_module(_OWN).settings_without_effect(configs)
-    modules = [MODELS.load(config.model.name) for config in configs]
-    if not all(hasattr(module, "READS") for module in modules):
+    members = [MODELS.load(config.model.name) for config in configs]
+    reads = [each.reads for each in members if each.reads is not None]
+    if len(reads) < len(members):
         return {}
-    reads = [module.READS for module in modules]
     found = " and ".join(dict.fromkeys(config.model.name for config in configs))
     why = {}
     if len(configs[0].sampling.fanout) == 1 and all(config.model.jumping == "none" for config in configs):
         one = "one fan-out makes a model of one layer, which has no hidden rows"
         why = {name: one for name in _OF_HIDDEN if not any(name in each for each in reads)}
-    if all("residual" in getattr(module, "HAS", ()) for module in modules):
+    if all("residual" in each.has for each in members):
         why["residual"] = f"layers of {found} have residuals of their own"
 
     # What one model's other settings make idle; of several, what none reads.
-    idle = [
-        module.unread(each.model) if hasattr(module, "unread") else {}
-        for module, each in zip(modules, configs, strict=True)
-    ]
+    idle = [member.idle_options(each.model) for member, each in zip(members, configs, strict=True)]
     return why | {name: idle[0][name] for name in idle[0] if all(name in each for each in idle)}
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted key, with every option of the model and what `auto` stands for: what runs are compared by.
+    """Complete settings by dotted key with all options of the model, and values for `auto`, to compare runs.
 
     Runs of earlier versions say `dot` and `100` where `auto` stands today.
     """
     found = dict(values)
     name = found["model.name"]
-    module = builder(name)
+    member = builder(name)
     if not names_code(name):
         found["model.options"] = list(texts_of(options_of(MODELS, name, found["model.options"])))
     if found.get("link.scorer") == "auto":
@@ -236,17 +231,17 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("link.eval_negatives") == "auto":
         found["link.eval_negatives"] = "100"
     if found["model.norm"] == "auto":
-        found["model.norm"] = "layer" if "norm" in getattr(module, "HAS", ()) else "none"
+        found["model.norm"] = "layer" if "norm" in member.has else "none"
     return found
 
 
 def input_width(config: Config, dataset: Dataset) -> int:
-    """Columns of the rows that the first layer reads: features, or learned rows where there are none; 0 for neither."""
+    """Return the columns of rows that the first layer reads: features, or learned rows; 0 for neither."""
     return dataset.feature_dim or learned_width(config.model.missing_features)
 
 
 def model_of(config: Config, dataset: Dataset) -> Model:
-    """The model that `config` describes for `dataset` and its task, with its initial weights, on the CPU.
+    """Build the model of `config` for `dataset` and its task, with its initial weights, on the CPU.
 
     Raises ConfigError for an unknown model or unsuitable sizes.
     """

@@ -61,7 +61,7 @@ class ParameterLayout:
         return self.shapes
 
     def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
-        """Copies of the parameters of the whole model, and of its statistics, as numpy arrays, by name. Collective.
+        """Copy the parameters of the whole model and its statistics to numpy arrays, by name. Collective.
 
         With `flat`, of other `count` numbers that are laid out like `values`, such as an optimizer's moments.
         """
@@ -99,15 +99,15 @@ class ParameterLayout:
         return digest(self.by_name())
 
     def gradient_norm(self) -> float:
-        """The Euclidean norm of the gradients of all parameters, after the all-reduce. Collective."""
+        """Return the Euclidean norm of the gradients of all parameters, after the all-reduce. Collective."""
         return float(torch.linalg.vector_norm(self.gradients))
 
     def whole_model(self) -> Model:
-        """A model with the current values of all parameters, for evaluation. Collective."""
+        """Return a model with the current values of all parameters, for evaluation. Collective."""
         return self.model
 
     def _arrays(self, flat: torch.Tensor | None) -> dict[str, np.ndarray]:
-        """The result of `by_name` for the parameters of this rank."""
+        """Return the result of `by_name` for the parameters of this rank."""
         numbers = (self.values if flat is None else flat).detach().cpu()
         parts = numbers.split([math.prod(shape) for shape in self.shapes.values()])
         return {
@@ -116,16 +116,16 @@ class ParameterLayout:
         }
 
     def _statistics(self) -> dict[str, np.ndarray]:
-        """Copies of what batch normalisation keeps, the same on all ranks."""
+        """Copy what batch normalisation keeps, the same on all ranks."""
         return {name: each.detach().cpu().numpy().copy() for name, each in self.model.statistics().items()}
 
     def _shard(self, name: str, array: np.ndarray) -> np.ndarray:
-        """This rank's part of the parameter `name`, of which `array` is the whole."""
+        """Return this rank's part of the parameter `name`; `array` is the whole."""
         return array
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """blake2b-128 over the names and little-endian bytes of `arrays`, in their order, hexadecimal."""
+    """Return blake2b-128 over the names and little-endian bytes of `arrays`, in their order, hexadecimal."""
     state = hashlib.blake2b(digest_size=16)
     for name, array in arrays.items():
         state.update(name.encode())

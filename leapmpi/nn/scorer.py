@@ -3,8 +3,9 @@ model's."""
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.tensors import operations
-from leapmpi.registry import Registry
-
-SCORERS = Registry("scorer", "leapmpi.nn.scorers")
+from leapmpi.registry import Member, Registry
 
 
 class Scorer(nn.Module):
@@ -23,32 +22,44 @@ class Scorer(nn.Module):
 
     @abstractmethod
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """float[pairs, D] twice -> float[pairs], or float[pairs, classes] where it tells classes apart.
+        """Score float[pairs, D] twice -> float[pairs], or float[pairs, classes] of classes.
 
         Row by row, so that it matters not which rank scores a pair.
         """
 
     @abstractmethod
     def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
-        """float[k, D], float[n, D] -> float[k, n]: every source with every destination, as `forward` scores them."""
+        """Score float[k, D], float[n, D] -> float[k, n]: every source with every destination, as `forward`."""
+
+
+@dataclass(frozen=True)
+class ScorerMember(Member):
+    """A scorer: build(width) -> Scorer of embeddings of `width` columns.
+
+    One that scores classes takes build(width, classes); `classes` 0 gives one score.
+    """
+
+    build: Callable[..., Scorer]
+    scores_classes: bool = False
+
+
+SCORERS = Registry("scorer", "leapmpi.nn.scorers", ScorerMember)
 
 
 def build_scorer(name: str, width: int, classes: int = 0) -> Scorer:
-    """The scorer called `name`, of embeddings of `width` columns; of `classes`, where these are to be told apart.
+    """Build the scorer called `name`, of embeddings of `width` columns, and of `classes` if these are scored.
 
-    Raises ConfigError for an unknown one, or one that tells no classes apart.
+    Raises ConfigError for an unknown one, or one that does not score classes.
     """
-    build = SCORERS.load(name).build
+    member = SCORERS.load(name)
     if not classes:
-        return build(width)
-    if "classes" not in inspect.signature(build).parameters:
-        fitting = [
-            each for each in SCORERS.names() if "classes" in inspect.signature(SCORERS.load(each).build).parameters
-        ]
+        return member.build(width)
+    if not member.scores_classes:
+        fitting = [each for each in SCORERS.names() if SCORERS.load(each).scores_classes]
         raise ConfigError(
             f"link.scorer: {name} gives a pair one score, not one of each class; use {' or '.join(fitting)}"
         )
-    return build(width, classes)
+    return member.build(width, classes)
 
 
 class _TakeRows(Function):
@@ -68,12 +79,12 @@ class _TakeRows(Function):
 
 
 def sums_by_row(values: Tensor, numbers: Tensor, rows: int) -> Tensor:
-    """float[rows, D]: row i is the sum of those of `values` (float[k, D]) whose number (int64[k]) is i, in order."""
+    """Add up `values` (float[k, D]) by their number (int64[k]), in order: float[rows, D]."""
     order = torch.argsort(numbers, stable=True)
     bounds = torch.searchsorted(numbers[order], torch.arange(rows + 1, device=numbers.device))
     return operations(values.device).edge_sums(bounds, order, values)
 
 
 def take_rows(rows: Tensor, numbers: Tensor) -> Tensor:
-    """rows[numbers], float[k, D] from float[n, D] and int64[k]; differentiable, its gradient the same in every run."""
+    """Take rows[numbers]: float[k, D] from float[n, D] and int64[k]. Differentiable, the same in every run."""
     return _TakeRows.apply(rows, numbers)

@@ -8,13 +8,32 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from operator import attrgetter
 
 import numpy as np
 import torch
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
+
+
+def input_projections(layer: Layer) -> list[Projection]:
+    """List the modules of `layer` that multiply its input rows."""
+    if layer.input_weights is None:
+        return [each for each in layer.modules() if isinstance(each, Projection)]
+    return [each for name in layer.input_weights if isinstance(each := attrgetter(name)(layer), Projection)]
+
+
+def keep_columns(layer: Layer, first: int, end: int) -> None:
+    """Reduce `layer` to columns `first` to `end` (exclusive) of its input, with the weights for them.
+
+    What its parts give is then this share of a sum over all columns. For layers without normalised input.
+    """
+    for each in input_projections(layer):
+        each.weight = torch.nn.Parameter(each.weight.detach()[:, first:end].clone())
+    layer.in_dim, layer.first_column = end - first, first
 
 
 class ShardedParameterLayout(ParameterLayout):
@@ -27,7 +46,7 @@ class ShardedParameterLayout(ParameterLayout):
         # A copy of the model whose first layer has this rank's columns alone.
         shard = deepcopy(whole)
         first, end = bounds[communicator.rank : communicator.rank + 2]
-        shard.layers[0].keep_columns(int(first), int(end))
+        keep_columns(shard.layers[0], int(first), int(end))
 
         # Split are the parameters whose shapes are no longer those of the whole.
         shapes = {name: each.shape for name, each in whole.named_parameters()}
@@ -53,7 +72,7 @@ class ShardedParameterLayout(ParameterLayout):
         return whole | (self._statistics() if flat is None else {})
 
     def gradient_norm(self) -> float:
-        """The Euclidean norm of all gradients; squares of the split ones are summed in rank order. Collective."""
+        """Return the Euclidean norm of all gradients; squares of split ones are summed in rank order. Collective."""
         split = float(torch.linalg.vector_norm(self.gradients[: self.split_count])) ** 2
         shared = float(torch.linalg.vector_norm(self.gradients[self.split_count :])) ** 2
         return math.sqrt(float(self.communicator.all_gather_rows(np.array([split])).sum()) + shared)
@@ -66,7 +85,7 @@ class ShardedParameterLayout(ParameterLayout):
         return self._whole
 
     def _gathered(self, shard: np.ndarray) -> np.ndarray:
-        """The columns of all ranks, side by side, of one weight float[out, columns of this rank]. Collective."""
+        """Gather the columns of all ranks, side by side, of one weight float[out, columns of this rank]. Collective."""
         # Ranks may hold different numbers of columns, and an all-gather needs equal ones: pad to the widest.
         widths = np.diff(self.bounds)
         padded = np.zeros((len(shard), int(widths.max())), shard.dtype)

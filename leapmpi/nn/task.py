@@ -6,6 +6,7 @@ The loss of a set of roots is a weighted sum, so that the losses of micro-batche
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,13 +15,11 @@ from torch import Tensor
 
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.scorer import Scorer
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
     from leapmpi.dataset.partitioned import Dataset
-
-TASKS = Registry("task", "leapmpi.nn.tasks")
 
 
 class Task(ABC):
@@ -146,13 +145,23 @@ class EdgeTask(Task):
         return (outputs * outputs).sum() * (weight if isinstance(weight, float) else weight.mean())
 
 
+@dataclass(frozen=True)
+class TaskMember(Member):
+    """A task."""
+
+    task: type[Task]
+
+
+TASKS = Registry("task", "leapmpi.nn.tasks", TaskMember)
+
+
 def task_of(config: Config, dataset: Dataset) -> Task:
     """The task that `config` names, by default that of the labels of `dataset`.
 
     Raises DataError without labels, ConfigError for an unknown task, or one that does not fit the labels.
     """
     name = dataset.label_kind if config.train.task == "auto" else config.train.task
-    kind: type[Task] = TASKS.load(name).TASK
+    kind = TASKS.load(name).task
     if config.train.class_weights and not kind.weighs_classes:
         raise ConfigError(f"train.class_weights: the task {name} has no classes; leave them out")
     task = object.__new__(kind)

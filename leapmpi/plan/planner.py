@@ -7,25 +7,20 @@ steps are merged; with one, each rank trains all its roots at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.root_assignment import RootAssignment
+from leapmpi.plan.root_assignment import MergeRule, RootAssignment, Rule
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
 from leapmpi.sampling.block import indptr_of
 from leapmpi.system.counter_rng import PLAN, DrawKey
 
-Rule = Callable[[RootAssignment, int, DrawKey], tuple[np.ndarray, np.ndarray]]
-"""Merge rule: see leapmpi/plan/merging/__init__.py."""
-
 
 def merge_rule(name: str) -> Rule:
     """Return the merge rule called `name`. Raises ConfigError for an unknown one."""
-    return Registry("merge rule", "leapmpi.plan.merging").load(name).merge
+    return Registry("merge rule", "leapmpi.plan.merging", MergeRule).load(name).merge
 
 
 def plan_pull(batch: np.ndarray, ranks: int, *, epoch: int = 0, iteration: int = 0) -> Schedule:

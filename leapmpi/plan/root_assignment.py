@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+from leapmpi.registry import Member
+from leapmpi.system.counter_rng import DrawKey
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,3 +57,14 @@ def fill_to_average(roots: RootAssignment, kept: np.ndarray) -> np.ndarray:
         moved = np.flatnonzero(dropped & (roots.rank == rank))
         step[moved] = np.repeat(kept, room[rank])[: len(moved)]
     return step
+
+
+Rule = Callable[[RootAssignment, int, DrawKey], tuple[np.ndarray, np.ndarray]]
+"""Merge rule: see leapmpi/plan/merging/__init__.py."""
+
+
+@dataclass(frozen=True)
+class MergeRule(Member):
+    """A merge rule."""
+
+    merge: Rule

@@ -133,7 +133,7 @@ def uses_weights(config: Config, dataset: Dataset) -> bool:
 def reads_times(config: Config) -> bool:
     """Return whether the sampler reads the times of edges, in training and in evaluation."""
     name = config.sampling.sampler
-    return not names_code(name) and getattr(SAMPLERS.load(name), "READS_TIMES", False)
+    return not names_code(name) and SAMPLERS.load(name).reads_times
 
 
 def uses_times(config: Config, dataset: Dataset) -> bool:

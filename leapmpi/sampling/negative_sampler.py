@@ -9,15 +9,14 @@ checked, which would leak them to the model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 from leapmpi.sampling.candidates import Candidates
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
-
-NEGATIVES = Registry("negative sampler", "leapmpi.sampling.negatives")
 
 _TRIES = 16
 _NEGATIVE = 0x6E656761  # keeps negatives apart from draws of neighbours
@@ -74,3 +73,13 @@ def _next(words):
     for i in range(len(words)):
         out[i] = fold(words[i], 1)
     return out
+
+
+@dataclass(frozen=True)
+class NegativesMember(Member):
+    """A negative sampler."""
+
+    sampler: type[NegativeSampler]
+
+
+NEGATIVES = Registry("negative sampler", "leapmpi.sampling.negatives", NegativesMember)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leapmpi.sampling.training_edges import TrainingEdges
 
 LISTS, NAMED_LISTS = "lists", "named lists"
-"""Values of SHARDED in the modules of samplers that support sharded topologies.
+"""Values of `SamplerMember.sharded` of samplers that support sharded topologies.
 
 A draw reads only the list of the destination, or also original ids and in-degrees of the vertices on it.
 """

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from leapmpi.errors import ConfigError
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 
 if TYPE_CHECKING:
     from leapmpi.nn.task import Task
-
-METRICS = Registry("metric", "leapmpi.scoring.metrics")
 
 
 class Metric(ABC):
@@ -84,10 +83,20 @@ class CountedMetric(Metric):
         return self.value(self.counts(outputs, labels))
 
 
+@dataclass(frozen=True)
+class MetricMember(Member):
+    """A metric, or several by name, of a module listed in `SEVERAL`."""
+
+    make: Callable[[], Metric] | Mapping[str, Callable[[], Metric]]
+
+
+METRICS = Registry("metric", "leapmpi.scoring.metrics", MetricMember)
+
+
 def metric_named(name: str) -> Metric:
     """The metric called `name`. Raises ConfigError for an unknown one."""
-    offered: Callable[[], Metric] | Mapping[str, Callable[[], Metric]] = METRICS.load(name).METRIC
-    found = offered[name]() if isinstance(offered, Mapping) else offered()
+    make = METRICS.load(name).make
+    found = make[name]() if isinstance(make, Mapping) else make()
     found.name = name
     return found
 

@@ -29,7 +29,7 @@ def by_role(config: Config, dataset: Dataset) -> Config:
 def _sums_travel(config: Config, dataset: Dataset) -> bool:
     """Return whether ranks that prepare can add up for each other, and those that compute need no more."""
     model = model_of(config, dataset)
-    return model.layers[0].offers_sum_shares and sums_suffice(model)
+    return model.layers[0].sums.offers_shares and sums_suffice(model)
 
 
 def check_roles(config: Config, dataset: Dataset, ranks: int) -> None:

@@ -20,9 +20,8 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
-from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.machine import machine_rates
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import report_bus_errors
@@ -161,7 +160,7 @@ def check_settings(config: Config, world: World) -> Dataset:
     check_prefetch(config.strategy)
     check(facts_of(config, dataset))
     choose_metric(config.evaluate.metric, task_of(config, dataset))
-    placement = placement_class(config.strategy.name)
+    placement = strategy_named(config.strategy.name)
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
     check_topology(config, dataset)
@@ -171,11 +170,11 @@ def check_settings(config: Config, world: World) -> Dataset:
 
 def facts_of(config: Config, dataset: Dataset) -> Facts:
     """Return the facts about `dataset` and the strategy of `config` before anything is loaded. Local."""
-    placement, task, edges = placement_class(config.strategy.name), task_of(config, dataset), dataset.edge_splits
+    placement, task, edges = strategy_named(config.strategy.name), task_of(config, dataset), dataset.edge_splits
     validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
     return Facts(
         config,
-        own_mode=issubclass(placement, FixedModePlacement),
+        own_mode=placement.mode is not None and not placement.by_layer,
         deals_parts=placement.deals_parts,
         features=dataset.feature_dim > 0,
         edge_weights=dataset.has_edge_weight,

@@ -21,7 +21,7 @@ from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
 from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
@@ -36,6 +36,7 @@ from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
 from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.parameters import ParameterLayout
@@ -111,7 +112,7 @@ def with_batch_size(config: Config, dataset: Dataset) -> Config:
     if config.train.batch_size != FULL_BATCH:
         return config
     name = config.strategy.name
-    if not placement_class(name).takes_full_batch:
+    if not strategy_named(name).takes_full_batch:
         raise ConfigError(
             f"train.batch_size: {name} trains mini-batches; give a number, or use leap, pull, depcomm, "
             "depcache or hybrid"
@@ -356,7 +357,7 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         shard = learned.shard
     features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
     sampler, answers = ctx.sampler, ctx.answers
-    if isinstance(sampler, ShardedSampler) and model.layers[0].reads_sources:
+    if isinstance(sampler, ShardedSampler) and reads_sources(model.layers[0]):
         # The model before may have read less.
         sampler = sampler.describing_all()
         answers = sampler.answers

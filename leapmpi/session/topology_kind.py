@@ -11,8 +11,9 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.engine.edge_features import reads_features
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError
+from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
 from leapmpi.sampling.edge_lookup import reads_times, uses_times, uses_weights
@@ -70,7 +71,7 @@ def why_whole(config: Config, dataset: Dataset) -> str:
     times = reads_times(config) and options_of(SAMPLERS, sampler, config.sampling.options).root_time
     if times and times not in (AUTO, LATEST_EDGE):
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
-    if why := placement_class(strategy.name).why_whole_topology(strategy):
+    if why := strategy_named(strategy.name).why_whole_topology(strategy):
         return why
     if strategy.cache:
         return "--cache scores the vertices of all lists; leave it out"
@@ -81,8 +82,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
 
 def sources_named_by(sampler: str) -> bool | None:
     """Return whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
-    found = None if names_code(sampler) else getattr(SAMPLERS.load(sampler), "SHARDED", None)
-    return None if found is None else found == NAMED_LISTS
+    found = "" if names_code(sampler) else SAMPLERS.load(sampler).sharded
+    return found == NAMED_LISTS if found else None
 
 
 def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool:
@@ -94,7 +95,9 @@ def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool
     carries = uses_weights(config, dataset) or reads_features(config, dataset)
     if carries or sources_named_by(config.sampling.sampler) or task_of(config, dataset).roots == "edges":
         return True
-    return exact and any(layer.names_sources for each in models_of(config) for layer in model_of(each, dataset).layers)
+    return exact and any(
+        layer.traits.reads_names for each in models_of(config) for layer in model_of(each, dataset).layers
+    )
 
 
 def scores_exactly(config: Config) -> bool:
@@ -109,5 +112,5 @@ def reads_last_sources(config: Config, dataset: Dataset) -> bool:
     cannot be built.
     """
     models = (model_of(each, dataset).layers for each in models_of(config))
-    by_layer = placement_class(config.strategy.name).draws_by_layer
-    return any(layer.reads_sources for layers in models for layer in (layers if by_layer else layers[:1]))
+    by_layer = strategy_named(config.strategy.name).by_layer
+    return any(reads_sources(layer) for layers in models for layer in (layers if by_layer else layers[:1]))

@@ -5,20 +5,8 @@ DepCache of NeutronStar (SIGMOD 2022): the features of the whole dependency clos
 
 from __future__ import annotations
 
-import numpy as np
-
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.full_batch_placement import FullBatchRules, by_layer_strategy
 
-
-class DepCache(FullBatchPlacement):
-    """All remote inputs are cached."""
-
-    communicates = False
-    keeps_sums = True
-
-    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
-        return np.ones(len(vertices), bool)
-
-
-STRATEGY, PREPARATION = DepCache, FullBatchGraphs
+MEMBER = by_layer_strategy(FullBatchRules(caches=True, communicates=False, keeps_sums=True), FullBatchGraphs)
+"""All remote inputs are cached."""

@@ -5,17 +5,8 @@ DepComm of NeutronStar (SIGMOD 2022): nothing is computed twice, and every layer
 
 from __future__ import annotations
 
-import numpy as np
-
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.full_batch_placement import FullBatchRules, by_layer_strategy
 
-
-class DepComm(FullBatchPlacement):
-    """All remote inputs are communicated."""
-
-    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
-        return np.zeros(len(vertices), bool)
-
-
-STRATEGY, PREPARATION = DepComm, FullBatchGraphs
+MEMBER = by_layer_strategy(FullBatchRules(), FullBatchGraphs)
+"""All remote inputs are communicated."""

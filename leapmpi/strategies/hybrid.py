@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
 from leapmpi.errors import RunFolderError
-from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import Chooser
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement, FullBatchRules, by_layer_strategy
 from leapmpi.full_batch.hybrid_choice import HybridChoice
 from leapmpi.plan.machine_rates import MachineRates
 
@@ -27,20 +25,11 @@ from leapmpi.plan.machine_rates import MachineRates
 class Hybrid(FullBatchPlacement):
     """Each remote input is cached or communicated, by predicted seconds."""
 
-    chooses_kinds = True
-    keeps_sums = True
-
-    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
-        super().__init__(ctx, config)
-        self.machine: MachineRates | None = None
-        """The rates by which it was chosen, once that is settled."""
+    machine: MachineRates | None = None
+    """The rates by which it was chosen, once that is settled."""
 
     def chooser(self, room: float = math.inf) -> Chooser:
         return HybridChoice(self.ctx, self.machine or self.ctx.machine, room)
-
-    @property
-    def caches_by_room(self) -> bool:
-        return bool(self.config.memory_limit)
 
     def settle(self, log: TuningLog) -> None:
         """Take the rates of rank 0, or those of the run that is replayed. Collective.
@@ -76,4 +65,4 @@ class Hybrid(FullBatchPlacement):
         self.machine = MachineRates.from_values(state["machine"])
 
 
-STRATEGY, PREPARATION = Hybrid, FullBatchGraphs
+MEMBER = by_layer_strategy(FullBatchRules(keeps_sums=True, chooses_kinds=True), FullBatchGraphs, Hybrid)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.dealt_placement import DealtPlacement, fixed_mode, looks_up_all_ranks, one_time_step
+from leapmpi.engine.placement import Strategy
 from leapmpi.engine.ring_payload import (
     BlockArrays,
     RingPayload,
@@ -211,16 +212,15 @@ class RingMode(ExchangeMode):
         ]
 
 
-class Naive(FixedModePlacement):
-    """Equal shares of the shuffled batch, one for each model; models visit the features of their whole share."""
+MEMBER = Strategy(
+    DealtPlacement,
+    one_time_step,
+    mode=fixed_mode("ring", lambda ctx: RingMode),
+    roots_are_local=False,
+    labels_from=-1,
+    why_whole_topology=looks_up_all_ranks,
+)
+"""Equal shares of the shuffled batch, one for each model; models visit the features of their whole share.
 
-    def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
-        return "ring", RingMode
-
-    @property
-    def labelled_rank(self) -> int:
-        """The rank before, where the model started that ends here."""
-        return (self.ctx.rank - 1) % self.ctx.ranks
-
-
-STRATEGY = Naive
+A model ends on the rank after which it started: the rank before has the roots of its loss.
+"""

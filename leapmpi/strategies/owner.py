@@ -13,7 +13,12 @@ import numpy as np
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
-from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.full_batch_placement import (
+    FullBatchPlacement,
+    FullBatchRules,
+    by_layer_strategy,
+    check_by_layer,
+)
 from leapmpi.full_batch.layer_by_layer import refusal, travelling_width
 from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.task import task_of
@@ -25,21 +30,6 @@ if TYPE_CHECKING:
 
 class Owner(FullBatchPlacement):
     """Roots on their home ranks; all remote inputs of all layers come from their owners."""
-
-    deals_parts = False
-
-    @classmethod
-    def check_settings(cls, config: Config, dataset: Dataset) -> None:
-        name = config.strategy.name
-        if task_of(config, dataset).roots == "edges":
-            raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
-        if names_code(config.model.name):
-            raise ConfigError(
-                f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
-            )
-        if config.strategy.memory_limit:
-            raise ConfigError(f"strategy.memory_limit: {name} trains a batch in one step; give a smaller --batch-size")
-        cls.check_strategy(config)
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
         """Return the bytes that this rank would receive and return, by kind, if `--remote` leaves it open."""
@@ -61,8 +51,19 @@ class Owner(FullBatchPlacement):
             np.float64,
         )
 
-    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
-        return np.zeros(len(vertices), bool)
+
+def check_settings(rules: FullBatchRules, config: Config, dataset: Dataset) -> None:
+    """Raise ConfigError for settings with which vertices are not trained by layers."""
+    name = config.strategy.name
+    if task_of(config, dataset).roots == "edges":
+        raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+    if names_code(config.model.name):
+        raise ConfigError(
+            f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
+        )
+    if config.strategy.memory_limit:
+        raise ConfigError(f"strategy.memory_limit: {name} trains a batch in one step; give a smaller --batch-size")
+    check_by_layer(rules, config)
 
 
-STRATEGY, PREPARATION = Owner, OwnerGraphs
+MEMBER = by_layer_strategy(FullBatchRules(), OwnerGraphs, Owner, check_settings, deals_parts=False)

@@ -19,7 +19,8 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset, column_bounds
-from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.dealt_placement import DealtPlacement, fixed_mode, looks_up_all_ranks, one_time_step
+from leapmpi.engine.placement import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.context import Loaded, RankContext
@@ -36,7 +37,7 @@ from leapmpi.features.shards.column_shard import check_columns, load_columns
 from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout
-from leapmpi.nn.shares.combination import SumCombination
+from leapmpi.nn.share_forms import SumCombination
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
 
@@ -73,7 +74,7 @@ class ColumnSums(ComputedRowsMode):
     @property
     def width(self) -> int:
         """Numbers in a row of an answer."""
-        return self.layer.partial_width
+        return self.layer.out_dim if self.layer.shares is None else self.layer.shares.width
 
     def pushed(self, block: Block) -> np.ndarray:
         """Return what other ranks need of `block`, int64: the number of destinations, their ids, degrees, and
@@ -162,8 +163,8 @@ class ColumnRows(ColumnSums):
 
     @property
     def width(self) -> int:
-        """Bytes of a projected row."""
-        return self.layer.projected_width
+        """Numbers in a projected row."""
+        return self.layer.rows.width
 
     def pushed(self, block: Block) -> np.ndarray:
         """Return the sources."""
@@ -196,64 +197,69 @@ class ColumnRows(ColumnSums):
         return ProjectedFeed(self.ctx, self.layer, None, route, rows, features, SumCombination), len(vertices)
 
 
-class P3(FixedModePlacement):
-    """Equal shares of the shuffled batch; columns of features and of first-layer weights on all ranks."""
-
-    @classmethod
-    def check_settings(cls, config: Config, dataset: Dataset) -> None:
-        if config.strategy.feature_memory:
-            raise ConfigError(
-                "strategy.feature_memory: p3 holds columns of all rows in memory; leave it out, or use leap or pull"
-            )
-
-    def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
-        """Return the mode of sums if the first layer is linear, that of rows otherwise."""
-        return "columns", ColumnSums if self.ctx.model.layers[0].linear else ColumnRows
-
-    @classmethod
-    def place_parameters(cls, ctx: RankContext) -> RankContext:
-        """Return the first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
-        width, ranks = ctx.features.shard.width, ctx.ranks
-        if reason := ColumnSums.refusal(ctx.model.layers[0]):
-            raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
-        if width < ranks:
-            raise ConfigError(
-                f"strategy: p3 gives every rank some columns of the features, but the dataset has {width} for {ranks} "
-                "ranks; use leap or pull, or fewer ranks"
-            )
-        parameters = ShardedParameterLayout(ctx.model, ctx.communicator, column_bounds(width, ranks))
-        return replace(ctx, model=parameters.model, parameters=parameters)
-
-    @classmethod
-    def place(cls, world: World, loaded: Loaded) -> Loaded:
-        """Read this rank's columns of the features, and keep the first layer's weights for them."""
-        ctx = cls.place_parameters(loaded.ctx)
-        assert isinstance(ctx.parameters, ShardedParameterLayout)
-        first, end = (int(bound) for bound in ctx.parameters.bounds[world.rank : world.rank + 2])
-        host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
-        columns = fetcher_for(
-            ctx.communicator,
-            load_shard(host, ctx.device, loaded.shared),
-            ctx.rank_offsets,
-            ctx.device,
-            ctx.features.dtype,
-            "features",
-            ctx.phases,
+def check_settings(config: Config, dataset: Dataset) -> None:
+    """Raise ConfigError for a limit on the memory of features."""
+    if config.strategy.feature_memory:
+        raise ConfigError(
+            "strategy.feature_memory: p3 holds columns of all rows in memory; leave it out, or use leap or pull"
         )
-        return replace(loaded, shard_bytes=host.nbytes, ctx=replace(ctx, columns=columns))
-
-    @classmethod
-    def check_room(cls, world: World, loaded: Loaded) -> None:
-        """Return whether this rank's columns fit."""
-        first, end = column_bounds(loaded.dataset.feature_dim, world.size)[world.rank : world.rank + 2].tolist()
-        check_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
-
-    @property
-    def feature_bytes(self) -> int:
-        """Some columns of the rows of all vertices."""
-        ctx, shard = self.ctx, self.ctx.features.shard
-        width = int(np.diff(column_bounds(shard.width, ctx.ranks))[ctx.rank])
-        return int(ctx.rank_offsets[-1]) * width * shard.row_bytes // shard.width
 
 
-STRATEGY = P3
+def place_parameters(ctx: RankContext) -> RankContext:
+    """Return the first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
+    width, ranks = ctx.features.shard.width, ctx.ranks
+    if reason := ColumnSums.refusal(ctx.model.layers[0]):
+        raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
+    if width < ranks:
+        raise ConfigError(
+            f"strategy: p3 gives every rank some columns of the features, but the dataset has {width} for {ranks} "
+            "ranks; use leap or pull, or fewer ranks"
+        )
+    parameters = ShardedParameterLayout(ctx.model, ctx.communicator, column_bounds(width, ranks))
+    return replace(ctx, model=parameters.model, parameters=parameters)
+
+
+def place(world: World, loaded: Loaded) -> Loaded:
+    """Read this rank's columns of the features, and keep the first layer's weights for them."""
+    ctx = place_parameters(loaded.ctx)
+    assert isinstance(ctx.parameters, ShardedParameterLayout)
+    first, end = (int(bound) for bound in ctx.parameters.bounds[world.rank : world.rank + 2])
+    host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
+    columns = fetcher_for(
+        ctx.communicator,
+        load_shard(host, ctx.device, loaded.shared),
+        ctx.rank_offsets,
+        ctx.device,
+        ctx.features.dtype,
+        "features",
+        ctx.phases,
+    )
+    return replace(loaded, shard_bytes=host.nbytes, ctx=replace(ctx, columns=columns))
+
+
+def check_room(world: World, loaded: Loaded) -> None:
+    """Raise ResourceError where this rank's columns do not fit."""
+    first, end = column_bounds(loaded.dataset.feature_dim, world.size)[world.rank : world.rank + 2].tolist()
+    check_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
+
+
+def feature_bytes(ctx: RankContext) -> int:
+    """Count the bytes of some columns of the rows of all vertices."""
+    shard = ctx.features.shard
+    width = int(np.diff(column_bounds(shard.width, ctx.ranks))[ctx.rank])
+    return int(ctx.rank_offsets[-1]) * width * shard.row_bytes // shard.width
+
+
+MEMBER = Strategy(
+    DealtPlacement,
+    one_time_step,
+    mode=fixed_mode("columns", lambda ctx: ColumnSums if ctx.model.layers[0].linear else ColumnRows),
+    roots_are_local=False,
+    check_settings=check_settings,
+    why_whole_topology=looks_up_all_ranks,
+    place_parameters=place_parameters,
+    place=place,
+    check_room=check_room,
+    feature_bytes=feature_bytes,
+)
+"""Equal shares of the shuffled batch; columns of features and of first-layer weights on all ranks."""

@@ -6,13 +6,8 @@ hold.
 
 from __future__ import annotations
 
-from leapmpi.engine.dealt_placement import DealtPlacement
+from leapmpi.engine.dealt_placement import DealtPlacement, one_time_step
+from leapmpi.engine.placement import Strategy
 
-
-class Pull(DealtPlacement):
-    """Equal shares of the shuffled batch for all ranks; rows come as `--remote` says."""
-
-    takes_full_batch = True
-
-
-STRATEGY = Pull
+MEMBER = Strategy(DealtPlacement, one_time_step, roots_are_local=False, takes_full_batch=True)
+"""Equal shares of the shuffled batch for all ranks; rows come as `--remote` says."""

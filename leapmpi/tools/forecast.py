@@ -17,7 +17,7 @@ from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.machine import kept_for
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.exchange.selection import MODES
@@ -26,7 +26,6 @@ from leapmpi.forecast.memory_advice import MemoryAdvice
 from leapmpi.forecast.role_forecast import forecast_roles
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import AUTO, choose
-from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.plan.homes import rank_offsets
@@ -141,7 +140,7 @@ def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -
         return []
     advice, limit = MemoryAdvice(config, forecaster.dataset, forecaster.topology, ranks), parse_size(given, label)
     # A full batch obeys the limit itself; leap may need more time steps to fit.
-    limited = config if issubclass(placement_class(name), FullBatchPlacement) else advice.config
+    limited = config if strategy_named(name).by_layer else advice.config
     needed = advice.iteration_bytes(limited, ranks)
     if needed is None or needed <= limit:
         return []

@@ -153,9 +153,8 @@ class Checkpointer:
         choices, weights = trainer.engine.state(), trainer.ctx.task.class_weights
         shared = {"losses": losses, "phases": phases, "core_seconds": cores, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
-        of_rank = named("strategy", trainer.engine.placement.rank_state())
-        if learned := trainer.ctx.learned:
-            of_rank |= named("learned", learned.state())
+        learned = trainer.ctx.learned
+        of_rank = named("learned", learned.state()) if learned else {}
 
         # Plain values: where training stands, what was chosen, and the records so far.
         values = {

@@ -10,7 +10,7 @@ import torch
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import TrainConfig
 from leapmpi.features.learned_rows import EPSILON, FAST, SLOW, LearnedRows
-from leapmpi.nn.norms.batch_norm import batch_norms
+from leapmpi.nn.norms import batch_norms
 from leapmpi.nn.parameters import ParameterLayout
 
 

@@ -12,7 +12,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, variations
 from leapmpi.engine.ahead.prefetch_depth import choose_depth
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.engine.tuning import choose_placement
 from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.exchange.context import Loaded, RankContext
@@ -96,7 +96,7 @@ def components_of(config: Config, world: World, loaded: Loaded) -> Components:
     """
     if loaded.ctx.task.roots == "edges":
         loaded = with_root_edges(world, loaded)
-    placement = placement_class(config.strategy.name)
+    placement = strategy_named(config.strategy.name)
     return world.on_all(lambda: _assembled(config, world, placement.place(world, loaded)))
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.config.sections import ModelConfig
+from leapmpi.config.sections import ModelConfig, StrategyConfig
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import Topology, load_topology
-from leapmpi.engine.placement import Placement
+from leapmpi.engine.placement import labelled_rank, placement_of, trains_labelled
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.partial_block import PartialBlockBuilder
@@ -21,9 +21,8 @@ from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer
+from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.sampling.block import DrawnBlock
-from leapmpi.strategies.naive import Naive
-from leapmpi.strategies.pull import Pull
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.graphs import random_graph
 
@@ -92,25 +91,23 @@ def test_sums_of_raw_rows_serve_a_residual_only_where_nothing_is_dropped():
 
 def test_a_sub_class_does_not_share_the_sums_of_its_base(monkeypatch):
     summed = []
-    block = SimpleNamespace(sums={})
+    monkeypatch.setattr("leapmpi.nn.layer.projects_first", lambda layer, block, x: False)
+    edges = Edges(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 2)
+    block = BlockTensors(0, 2, edges, torch.arange(2), torch.arange(2), None, sums={})
     for kind in (SAGELayer, NotLinear):
         layer = kind(ModelConfig(dropout=0.0), 1, 5, 4, False)
-        monkeypatch.setattr(layer, "aggregate", lambda block, rows, key, kind=kind: summed.append(kind))
+        monkeypatch.setattr(layer, "aggregate", lambda block, rows, key, kind=kind: summed.append(kind) or rows)
         for _ in range(2):
-            layer._sums(block, torch.zeros(2, 5), None)
+            layer(block, torch.zeros(2, 5))
     assert summed == [SAGELayer, NotLinear, NotLinear]
 
 
-def test_labels_are_local_only_where_a_rank_labels_its_own_roots():
-    class Elsewhere(Pull):
-        @property
-        def labelled_rank(self):
-            return 0
-
-    assert Placement.trains_labelled
-    assert Pull.trains_labelled
-    assert not Naive.trains_labelled
-    assert not Elsewhere.trains_labelled
+@pytest.mark.parametrize(("name", "own"), [("pull", True), ("leap", True), ("p3", True), ("naive", False)])
+def test_labels_are_local_only_where_a_rank_labels_its_own_roots(name, own):
+    ctx = SimpleNamespace(rank=0, ranks=3, rank_offsets=np.arange(4), seed=0)
+    placement = placement_of(ctx, StrategyConfig(name=name))
+    assert trains_labelled(placement) == own
+    assert labelled_rank(placement) == (0 if own else 2)
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean"])

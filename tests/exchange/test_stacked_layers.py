@@ -36,7 +36,7 @@ def test_outputs_and_gradients_are_those_of_each_layer(name, residual):
     for how in ("apart", "stacked"):
         for layer in chosen:
             layer.zero_grad()
-        given = [layer.from_sums(sums, own) for layer in chosen]
+        given = [layer.sums.output(sums, own) for layer in chosen]
         outputs = given if how == "apart" else stacked_from_sums(chosen, sums, own)
         torch.autograd.backward([output.square().sum() for output in outputs])
         found[how] = [*outputs, *(each.grad for layer in chosen for each in layer.parameters())]

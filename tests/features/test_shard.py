@@ -12,7 +12,7 @@ from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.host_shard import HostShard, place_rows
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.features.shards.row_placement import Sharers, load_shard
-from leapmpi.nn.kernels.gemm import times_transposed
+from leapmpi.nn.gemm import times_transposed
 from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.kernels.row_types import decoded as device_rows
 from leapmpi.nn.rows import dense

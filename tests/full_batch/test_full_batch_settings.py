@@ -4,7 +4,7 @@ import pytest
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import FULL_BATCH
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError
 from leapmpi.session.setup import open_for_training, with_batch_size
 
@@ -55,7 +55,7 @@ def test_what_is_no_full_batch_is_refused_in_a_sentence(name, settings, sentence
     config = config_of(small_data, name, **settings)
     dataset = open_for_training(config)
     with pytest.raises(ConfigError, match=sentence):
-        placement_class(name).check_settings(with_batch_size(config, dataset), dataset)
+        strategy_named(name).check_settings(with_batch_size(config, dataset), dataset)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("depcache", "partial"), ("hybrid", "projected")])
@@ -63,7 +63,7 @@ def test_how_rows_are_sent_is_no_setting_of_those_that_send_none_or_choose(name,
     config = config_of(small_data, name, strategy__remote=kind)
     dataset = open_for_training(config)
     with pytest.raises(ConfigError, match=f"strategy.remote: {name} .*leave it out"):
-        placement_class(name).check_settings(with_batch_size(config, dataset), dataset)
+        strategy_named(name).check_settings(with_batch_size(config, dataset), dataset)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -71,5 +71,5 @@ def test_how_rows_are_sent_is_no_setting_of_those_that_send_none_or_choose(name,
 def test_settings_of_leap_are_refused(name, setting, value, small_data):
     strategy = config_of(small_data, name, **{f"strategy__{setting}": value}).strategy
     with pytest.raises(ConfigError, match=f"strategy.{setting}: {name} trains every vertex at home in one step"):
-        placement_class(name).choose_time_steps(strategy, 4)
-    assert placement_class(name).choose_time_steps(config_of(small_data, name).strategy, 4) == 1
+        strategy_named(name).choose_time_steps(strategy, 4)
+    assert strategy_named(name).choose_time_steps(config_of(small_data, name).strategy, 4) == 1

@@ -3,11 +3,11 @@
 import pytest
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError
 from leapmpi.session.setup import open_for_training
 
-OWNER = placement_class("owner")
+OWNER = strategy_named("owner")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def model_config():
 
     def make(name, **changes):
         known = {field.name for field in dataclasses.fields(ModelConfig)}
-        declared = None if names_code(name) or name == "none" else getattr(MODELS.load(name), "Options", None)
+        declared = None if names_code(name) or name == "none" else MODELS.load(name).options
         names = {field.name for field in dataclasses.fields(declared)} if declared else set()
         options = {key: value for key, value in {"heads": 2, **changes}.items() if key in names}
         values = {"hidden": 8, "dropout": 0.0, "input_dropout": 0.0, "norm": "none", "residual": False}
@@ -69,6 +69,17 @@ def model_config():
         return ModelConfig(name=name, **values, options=tuple(f"{key}={value}" for key, value in options.items()))
 
     return make
+
+
+@pytest.fixture
+def set_order(monkeypatch):
+    """A function: says of a layer, a block and rows whether sources are projected before they are aggregated."""
+
+    def set_order(projects_first):
+        for module in ("layer", "sum_layer", "models.gin"):
+            monkeypatch.setattr(f"leapmpi.nn.{module}.projects_first", projects_first)
+
+    return set_order
 
 
 @pytest.fixture(params=["csr", "csr_torch"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn.norms.batch_norm import BatchNormalise, BatchRows, Moments, batch_norms, normalising
+from leapmpi.nn.norms import BatchNormalise, BatchRows, Moments, batch_norms, normalising
 from leapmpi.nn.parameters import ParameterLayout
 
 ROWS, WIDTH = 37, 5

@@ -79,7 +79,7 @@ def test_all_neighbours_give_the_dense_formula(graph, features, model_config, na
 def test_batches_of_any_size_give_the_same_gradient(graph, features, model_config, name, draws):
     sampler = NodeWiseSampler(graph, (3, 2))
     if draws != "node-wise":
-        sampler = weighted.build(Setup(graph, (3, 2), np.empty(0, np.int64), 0), weighted.Options(draws))
+        sampler = weighted.Weighted(Setup(graph, (3, 2), np.empty(0, np.int64), 0), weighted.Options(draws))
     model = build_model(model_config(name), 2, WIDTH, CLASSES, 3, torch.float64)
     labels = torch.arange(graph.vertices) % CLASSES
     found = []
@@ -98,7 +98,7 @@ def test_sampled_sums_estimate_weighted_ones(graph, features, model_config, draw
     sampler = NodeWiseSampler(graph, (3,))
     if draws != "node-wise":
         options = weighted.Options(draws, row_normalise=False)
-        sampler = weighted.build(Setup(graph, (3,), np.empty(0, np.int64), 0), options)
+        sampler = weighted.Weighted(Setup(graph, (3,), np.empty(0, np.int64), 0), options)
     layer = build_model(model_config("gcn"), 1, WIDTH, CLASSES, 3, torch.float64).layers[0]
     roots, count = np.arange(graph.vertices), 700
     total = torch.zeros(graph.vertices, CLASSES, dtype=torch.float64)
@@ -184,7 +184,7 @@ def test_draws_by_edge_weight_have_their_chances_and_count_alike(graph):
         np.array([0, degree, *[degree] * degree]), np.arange(1, degree + 1, dtype=np.int32), np.arange(degree + 1),
         weight, np.array([weight.sum(), *[0.0] * degree]),
     )  # fmt: skip
-    sampler = weighted.build(Setup(topology, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))
+    sampler = weighted.Weighted(Setup(topology, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))
     counts, draws = np.zeros(degree), 4000
     for number in range(draws):
         drawn = sampler.neighbours(DrawKey(TRAIN, 1, 0, number), 0, np.array([0]))
@@ -194,4 +194,4 @@ def test_draws_by_edge_weight_have_their_chances_and_count_alike(graph):
     np.testing.assert_allclose(counts / draws, 5 * weight / weight.sum(), atol=0.03)
     plain = replace(topology, edge_weight=None)
     with pytest.raises(ConfigError, match="weights=edge: the dataset has no edge weights in use"):
-        weighted.build(Setup(plain, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))
+        weighted.Weighted(Setup(plain, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))

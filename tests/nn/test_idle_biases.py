@@ -8,7 +8,7 @@ import torch
 
 from leapmpi.errors import DataError
 from leapmpi.nn.model import build_model
-from leapmpi.nn.norms.batch_norm import BatchRows, normalising
+from leapmpi.nn.norms import BatchRows, normalising
 from leapmpi.nn.parameters import ParameterLayout
 
 pytestmark = pytest.mark.compiles

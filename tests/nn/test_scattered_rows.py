@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from data_prep.assembly.stored_dtype import decoded
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.nn.aggregate import maximum, total, weighted_sum
-from leapmpi.nn.kernels.gemm import product, sum_of_outer
+from leapmpi.nn.gemm import product, sum_of_outer
 from leapmpi.nn.kernels.row_types import NO_SCALE, row_type
 from leapmpi.nn.rows import LEAST_WIDTH, ScatteredRows, dense
 from leapmpi.nn.tensors import Edges

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from leapmpi.nn.dropout import drop_features
-from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.gemm import product
 from leapmpi.nn.model import build_model
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges

@@ -6,7 +6,7 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.session.setup import load, open_for_training
@@ -31,7 +31,7 @@ def test_outputs_are_those_of_the_whole_model(strategy, model, world, base):
     }  # fmt: skip
     config = Config.from_values(values)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    loaded = placement_class(strategy).place(world, loaded)
+    loaded = strategy_named(strategy).place(world, loaded)
     ctx = loaded.ctx
     mode = Engine(ctx, config.strategy).mode
     # Ranks score different numbers of roots, the last of them none.

@@ -12,7 +12,7 @@ import leapmpi
 from leapmpi.config.schema import Config
 from leapmpi.exchange.layer_graphs import Split
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.strategies.depcomm import DepComm
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from tests.support import datasets
 from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
 from tests.support.pairs import pair, pairwise
@@ -74,7 +74,7 @@ def split(placement, inputs, kind):
     """Another half of the remote inputs is cached for each layer and rank; the others come from some owners as rows."""
     rank, layer = placement.ctx.rank, inputs.layer
     owners = np.arange(placement.ctx.ranks)
-    as_rows = placement.ctx.model.layers[layer].own_width > 0
+    as_rows = placement.ctx.model.layers[layer].rows.pair is not None
     return Split((inputs.block.src * 7 + layer * 3 + rank * 5) % 11 < 5, (owners + rank + layer) % 3 > 0, as_rows)
 
 
@@ -98,7 +98,7 @@ def alone(world, base):
 def test_the_steps_are_those_of_a_single_process(values, base, alone, world, monkeypatch):
     case = case_of(values)
     if values["strategy"] == ANY_SPLIT:
-        monkeypatch.setattr(DepComm, "split", split)
+        monkeypatch.setattr(FullBatchPlacement, "split", split)
     if values["held"] == BY_OWNER and world.size > 1:
         # Whatever holds more is too much.
         monkeypatch.setattr(FullBatchGraphs, "_too_much", lambda *given: ("too much" * holds_all(*given), 0))

@@ -10,7 +10,7 @@ import torch
 import leapmpi
 from leapmpi.config.schema import Config
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ResourceError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_feed import LayerFeed
@@ -64,7 +64,7 @@ def test_what_is_prepared_of_computed_rows_takes_what_is_predicted(strategy, rem
               "sampling.fanout": "4,3", "strategy.name": strategy}  # fmt: skip
     config = Config.from_values(values)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    loaded = placement_class(strategy).place(world, loaded)
+    loaded = strategy_named(strategy).place(world, loaded)
     engine = Engine(loaded.ctx, config.strategy)
     batch = loaded.dataset.splits.train[:96] if world.rank == 0 else None
     minibatch = engine.plan(batch, 0, 0)

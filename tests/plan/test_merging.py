@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import merge_rule, plan_leap
-from leapmpi.plan.root_assignment import RootAssignment
+from leapmpi.plan.root_assignment import MergeRule, RootAssignment
 from leapmpi.registry import Registry
 from leapmpi.system.counter_rng import PLAN, DrawKey
 
@@ -36,7 +36,7 @@ def merged(rule, assigned, time_steps):
 
 
 def test_rules_are_found_by_name():
-    assert Registry("merge rule", "leapmpi.plan.merging").names() == sorted(RULES)
+    assert Registry("merge rule", "leapmpi.plan.merging", MergeRule).names() == sorted(RULES)
 
 
 @pytest.mark.parametrize("rule", RULES)

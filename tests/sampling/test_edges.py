@@ -117,7 +117,7 @@ def test_an_epoch_visits_each_edge_once_in_an_order_that_no_partition_changes(wh
 def test_negatives_depend_on_the_edge_alone_and_are_no_edges(name, whole):
     other, new = renumbered(whole, 2)
     targets = targets_of(whole)
-    kind = NEGATIVES.load(name).NEGATIVES
+    kind = NEGATIVES.load(name).sampler
     found = kind(Candidates(whole)).draw(KEY, targets, 5)
     assert np.array_equal(new[found], kind(Candidates(other)).draw(KEY, new[targets], 5))
     edges = {tuple(each) for each in pairs_of(whole).tolist()}
@@ -139,6 +139,6 @@ def test_negatives_by_degree_have_their_chances():
     )
     topology = Topology(np.concatenate([indptr, np.full(89, indptr[-1])]), topology.indices, topology.original_id)
     targets = np.stack([np.full(4000, 98), np.arange(4000) % 10], axis=1)
-    found = NEGATIVES.load("degree").NEGATIVES(Candidates(topology)).draw(KEY, targets[:10], 4000)
+    found = NEGATIVES.load("degree").sampler(Candidates(topology)).draw(KEY, targets[:10], 4000)
     share = np.bincount(found.reshape(-1), minlength=99)[:10] / found.size
     assert np.abs(share - degree**0.75 / (degree**0.75).sum()).max() < 0.01

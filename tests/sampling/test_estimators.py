@@ -172,7 +172,7 @@ def saint_means(sampler, outcomes, values, losses):
 
 
 def saint(topology, **options):
-    return graph_saint.build(Setup(topology, (1,), np.arange(8), 7), graph_saint.Options(**options))
+    return graph_saint.GraphSaint(Setup(topology, (1,), np.arange(8), 7), graph_saint.Options(**options))
 
 
 @pytest.mark.parametrize(("draws", "size", "times"), [("node", 2, 2), ("node", 3, 3), ("edge", 4, 2), ("edge", 2, 1)])

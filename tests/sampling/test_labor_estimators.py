@@ -50,7 +50,9 @@ class Numbered:
     """A sampler of one hop, and what all vertices draw when sources have given numbers."""
 
     def __init__(self, module, topology, **options) -> None:
-        self.sampler = module.build(Setup(topology, (FANOUT,), np.arange(VERTICES), 7), module.Options(**options))
+        self.sampler = module.MEMBER.build(
+            Setup(topology, (FANOUT,), np.arange(VERTICES), 7), module.Options(**options)
+        )
         self.graph, chosen = topology, self.sampler.options
         self.law = law_of(KEY, 0, chosen.same_in_layers, chosen.kept_batches)
         self.degree = topology.degree(np.arange(VERTICES))

@@ -165,7 +165,7 @@ def test_every_batch_of_shuffled_roots_is_visited_once(topology):
     ],
 )
 def test_wrong_options_get_a_sentence(sampler, texts, sentence):
-    kind = getattr(SAMPLERS.load(sampler), "Options", None)
+    kind = SAMPLERS.load(sampler).options
     with pytest.raises(ConfigError, match=sentence):
         parse_options(kind, texts, sampler)
 

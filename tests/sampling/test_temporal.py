@@ -30,7 +30,7 @@ def timed() -> Topology:
 
 def sampler_of(topology: Topology, *options: str, fanouts=(4, 3), threads=1) -> temporal.Temporal:
     given = parse_options(temporal.Options, options, "temporal")
-    return temporal.build(Setup(topology, fanouts, np.arange(topology.vertices), SEED, threads), given)
+    return temporal.Temporal(Setup(topology, fanouts, np.arange(topology.vertices), SEED, threads), given)
 
 
 def in_edges(topology: Topology, vertex: int) -> slice:

@@ -222,7 +222,7 @@ def _of_sampler(name: str, chance: random.Random) -> dict[str, str]:
 
 
 def _options(sampler: str) -> type | None:
-    return getattr(SAMPLERS.load(sampler), "Options", None)
+    return SAMPLERS.load(sampler).options
 
 
 # -- datasets -------------------------------------------------------------------------------------------------------

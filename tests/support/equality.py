@@ -23,7 +23,7 @@ from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.ahead.prefetch_depth import prefetcher
 from leapmpi.engine.ahead.prefetch_task import PrefetchTask
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import strategy_named
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.features.fetcher import FeatureFetcher
@@ -277,7 +277,7 @@ class Runner:
     def run(self, case: Case) -> list[Outcome]:
         """Train the iterations of `case`. Collective."""
         config = case.config(self.base, self.world.size)
-        loaded = placement_class(config.strategy.name).place(self.world, self._load(case))
+        loaded = strategy_named(config.strategy.name).place(self.world, self._load(case))
         ctx = loaded.ctx
         engine = Engine(ctx, config.strategy)
         if case.rows == "in place":

@@ -42,11 +42,11 @@ def make(
 ) -> Sampler:
     """A sampler of `kind`; all vertices are training vertices unless said otherwise."""
     name = kind.partition(",")[0]
-    module = SAMPLERS.load(name)
+    member = SAMPLERS.load(name)
     train = np.arange(topology.vertices) if train is None else train
     topology = with_times(topology) if name == "temporal" and topology.edge_time is None else topology
-    options = parse_options(getattr(module, "Options", None), KINDS[kind], name)
-    return module.build(Setup(topology, fanouts, train, SEED, threads), options)
+    options = parse_options(member.options, KINDS[kind], name)
+    return member.build(Setup(topology, fanouts, train, SEED, threads), options)
 
 
 def time_of(source, destination):

@@ -9,10 +9,12 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.topology import load_topology
+from leapmpi.engine.placement import labelled
 from leapmpi.exchange.selection import exchange_mode
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.owner_graphs import OwnerGraphs
+from leapmpi.nn.sharded_parameters import input_projections
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Setup
@@ -27,7 +29,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     ctx, communicator = loaded.ctx, loaded.ctx.communicator
     home = home_ranks(loaded.dataset, communicator.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
-    roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
+    roots = {int(root) for micro_batch in labelled(engine.placement, minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
     kept = isinstance(engine.preparation, FullBatchGraphs)
     if isinstance(engine.preparation, OwnerGraphs):
@@ -230,14 +232,14 @@ def _projected(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
     size = layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
-        if layer.own_width:
+        if layer.rows.own_width:
             # What only destinations need is asked for by itself.
             destinations = {int(vertex) for vertex in micro_batch.blocks[-1].dst}
             asked, answered = _request(destinations, communicator, home)
             counts["ids"] += ID * asked
-            counts["activations"] += (answered + asked) * layer.own_width * size
+            counts["activations"] += (answered + asked) * layer.rows.own_width * size
             counts["control"] += _header(communicator)
-        width = (layer.source_width if layer.own_width else layer.projected_width) * size
+        width = (layer.rows.source_width if layer.rows.own_width else layer.rows.width) * size
         read = {int(vertex) for vertex in micro_batch.blocks[-1].src}
         asked, answered = _request(read, communicator, home)
         counts["ids"] += ID * asked
@@ -252,7 +254,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks every rank for the sums of destinations that need a row from there."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    width = layer.partial_width * layer.bias.element_size()
+    width = layer.shares.width * layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
         block = micro_batch.blocks[-1]
         of_neighbours = {
@@ -265,7 +267,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
         rows = needs if layer.linear else [*of_neighbours, *of_itself]
-        if layer.partial_form.share_rows == 2:
+        if layer.shares.layout.share_rows == 2:
             rows += of_neighbours
         requested = [owner for owner, _ in rows if owner != communicator.rank]
         answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(requested))
@@ -281,7 +283,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         counts["activations"] += (answered + len(requested)) * width
         counts["control"] += _header(communicator)
         counts["remote"] += len(asked)
-        if layer.sent_width:
+        if layer.shares.sent_width:
             # An owner asks the homes of destinations that have a neighbour there, once for each.
             pairs = [(owner, int(block.src[i])) for owner, i in of_neighbours]
             named = {pair for found in communicator.comm.allgather(pairs) for pair in found}
@@ -289,7 +291,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             away = sum(int(home[vertex]) != communicator.rank for vertex in wanted)
             given = sum(home[vertex] == communicator.rank != owner for owner, vertex in named)
             counts["ids"] += ID * away
-            counts["activations"] += (away + given) * layer.sent_width * layer.bias.element_size()
+            counts["activations"] += (away + given) * layer.shares.sent_width * layer.bias.element_size()
             counts["control"] += _header(communicator)
         # Rows at home are read for the destinations of all ranks.
         everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
@@ -339,7 +341,7 @@ def _columns(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     by_rows = not layer.linear
     rows = block.n_src if by_rows else block.n_dst
     words = block.n_src if by_rows else 1 + 2 * block.n_dst + len(block.indices)
-    width = layer.bias.element_size() * (layer.projected_width if by_rows else layer.partial_width)
+    width = layer.bias.element_size() * (layer.rows.width if by_rows else layer.shares.width)
     read = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
     others = communicator.size - 1
     return {
@@ -353,7 +355,7 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
     communicator, layer, model = loaded.ctx.communicator, loaded.ctx.model.layers[0], loaded.ctx.parameters
     by_rows, size = not layer.linear, communicator.size
-    width = layer.bias.element_size() * (layer.projected_width if by_rows else layer.partial_width)
+    width = layer.bias.element_size() * (layer.rows.width if by_rows else layer.shares.width)
     counts: dict[str, int] = defaultdict(int)
     every = communicator.comm.allgather(
         [(each.src, each.n_dst, each.src[each.indices]) for each in minibatch.micro_batches[0].blocks]
@@ -395,7 +397,11 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         if plan.by_kind:
             rows = {vertex for vertex, row in zip(src, plan.by_kind.source_rows.tolist(), strict=True) if row >= 0}
         asked = [int(home[vertex]) for vertex in set(src) - rows]
-        width = {"projected": layer.source_width, "partial": layer.partial_width}.get(plan.kind, layer.in_dim)
+        width = {
+            "projected": layer.rows.source_width,
+            "partial": layer.shares and layer.shares.width,
+            "raw": layer.in_dim,
+        }[plan.kind]
         if plan.kind == "partial":
             # One sum of each owner of what a destination reads.
             degrees = np.diff(plan.block.indptr)
@@ -448,7 +454,7 @@ def shared_numbers(loaded, engine) -> int:
     """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
     layer, split = loaded.ctx.model.layers[0], 0
     if engine.config.name == "p3":
-        split = sum(each.weight.numel() for each in layer.input_projections())
+        split = sum(each.weight.numel() for each in input_projections(layer))
     return loaded.ctx.parameters.count - split
 
 
@@ -462,7 +468,7 @@ def _mixed(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         asked = exchange_mode("mixed", loaded.ctx).items(micro_batch.blocks[-1]).counts
         answered = sum(int(counts[communicator.rank]) for counts in communicator.comm.allgather(asked))
         counts["ids"] += ID * int(asked.sum())
-        counts["activations"] += (answered + int(asked.sum())) * layer.partial_width * layer.bias.element_size()
+        counts["activations"] += (answered + int(asked.sum())) * layer.shares.width * layer.bias.element_size()
         counts["control"] += _header(communicator)
         counts["remote"] += int(asked.sum())
     local = _partial(minibatch, loaded, home)

@@ -1,6 +1,6 @@
-"""Partition methods: one file per method, each with `partition(graph, request) -> MethodResult`.
+"""Partition methods, one module each; `MEMBER` is a PartitionMethod (data_prep/partitioning/method_registry.py).
 
-A method depends on graph and request alone, and keeps the capacities of `part_capacity` as far as it can; repairs and
-numbering come after it (partitioning/postprocess.py). Instead of `partition`, a method may have `choose(graph,
-request)`, which names other methods to try, in a tuple, and the reason; the one that cuts least edges counts.
+`partition(graph, request) -> MethodResult` depends on graph and request alone, and keeps the capacities of
+`part_capacity` as far as it can; repairs and numbering come after it (partitioning/postprocess.py). Instead, a method
+may have `choose(graph, request)`, which names other methods to try, and the reason; the smallest edge cut counts.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.methods.metis import memory_needed
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import INTERPRETER_BYTES, gibibytes, memory_budget
@@ -32,3 +33,6 @@ def choose(graph: Graph, request: PartitionRequest) -> tuple[tuple[str, ...], st
     if metis > memory:
         return ("grem",), f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
     return ("grem", "metis"), f"{size} are few enough to try both"
+
+
+MEMBER = PartitionMethod(choose=choose)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
 from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
@@ -222,3 +223,6 @@ def members_by_block(block_of: np.ndarray, blocks: int) -> tuple[np.ndarray, np.
     """Sort the vertices by block, int64[n]; also return the first place of each block, int64[blocks + 1]."""
     bounds = np.concatenate([[0], np.cumsum(np.bincount(block_of, minlength=blocks))])
     return np.argsort(block_of, kind="stable"), bounds
+
+
+MEMBER = PartitionMethod(partition)

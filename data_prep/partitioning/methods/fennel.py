@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
-
-WEIGHTS = True
-"""Parts can be balanced by any weight of vertices."""
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -23,3 +21,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     stream = Stream(graph, request)
     stream.sweep(alpha=math.sqrt(request.parts) * graph.edges / 2 / graph.vertices**1.5)
     return stream.result()
+
+
+MEMBER = PartitionMethod(partition, weights=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
@@ -44,3 +45,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
             "without gaps"
         )
     return MethodResult(found.astype(np.int32))
+
+
+MEMBER = PartitionMethod(partition)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.multilevel import levels
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.partitioning.multilevel.balance import loads
@@ -26,9 +27,6 @@ from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_emp
 from data_prep.partitioning.request import PartitionRequest, balanced_vertices, part_capacity
 from data_prep.partitioning.stream_budget import HELD, budget_for
 from leapmpi.dataset.graph import Graph
-
-WEIGHTS = True
-"""Parts can be balanced by any weight of vertices."""
 
 _PASSES = 4
 _CLUSTERS_PER_PART = 128
@@ -139,3 +137,6 @@ def _connected(stream: AdjacencyStream) -> tuple[WeightedGraph, np.ndarray]:
     training = stream.vertex_weights.training
     weights = VertexWeights(np.empty(0, np.int32), training[ids] if len(training) else training)
     return WeightedGraph(indptr, neighbours, np.empty(0, np.int32), weights), ids
+
+
+MEMBER = PartitionMethod(partition, weights=True)

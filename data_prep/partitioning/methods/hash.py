@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
@@ -22,3 +23,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
         hashes = fold_all(base, np.asarray(graph.original_id[start:stop]))
         part[start:stop] = hashes % np.uint64(request.parts)
     return MethodResult(part)
+
+
+MEMBER = PartitionMethod(partition)

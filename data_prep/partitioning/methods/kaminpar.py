@@ -15,14 +15,12 @@ from types import ModuleType
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult, rows_in_memory
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError
-
-WEIGHTS = True
-"""Repairs balance the parts by any weight of vertices."""
 
 # Bits of the version word of a ParHIP file.
 _UNWEIGHTED = 3
@@ -77,3 +75,6 @@ def _write_parhip(path: Path, indptr: np.ndarray, neighbours: np.ndarray) -> Non
         first = header.nbytes + 8 * len(indptr)
         np.add(indptr * neighbours.itemsize, first, dtype=np.int64).astype(np.uint64).tofile(file)
         neighbours.tofile(file)
+
+
+MEMBER = PartitionMethod(partition, weights=True)

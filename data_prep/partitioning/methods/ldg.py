@@ -6,13 +6,11 @@ number of neighbours x (1 - size / largest size). Training vertices also count t
 
 from __future__ import annotations
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
-
-WEIGHTS = True
-"""Parts can be balanced by any weight of vertices."""
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -20,3 +18,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     stream = Stream(graph, request)
     stream.sweep()
     return stream.result()
+
+
+MEMBER = PartitionMethod(partition, weights=True)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError
-
-GROUPS = True
-"""Needs the types of the vertices."""
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -32,3 +30,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
         part_of[group] = loads.argmin()
         loads[part_of[group]] += counts[group]
     return MethodResult(part_of[request.groups])
+
+
+MEMBER = PartitionMethod(partition, groups=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.multilevel.metis_call import run_metis
 from data_prep.partitioning.multilevel.metis_process import MetisArrays
 from data_prep.partitioning.postprocess import MethodResult, rows_in_memory
@@ -25,9 +26,6 @@ _LEAST_OF_A_TYPE = 100
 
 _MOST_CONSTRAINTS = 8
 """METIS finds bad cuts for many more."""
-
-WEIGHTS = True
-"""Parts can be balanced by any weight of vertices."""
 
 # Of this process and METIS's own, measured: 103 million edges among 2.45 million vertices took 7.8 GB.
 _BYTES_PER_EDGE = 72
@@ -70,3 +68,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 def memory_needed(graph: Graph) -> int:
     """Return the bytes that METIS and its input take for `graph`, besides the interpreter."""
     return _BYTES_PER_EDGE * graph.edges + _BYTES_PER_VERTEX * graph.vertices
+
+
+MEMBER = PartitionMethod(partition, weights=True)

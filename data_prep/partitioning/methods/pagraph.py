@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest, part_capacity
 from data_prep.partitioning.streaming import Stream
@@ -99,3 +100,6 @@ def _within_two_hops(indptr, indices, v, seen, reached):
                     reached[count] = u
                     count += 1
     return count
+
+
+MEMBER = PartitionMethod(partition)

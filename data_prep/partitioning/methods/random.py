@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest, training_vertices
 from leapmpi.dataset.graph import Graph
@@ -16,3 +17,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     assignment = np.empty(graph.vertices, np.int32)
     assignment[np.lexsort((hashes, ~training_vertices(graph)))] = np.arange(graph.vertices) % request.parts
     return MethodResult(assignment)
+
+
+MEMBER = PartitionMethod(partition)

@@ -5,6 +5,7 @@ Nishimura, Ugander, "Restreaming graph partitioning: simple versatile algorithms
 
 from __future__ import annotations
 
+from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
@@ -13,9 +14,6 @@ from leapmpi.dataset.graph import Graph
 _PASSES = 10
 _ENOUGH_CHANGES = 0.001
 """Share of the vertices: no further pass once fewer change their part."""
-
-WEIGHTS = True
-"""Parts can be balanced by any weight of vertices."""
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -26,3 +24,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
             break
         stream.restart()
     return stream.result()
+
+
+MEMBER = PartitionMethod(partition, weights=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from leapmpi.config.completion import offer
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 
 HELP = "write a run's weights or numbers for other tools"
 
@@ -19,7 +19,7 @@ class _Formats(argparse.Action):
         from leapmpi.tools.export.export_run import KINDS
 
         for name in KINDS.names():
-            print(f"{name:<16}{KINDS.load(name).SUMMARY}")
+            print(f"{name:<16}{KINDS.load(name).summary}")
         parser.exit()
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("folder", metavar="RUN", help="run folder of a finished or running run")
     add("out", nargs="?", type=Path, metavar="OUT", help="file or folder to write (default in RUN/exports, replaced)")
     to = add("--to", metavar="FORMAT", help="format, if the name of OUT does not show it; --formats lists all")
-    offer(to, Registry("export format", "leapmpi.tools.export.kinds").names())
+    offer(to, Registry("export format", "leapmpi.tools.export.kinds", Member).names())
     add("--formats", action=_Formats, nargs=0, help="list the formats, and exit")
     add(
         "--weights",

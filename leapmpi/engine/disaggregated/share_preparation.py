@@ -15,9 +15,10 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
 from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
 from leapmpi.engine.engine import Engine, Preparation
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import placement_of
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.nn.layer import projects_first
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
@@ -68,7 +69,7 @@ class SharePreparation(Preparation):
         return np.concatenate(self._cells(self.placement.schedule(batch, epoch, iteration)))
 
     def share_of(self, roots: np.ndarray) -> np.ndarray:
-        if not self.placement.roots_are_local:
+        if not self.placement.strategy.roots_are_local:
             return np.full(len(roots), len(self.shares) / self.roles.shares)
         first, end = self._share_offsets[[self.shares.start, self.shares.stop]]
         return ((first <= roots) & (roots < end)).astype(np.float64)
@@ -153,13 +154,13 @@ class SharePreparation(Preparation):
             # A rank that computes the layer as a whole would take the same steps up to here.
             rows = rows.to(layer.bias.dtype)
             rows = layer.prefix(rows, block.mask_names(minibatch.dropout, layer.dropout), minibatch.dropout)
-            return SUMS, self._with_own(layer.raw_sums(block, rows), rows[: block.n_dst])
+            return SUMS, self._with_own(layer.sums.compute(block, rows), rows[: block.n_dst])
 
     def _with_own(self, sums: Tensor, own: Rows | None) -> Tensor:
         """Return the matrix of `sums` float[n_dst, in], and below them the `own` rows of destinations, if they are
         read.
         """
-        if own is None or not self.ctx.model.layers[0].sums_need_own:
+        if own is None or not self.ctx.model.layers[0].sums.needs_own:
             return sums
         return torch.cat([sums, dense(own)])
 
@@ -171,7 +172,7 @@ class SharePreparation(Preparation):
         """
         if not sums_suffice(self.ctx.model):
             return False
-        return self.engine.mode_name == "sums" or not self.ctx.model.layers[0].projects_first(block, rows)
+        return self.engine.mode_name == "sums" or not projects_first(self.ctx.model.layers[0], block, rows)
 
 
 def preparing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shipping, share_offsets: np.ndarray) -> Engine:
@@ -179,7 +180,7 @@ def preparing_engine(ctx: RankContext, config: StrategyConfig, shipping: Shippin
 
     Shares begin at the vertices `share_offsets` (int64[shares + 1]). A step computes nothing here.
     """
-    placement = placement_class(config.name)(replace(ctx, rank_offsets=share_offsets), config)
+    placement = placement_of(replace(ctx, rank_offsets=share_offsets), config)
     preparation = partial(SharePreparation, shipping=shipping, share_offsets=share_offsets)
     return Engine(ctx, config, placement=placement, preparation=preparation, step=lambda minibatch: 0.0)
 
@@ -189,4 +190,4 @@ def sums_suffice(model: Model) -> bool:
 
     A model of one layer with a head reads the block itself.
     """
-    return model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)
+    return model.layers[0].sums.offered and (len(model.layers) > 1 or model.head is None)

@@ -119,8 +119,8 @@ class ShareTraining:
         if share.form != SUMS:
             return model(blocks, self._rows(share, matrix), key)
         matrix, layer = matrix.to(device, non_blocking=True), model.layers[0]
-        sums, own = matrix.chunk(2) if layer.sums_need_own else (matrix, None)
-        return model.after(0, blocks, layer.from_sums(sums, own), key)
+        sums, own = matrix.chunk(2) if layer.sums.needs_own else (matrix, None)
+        return model.after(0, blocks, layer.sums.output(sums, own), key)
 
     def _rows(self, share: PreparedShare, matrix: Tensor) -> Rows:
         """Return the rows of the first layer's sources, read as a rank that has fetched them would."""

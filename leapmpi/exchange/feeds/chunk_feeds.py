@@ -223,11 +223,14 @@ class SharesFeed(ChunkFeed):
     def receive(self) -> None:
         values, mixed = self.chunked.values.whole, self.routes.mixed
         assert values is not None, "own values are read in place, says `offers_shares`"
+        assert self.layer.shares is not None, "the layer offers shares, says `offers_shares`"
+        raw_share = self.layer.shares.raw_share
+        assert raw_share is not None, "its shares are sums of rows, says `offers_shares`"
         with self.ctx.phases("compute"):
             rows = dense(select(values, torch.from_numpy(mixed.sent_rows)))
-            shares = self.layer.raw_share(self.routes.sent, values)
+            shares = raw_share(self.routes.sent, values)
             sent = torch.cat([shares, rows]).index_select(0, torch.from_numpy(mixed.sent_order))
-        own = partial(self.layer.raw_share, self.routes.own, values)
+        own = partial(raw_share, self.routes.own, values)
         self._sums = self._stage.forward(ComputedApart((sent, _no_gradient), lambda: (own(), _no_gradient)))
 
     def output(self) -> Tensor:

@@ -12,8 +12,9 @@ from leapmpi.exchange.feeds.partial import PartialFeed
 from leapmpi.exchange.feeds.projected import ProjectedFeed
 from leapmpi.exchange.layer_feed import BlockFeed, LayerFeed
 from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerPlan
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, reads_own
 from leapmpi.nn.models.gat import GATLayer
+from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import BlockTensors
 
 _SPLIT_SECONDS = 1e-8
@@ -53,7 +54,7 @@ def can_go_by_owner(layer: Layer, plan: LayerPlan) -> bool:
 
 def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirstFeed] | None:
     """How own rows of `layer` can be worked on first; None where they cannot, or where it does not pay."""
-    if plan.rows is None or layer.own_width or not layer.splits or not _own_come_first(layer, plan):
+    if plan.rows is None or layer.rows.pair or not layer.splits or not _own_come_first(layer, plan):
         return None
     travels = len(plan.rows.received_positions) * layer.in_dim * layer.bias.element_size() * ctx.machine.byte
     if not travels or travels < _SPLIT_SECONDS * plan.block.edges:
@@ -65,7 +66,7 @@ def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirst
 
 def _sums_over_edges(layer: Layer) -> bool:
     """Whether the aggregate of `layer` is a sum over edges by weights that the block alone decides."""
-    return layer.linear and layer.splits and type(layer).edge_sums is not Layer.edge_sums
+    return layer.linear and isinstance(layer, SumLayer)
 
 
 def _attends(layer: Layer) -> bool:
@@ -75,7 +76,7 @@ def _attends(layer: Layer) -> bool:
 
 def _own_come_first(layer: Layer, plan: LayerPlan) -> bool:
     """Whether destinations are the first own rows, where the layer reads more of them than their edges say."""
-    if not (layer.reads_own or _attends(layer)):
+    if not (reads_own(layer) or _attends(layer)):
         return True
     assert plan.rows is not None, "hidden rows are exchanged"
     assert plan.rows.local_positions is not None, "some rows may be remote"

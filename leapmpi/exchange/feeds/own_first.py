@@ -19,8 +19,9 @@ from leapmpi.exchange.stage import add_by_rank
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_all_back, pass_back
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, projects_first, reads_destinations, reads_own
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 
@@ -64,7 +65,7 @@ class OwnFirstFeed(BlockFeed):
             rows = output_below.index_select(0, self.routes.local_rows).requires_grad_(learns)
             after = prefixed(self.layer, rows, names_of(self.layer, self.block, self.routes.local_positions), key)
             self._own_rows, self._given = rows, self.own(after)
-            self._self_part = self.layer.self_part(after[:n_dst]) if self.layer.reads_own else None
+            self._self_part = self.layer.self_part(after[:n_dst]) if reads_own(self.layer) else None
             return self._given.detach()
 
         # The layer's output is made of leaves, so that what stands below can learn bit by bit.
@@ -74,7 +75,7 @@ class OwnFirstFeed(BlockFeed):
             self._joined = joined.requires_grad_(learns)
             self._self_leaf = None if self._self_part is None else self._self_part.detach().requires_grad_(learns)
             self._raw = (
-                self._own_rows.detach()[:n_dst].requires_grad_(learns) if self.layer.reads_destinations else None
+                self._own_rows.detach()[:n_dst].requires_grad_(learns) if reads_destinations(self.layer) else None
             )
             self._output = self.layer.finish(self._self_leaf, self.neighbours(joined, key), self._raw)
         return self._output
@@ -157,7 +158,7 @@ class EdgeSumsFeed(OneExchangeFeed):
         self.of_far = edges_from(edges, weight, self.routes.received_positions)
 
     def own(self, rows: Tensor) -> Tensor:
-        self._first = self.layer.projects_first(self.block, rows)
+        self._first = projects_first(self.layer, self.block, rows)
         return self._sums(rows, *self.of_own)
 
     def far(self, rows: Tensor) -> Tensor:
@@ -205,10 +206,9 @@ class ProjectionsFeed(OneExchangeFeed):
 
 
 def edge_sums(layer: Layer, block: BlockTensors) -> tuple[Edges, Tensor]:
-    """The edges and weights of which the aggregate of `layer` is the sum."""
-    found = layer.edge_sums(block, layer.bias.dtype)
-    assert found is not None, "the layer sums over edges"
-    return found
+    """Return the edges and weights of which the aggregate of `layer` is the sum."""
+    assert isinstance(layer, SumLayer), "the layer sums over edges"
+    return layer.edge_sums(block, layer.bias.dtype)
 
 
 def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Tensor]:

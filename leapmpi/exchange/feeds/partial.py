@@ -1,6 +1,6 @@
 """A layer for which owners of sources compute shares: one row per destination and owner, already projected.
 
-Where messages depend on their destination (`Layer.sent_width`), owners first receive what they need of destinations
+Where messages depend on their destination (`ShareForm.sent_width`), owners first receive what they need of destinations
 from the ranks that own these. The gradients of that return last.
 """
 
@@ -22,11 +22,10 @@ from leapmpi.exchange.read_columns import Kept, ReadColumns, reader_of
 from leapmpi.exchange.stage import Combine, ComputedApart, ComputedRows, Route, RowRoutes, Stage
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, plain_prefix, share_steps
 from leapmpi.nn.rows import Rows, select
-from leapmpi.nn.shares.combination import Combination, SumCombination
-from leapmpi.nn.shares.partial_form import SUM, PartialForm, PartialStep
-from leapmpi.nn.shares.sum_layer import SumLayer
+from leapmpi.nn.share_forms import SUM, Combination, PartialStep, SumCombination
+from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import PartialBlock
 
 
@@ -72,7 +71,9 @@ class MixedCombination(Combination):
     """Shares add up; received rows are summed over their edges here."""
 
     def __init__(self, layer: Layer, rows: MixedRows, local: Tensor, positions: Tensor | None, total: int) -> None:
-        self._layer, self._block = layer, rows.block
+        assert layer.shares is not None, "the layer offers shares"
+        assert layer.shares.raw_share is not None, "its shares are sums of rows"
+        self._raw_share, self._block = layer.shares.raw_share, rows.block
         self._share_items, self._row_items = rows.places
         self._shares = SumCombination(local, positions, total)
         self.rows = self._shares.rows
@@ -80,7 +81,7 @@ class MixedCombination(Combination):
     def add(self, arrived: Tensor, positions: Tensor) -> None:
         self._shares.add(arrived.index_select(0, self._share_items), positions.index_select(0, self._share_items))
         self._received = arrived.index_select(0, self._row_items).requires_grad_(torch.is_grad_enabled())
-        self._summed = self._layer.raw_share(self._block, self._received)
+        self._summed = self._raw_share(self._block, self._received)
         self.rows += self._summed.detach()
 
     def local_gradient(self, gradient: Tensor) -> Tensor:
@@ -99,8 +100,8 @@ class PartialFeed(ExchangedFeed):
     """The matrix holds the combination of the shares of every destination.
 
     `shares` is the partial block of this rank's rows: own destinations first, then those of other ranks. `order`
-    (int64) picks the rows of `Layer.partial` in the order in which they are used; None for theirs. `destinations` is
-    the number of own ones. `vertices` are the own destinations and those of other ranks, int64 ids.
+    (int64) lists the rows of `ShareForm.partial` in the order of their use; None for theirs. `destinations` is the
+    number of own ones. `vertices` are the own destinations and those of other ranks, int64 ids.
     """
 
     def __init__(
@@ -117,23 +118,26 @@ class PartialFeed(ExchangedFeed):
         mixed: MixedRows | None = None,
         vertices: Sequence[np.ndarray] = (),
     ) -> None:
-        form: PartialForm | None = layer.partial_form
-        assert form is not None, "the layer offers shares"
-        combination: Combine = form.combination if mixed is None else partial(MixedCombination, layer, mixed)
-        super().__init__(ctx, layer, None, routes, route, layer.partial_width, combination, features)
+        assert layer.shares is not None, "the layer offers shares"
+        self.form = layer.shares
+        combination: Combine = self.form.layout.combination
+        if mixed is not None:
+            combination = partial(MixedCombination, layer, mixed)
+        super().__init__(ctx, layer, None, routes, route, self.form.width, combination, features)
         self.mixed = mixed
         if mixed is not None:
             self.sent_rows, self.sent_order = self.on_device(mixed.sent_rows), self.on_device(mixed.sent_order)
         self.shares, self.destinations, self.first = shares, destinations, first
         self.order = None if order is None else self.on_device(order)
-        self.first_stage = None if first is None else Stage(ctx, first.route, layer.sent_width)
+        self.first_stage = None if first is None else Stage(ctx, first.route, self.form.sent_width)
         self._vertices = vertices
         self.read_columns = ReadColumns(ctx, reader_of(ctx, layer) if vertices else None, self._names)
 
     @classmethod
     def of_plan(cls, ctx: RankContext, layer: Layer, plan: LayerPlan) -> PartialFeed:
         """The feed of a layer whose routes are fixed."""
-        assert layer.partial_form is SUM, "no other shares are chosen for fixed routes"
+        assert layer.shares is not None, "the layer offers shares"
+        assert layer.shares.layout is SUM, "no other shares are chosen for fixed routes"
         routes = plan.by_kind
         assert routes is not None, "the kind is not raw"
         route = Route(plan.block.n_dst, None, routes.received, routes.received_counts, routes.sent_counts)
@@ -155,7 +159,7 @@ class PartialFeed(ExchangedFeed):
 
     def kept(self, key: DropoutKey | None) -> Kept:
         """Shares lack the columns that are dropped of their destinations; projected rows are read whole."""
-        sent, received = found = self.read_columns.kept(key, self.layer.partial_width)
+        sent, received = found = self.read_columns.kept(key, self.form.width)
         if self.mixed is None or sent is None or received is None:
             return found
         whole = np.ones((len(self.mixed.sent_rows), sent.shape[1]), np.uint8)
@@ -167,9 +171,10 @@ class PartialFeed(ExchangedFeed):
         self._sent = None
         if self.first is not None and self.first_stage is not None:
             with self.ctx.phases("compute"):
+                assert self.form.project_sent is not None, "destinations send something first"
                 original = torch.from_numpy(self.first.original).to(self.ctx.device)
                 read = self.layer.prefix(self.first.features(), original, key)
-                computed = ComputedRows(self.layer.project_sent(read), self.first.route.local_count)
+                computed = ComputedRows(self.form.project_sent(read), self.first.route.local_count)
             self._sent = self.first_stage.forward(computed)
         return super().output(rows, key)
 
@@ -177,10 +182,10 @@ class PartialFeed(ExchangedFeed):
         """Compute shares of others' destinations first, unless both need the same projected rows."""
         layer, block, local = self.layer, self._block_with_sent(), self.stage.route.local_count
         if self.order is None:
-            steps = layer.partial_steps(block, local, rows, key)
+            steps = share_steps(layer, block, local, rows, key)
             if steps is not None:
                 return ComputedApart(self._with_rows(steps[0], rows, key), steps[1])
-        shares = layer.partial(block, rows, key)
+        shares = self.form.partial(block, rows, key)
         if self.mixed is not None:
             sent = torch.cat([shares[local:], self._projected(rows, key)]).index_select(0, self.sent_order)
             return ComputedRows(torch.cat([shares[:local], sent]), local)
@@ -188,7 +193,7 @@ class PartialFeed(ExchangedFeed):
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         sampled = self.shares.sampled[: self.destinations]
-        return self.layer.finish(*self.layer.from_partial(sampled, combined), None)
+        return self.layer.finish(*self.form.combined(sampled, combined), None)
 
     def count(self) -> None:
         super().count()
@@ -219,7 +224,7 @@ class PartialFeed(ExchangedFeed):
     def _projected(self, rows: Rows, key: DropoutKey | None) -> Tensor:
         """The projections of rows that are sent as such, float[k, width]; differentiable."""
         layer, chosen = self.layer, self.sent_rows
-        if layer.plain_prefix and isinstance(layer, SumLayer) and type(layer).project is SumLayer.project:
+        if plain_prefix(layer) and isinstance(layer, SumLayer) and type(layer).project is SumLayer.project:
             return layer.neighbour(rows, chosen)
         names = self.shares.src_original.index_select(0, chosen)
         return layer.project(layer.prefix(select(rows, chosen), names, key))

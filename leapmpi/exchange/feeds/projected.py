@@ -26,7 +26,7 @@ class ProjectedRows:
     """The rows that a rank projects, and how they are used.
 
     original: int64[rows], the original ids of their vertices. local_rows, sent_rows: int64, the numbers of own rows and
-    of rows for others among what is computed: projections of all rows, then, for layers with `own_width`, those that
+    of rows for others among what is computed: projections of all rows, then, for layers with a pair of rows, those that
     the destinations in rows `own_rows` (int64[k]) need besides, as `own_width // source_width` rows each. Without
     `local_rows` all are used once, own rows first.
     """
@@ -38,7 +38,7 @@ class ProjectedRows:
 
 
 class ProjectedFeed(ExchangedFeed):
-    """The matrix holds one projected row per source and, for layers with `own_width`, what destinations need besides.
+    """The matrix holds one projected row per source and, for layers with pairs, what destinations need besides.
 
     Each owner projects its rows, and adds its part of the weights' gradient.
     """
@@ -53,7 +53,7 @@ class ProjectedFeed(ExchangedFeed):
         features: Callable[[], Rows] | None = None,
         combination: Combine = Placed,
     ) -> None:
-        width = layer.source_width if layer.own_width else layer.projected_width
+        width = layer.rows.source_width
         super().__init__(ctx, layer, None, routes, route, width, combination, features)
         self.original = self.on_device(rows.original)
         self.local_rows, self.sent_rows, self.own_rows = (
@@ -69,9 +69,9 @@ class ProjectedFeed(ExchangedFeed):
         original, _, _ = names_of(ctx, plan.block, routes.vertices)
         here = np.flatnonzero(routes.source_rows >= 0)
         local_rows, positions, own_rows = routes.source_rows[here], here, None
-        if layer.own_width:
+        if layer.rows.pair is not None:
             # Rows that destinations need follow those of all sources.
-            own = np.arange(block.n_dst * layer.own_width // layer.source_width)
+            own = np.arange(block.n_dst * layer.rows.own_width // layer.rows.source_width)
             local_rows = np.concatenate((local_rows, len(original) + own))
             positions, own_rows = np.concatenate((here, block.n_src + own)), routes.source_rows[: block.n_dst]
             total = block.n_src + len(own)
@@ -83,13 +83,12 @@ class ProjectedFeed(ExchangedFeed):
         return feed
 
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
-        layer = self.layer
-        if self.own_rows is None:
-            computed = layer.projected(rows, self.original, key)
+        form, rows = self.layer.rows, self.layer.prefix(rows, self.original, key)
+        if self.own_rows is None or form.pair is None:
+            computed = form.project(rows)
         else:
-            rows = layer.prefix(rows, self.original, key)
-            own = layer.project_own(rows, self.own_rows)
-            computed = torch.cat([layer.project_source(rows), own.reshape(-1, layer.source_width)])
+            own = form.pair.own(rows, self.own_rows)
+            computed = torch.cat([form.pair.source(rows), own.reshape(-1, form.source_width)])
         if self.local_rows is None or self.sent_rows is None:
             return ComputedRows(computed, self.stage.route.local_count)
         counts = self.stage.route.sent_counts
@@ -98,8 +97,8 @@ class ProjectedFeed(ExchangedFeed):
         )
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        layer, block = self.layer, self.block
-        if self.own_rows is None:
-            return layer.finish(None, layer.from_projected(block, combined, key), None)
-        own = combined[block.n_src :].reshape(block.n_dst, layer.own_width)
-        return layer.finish(None, layer.join(block, combined[: block.n_src], own, key), None)
+        form, block = self.layer.rows, self.block
+        if self.own_rows is None or form.pair is None:
+            return self.layer.finish(None, form.combine(block, combined, key), None)
+        own = combined[block.n_src :].reshape(block.n_dst, form.own_width)
+        return self.layer.finish(None, form.pair.join(block, combined[: block.n_src], own, key), None)

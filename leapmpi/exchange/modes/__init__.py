@@ -1,1 +1,1 @@
-"""Exchange modes, one file each, chosen by `--remote`: MODE is a sub-class of ExchangeMode (../base.py)."""
+"""Exchange modes, one module each, chosen by `--remote`; `MEMBER` is a ModeMember (../mode.py)."""

@@ -17,11 +17,12 @@ from leapmpi.exchange.feeds.known_rows import received_block
 from leapmpi.exchange.feeds.partial import MixedRows, PartialFeed
 from leapmpi.exchange.items import RemoteItems, fewest_items
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.named_destinations import Pairs
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 
@@ -42,7 +43,8 @@ class Mixed(Partial):
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers whose aggregate is no sum of projected rows."""
-        if layer.splits and (layer.partial_form is not SUM or not layer.offers_raw_shares):
+        shares = layer.shares
+        if layer.splits and (shares is None or shares.layout is not SUM or shares.raw_share is None):
             return "its first layer sums up no projected rows"
         return super().refusal(layer)
 
@@ -66,7 +68,7 @@ class Mixed(Partial):
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Items: an id, a row of numbers and its gradient."""
-        row = 2 * self.layer.partial_width * self.layer.bias.element_size()
+        row = 2 * self.shares.width * self.layer.bias.element_size()
         blocks = [each.first_block for each in minibatch.micro_batches]
         if self.ctx.answers is not None:
             return super().predicted_bytes(minibatch)
@@ -121,4 +123,4 @@ class Mixed(Partial):
         return rows
 
 
-MODE = Mixed
+MEMBER = ModeMember(Mixed)

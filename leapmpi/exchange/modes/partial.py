@@ -3,7 +3,7 @@
 The requester names destinations only (../named_destinations.py), and the owner returns H numbers for each. How shares
 of several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
 
-Where messages depend on their destination (`Layer.sent_width`), the owner first requests what it needs of the
+Where messages depend on their destination (`ShareForm.sent_width`), the owner first requests what it needs of the
 destinations from their homes: once for each, whoever named it. The gradients of that travel back last.
 """
 
@@ -19,12 +19,14 @@ from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Route
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.shares.partial_form import SUM, PartialForm
+from leapmpi.nn.layer_forms import ShareForm
+from leapmpi.nn.share_forms import SUM, PartialForm
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 
@@ -59,14 +61,14 @@ class Partial(ComputedRowsMode):
         if layer.splits and "edge_features" in layer.edge_data:
             return "its first layer reads features of edges, which lie with their destinations"
         # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
-        if layer.splits and (layer.partial_form is None or (layer.partial_form is SUM and not layer.linear)):
+        if layer.splits and (layer.shares is None or (layer.shares.layout is SUM and not layer.linear)):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
         return super().refusal(layer)
 
     @classmethod
     def order_for(cls, layer: Layer) -> int:
         """Sums come first; what takes more work to combine than to aggregate comes last."""
-        separate = layer.partial_form is not None and layer.partial_form.separate_self
+        separate = layer.shares is not None and layer.shares.layout.separate_self
         return cls.order + 3 * separate
 
     @property
@@ -77,8 +79,13 @@ class Partial(ComputedRowsMode):
     @property
     def form(self) -> PartialForm:
         """How shares of the layer are laid out and combined."""
-        assert self.layer.partial_form is not None
-        return self.layer.partial_form
+        return self.shares.layout
+
+    @property
+    def shares(self) -> ShareForm:
+        """Shares of the layer."""
+        assert self.layer.shares is not None, "other layers are refused"
+        return self.layer.shares
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pairs of destination and owner: an id, and shares with their gradients.
@@ -87,7 +94,7 @@ class Partial(ComputedRowsMode):
         than travels.
         """
         size, total = self.layer.bias.element_size(), 0
-        row, sent = 2 * self.layer.partial_width * size, 2 * self.layer.sent_width * size
+        row, sent = 2 * self.shares.width * size, 2 * self.shares.sent_width * size
         row = round(row * expected_share(self.ctx, self.layer, True))
         for micro_batch in minibatch.micro_batches:
             block = micro_batch.first_block
@@ -109,7 +116,7 @@ class Partial(ComputedRowsMode):
         if self.form.separate_self:
             # Where rows belong, and their order.
             numbers += 2 * (self.form.share_rows + 1) * block.n_dst + len(found.positions)
-        if self.layer.sent_width:
+        if self.shares.sent_width:
             # What destinations send, and the exchange that brings it.
             numbers += 4 * named
         return edges + NUMBER * numbers
@@ -123,7 +130,7 @@ class Partial(ComputedRowsMode):
         order, first = None, None
         if self.form.separate_self:
             route, order = self._with_self_parts(route, share, foreign_counts)
-        if self.layer.sent_width:
+        if self.shares.sent_width:
             # Request what destinations with a neighbour here send, each once.
             with_edges = np.flatnonzero((share.block.edges.counts > 0).cpu().numpy())
             distinct, numbers = np.unique(np.concatenate((block.dst, foreign))[with_edges], return_inverse=True)
@@ -169,7 +176,7 @@ class Partial(ComputedRowsMode):
         return [destinations + n_dst * number for number in range(self.form.share_rows + 1)]
 
     def _with_self_parts(self, route: Route, share: LocalShare, foreign_counts: np.ndarray) -> tuple[Route, np.ndarray]:
-        """The route with self parts as rows of their own, and the order in which rows of `Layer.partial` are used.
+        """The route with self parts as rows of their own, and the order in which rows of `ShareForm.partial` are used.
 
         They are shares of all destinations, and then self parts.
         """
@@ -210,4 +217,4 @@ def _in_order_of_ranks(
     return values[order], np.bincount(ranks_of, minlength=ranks).astype(np.int64)
 
 
-MODE = Partial
+MEMBER = ModeMember(Partial)

@@ -1,7 +1,7 @@
 """`projected`: a remote row arrives multiplied by the layer's weights, H numbers instead of F.
 
 Serves every layer that offers the split, attention included. Gradients of the projected rows travel back, and the owner
-adds its share of the weights' gradient. Of layers in which destinations need numbers of their own (`Layer.own_width`),
+adds its share of the weights' gradient. Of layers in which destinations need numbers of their own (`RowForm.pair`),
 these follow as rows of the same width, for destinations alone.
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
@@ -36,15 +37,15 @@ class Projected(ComputedRowsMode):
     def _asked(self, micro_batch: MicroBatch) -> list[tuple[np.ndarray, int]]:
         """Vertices (int64), and the numbers that their homes project of each: sources, then destinations if need be."""
         block, layer = micro_batch.first_block, self.layer
-        asked = [(block.src, layer.source_width if layer.own_width else layer.projected_width)]
-        return [*asked, (block.dst, layer.own_width)] if layer.own_width else asked
+        asked = [(block.src, layer.rows.source_width if layer.rows.own_width else layer.rows.width)]
+        return [*asked, (block.dst, layer.rows.own_width)] if layer.rows.own_width else asked
 
     def plan_bytes(self, block: Block) -> int:
         """Two ids of each source, and rows of destinations that need more; where rows belong, and their order."""
         layer, ids, rows = self.layer, block.n_src, block.n_src
-        if not layer.own_width:
+        if not layer.rows.own_width:
             return NUMBER * (2 * ids + rows)
-        rows += block.n_dst * layer.own_width // layer.source_width
+        rows += block.n_dst * layer.rows.own_width // layer.rows.source_width
         return NUMBER * (2 * ids + block.n_dst + 2 * rows)
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ProjectedFeed:
@@ -55,7 +56,7 @@ class Projected(ComputedRowsMode):
         byte_counters.add_rows("local", route.local_count)
         byte_counters.add_rows("remote", len(route.received_positions))
         rows = ProjectedRows(ctx.sampler.original_ids(vertices))
-        if self.layer.own_width:
+        if self.layer.rows.own_width:
             route, rows = self._with_destinations(route, rows, vertices, block.dst)
         return ProjectedFeed(ctx, self.layer, None, route, rows, self.features_of(vertices))
 
@@ -78,7 +79,7 @@ class Projected(ComputedRowsMode):
         own_rows = order[np.searchsorted(keys, (of_own + 1) * vertex_count + destinations, sorter=order)]
 
         # Where the rows of each destination belong: those of one follow each other.
-        each = self.layer.own_width // self.layer.source_width
+        each = self.layer.rows.own_width // self.layer.rows.source_width
 
         def places(positions: np.ndarray) -> np.ndarray:
             return (route.total + positions[:, None] * each + np.arange(each)).reshape(-1)
@@ -106,4 +107,4 @@ class Projected(ComputedRowsMode):
         )
 
 
-MODE = Projected
+MEMBER = ModeMember(Projected)

@@ -8,7 +8,7 @@ import numpy as np
 
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.mode import ExchangeMode, ModeMember
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 
@@ -77,4 +77,4 @@ def union(micro_batches: list[MicroBatch]) -> np.ndarray:
     return rows
 
 
-MODE = Raw
+MEMBER = ModeMember(Raw)

@@ -7,7 +7,7 @@ for all micro-batches. Where the layer reads the rows of destinations by themsel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leapmpi.exchange.layer_feed import LayerFeed, LocalFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.mode import ExchangeMode, ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations
 from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.exchange.raw_sums import LayerSums, SumExchange, merged, read_the_same_sums
@@ -37,14 +37,14 @@ class Sums(ExchangeMode):
     @cached_property
     def named(self) -> NamedDestinations:
         """What names destinations; models that read what is fetched for another need none."""
-        return NamedDestinations(self.ctx, self.layer.sums_hold_own)
+        return NamedDestinations(self.ctx, self.layer.sums.holds_own)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers whose sums depend on weights."""
         if not layer.splits:
             return "a module of your own is run as a whole, on raw rows"
-        if not layer.offers_sum_shares:
+        if not layer.sums.offers_shares:
             return "its first layer is no weighted sum of raw rows, known before the weights"
         return None
 
@@ -74,7 +74,7 @@ class Sums(ExchangeMode):
         block, _ = self._merged(minibatch)
         pairs = self.named.pairs(block)
         total = len(pairs.destinations) * self._sum_bytes + int(self.named.naming_bytes(block, pairs).sum())
-        if self.layer.sums_need_own:
+        if self.layer.sums.needs_own:
             inputs = self.ctx.features
             request = inputs.request(block.dst)
             total += len(request.remote_ids) * inputs.id_codec.id_bytes
@@ -85,7 +85,7 @@ class Sums(ExchangeMode):
         """Sums; shares that arrive and, about as many, those for others; own rows that are copied or arrive."""
         block, _ = self._merged(minibatch)
         held = (block.n_dst + 2 * len(self.named.pairs(block).destinations)) * self._sum_bytes
-        if self.layer.sums_need_own:
+        if self.layer.sums.needs_own:
             inputs = self.ctx.features
             copied = 0 if self.ctx.scatters else block.n_dst
             held += 2 * inputs.missing(block.dst) * inputs.shard.row_bytes + copied * self.ctx.input_row_bytes
@@ -93,8 +93,8 @@ class Sums(ExchangeMode):
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """A copy of the micro-batch's sums unless it is alone, and projected rows with their gradients."""
-        layer, copies = self.layer, (not alone) * (1 + self.layer.sums_need_own)
-        projected = 2 * layer.projected_width * layer.bias.element_size()
+        layer, copies = self.layer, (not alone) * (1 + self.layer.sums.needs_own)
+        projected = 2 * layer.rows.width * layer.bias.element_size()
         return micro_batch.first_block.n_dst * (copies * self._sum_bytes + projected)
 
     def collectives(self, time_steps: int) -> int:
@@ -107,14 +107,14 @@ class Sums(ExchangeMode):
         block, places = self._merged(minibatch)
         pairs = self.named.pairs(block)
         share, _, counts = self.named.exchange(minibatch, block, pairs, layer, inputs)
-        own = inputs.prepare(block.dst, ctx.scatters) if layer.sums_need_own else None
+        own = inputs.prepare(block.dst, ctx.scatters) if layer.sums.needs_own else None
 
         # Shares for others now, local ones while those travel.
         with ctx.phases("gather"), torch.no_grad():
             local, requested = share.block.split(block.n_dst)
             rows = self._rows(share, minibatch)
             if ctx.communicator.carries:
-                answers = layer.raw_share(requested, rows)
+                answers = self._raw_share(requested, rows)
             else:
                 answers = layer.bias.new_empty((requested.n_dst, layer.in_dim))
 
@@ -136,10 +136,16 @@ class Sums(ExchangeMode):
         """That of the first layer, from the micro-batch's sums."""
         assert minibatch.sums is not None, "`request` has requested them, and the mini-batch is complete"
         sums = minibatch.sums.of(number)
-        return [LocalFeed(self.ctx, self.layer, lambda rows: self.layer.from_sums(*sums))], None
+        return [LocalFeed(self.ctx, self.layer, lambda rows: self.layer.sums.output(*sums))], None
 
     def _merged(self, minibatch: MiniBatch) -> tuple[Block, list[np.ndarray | None]]:
         return merged([each.first_block for each in minibatch.micro_batches])
+
+    @property
+    def _raw_share(self) -> Callable[[PartialBlock, Rows], Tensor]:
+        share = self.layer.sums.share
+        assert share is not None, "other layers are refused"
+        return share
 
     def _rows(self, share: LocalShare, minibatch: MiniBatch) -> Rows:
         """The rows of `share` after prefix, in the layer's type."""
@@ -155,7 +161,7 @@ class Sums(ExchangeMode):
 
     def _share(self, block: PartialBlock, rows: Rows) -> Tensor:
         with self.ctx.phases("gather"), torch.no_grad():
-            return self.layer.raw_share(block, rows)
+            return self._raw_share(block, rows)
 
 
-MODE = Sums
+MEMBER = ModeMember(Sums)

@@ -202,7 +202,7 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     """Open the dataset, which may lack labels, or have other classes than the training data. Raises DataError."""
     dataset = open_dataset(config.data)
     task = about.get("task")
-    reads = TASKS.load(task).TASK.reads if task else ()
+    reads = TASKS.load(task).task.reads if task else ()
     kind = dataset.label_kind if not reads or dataset.label_kind in reads else reads[0]
     if not input_width(config, dataset):
         raise DataError(f"{config.data} has no features, which the model reads; import the graph again with features")
@@ -210,7 +210,7 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     if not dataset.classes:
         dataset = replace(dataset, splits=Splits(nothing, dataset.splits.val, dataset.splits.test))
     # The classes of an edge task are those of its edges.
-    of_vertices = not task or TASKS.load(task).TASK.roots == "vertices"
+    of_vertices = not task or TASKS.load(task).task.roots == "vertices"
     return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leapmpi.nn.kernels import row_adds, row_sums
+from leapmpi.nn.kernels import row_sums
 from leapmpi.system.jit import compiled, compiled_dot
 from leapmpi.system.worker_threads import share_rows, threads
 
@@ -394,7 +394,7 @@ def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor,
     """
     # As many ranges as threads: each walks through all edges.
     least = max(1, -(-len(out) // threads()))
-    kernel = row_adds.add_rows_to_sources if out.dtype == torch.float32 else _add_to_sources
+    kernel = row_sums.add_rows_to_sources if out.dtype == torch.float32 else _add_to_sources
     share_rows(kernel, len(out), *_arrays(indptr, indices, weight, g, out), least=least)
 
 

@@ -1,6 +1,6 @@
 """Vectors of 16 single-precision numbers that stay in registers, in LLVM's intermediate language.
 
-The kernels of gemm_tile.py, row_sums.py and row_adds.py are built of these. numba alone cannot: it compiles loops over
+The kernels of gemm_tile.py, row_sums.py and row_sums.py are built of these. numba alone cannot: it compiles loops over
 arrays, and keeps no array in registers. `build` is LLVM's instruction builder; addresses are 64-bit integers.
 """
 

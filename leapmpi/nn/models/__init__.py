@@ -1,1 +1,1 @@
-"""One file per model; each offers `build(config, layers, in_dim, out_dim) -> Model`."""
+"""Models, one module each; `MEMBER` is a ModelMember (leapmpi/config/options.py)."""

@@ -3,7 +3,7 @@
 A message is ReLU(x_u) + 1e-7, with W_edge e + b added to x_u where edges have features e. Messages are combined by a
 softmax for each channel, a power mean, the mean, the maximum or the sum, and the destination's row is added before an
 MLP. The features are encoded by one product; each later layer adds its input to its output, and reads it normalised,
-through ReLU and dropout (res+). Norms are of layers unless `--norm batch` asks for the paper's.
+through ReLU and dropout (res+). Normalisation is by layer; `--norm batch` gives the paper's.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edges_of_their_own, maximum, mean, rows_by_edge, total
-from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.dropout import DropoutKey, drop_features, with_seed
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer, Projection, as_row
+from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, hidden_layers
-from leapmpi.nn.norms.choice import BATCH, norm_of
+from leapmpi.nn.norms import BATCH, norm_of
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.shares.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
+from leapmpi.nn.share_forms import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ("hidden", "dropout", "norm")
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,8 @@ class Options:
     message_norm: bool = setting(False, "scale what is combined to the length of the destination's row")
 
 
-HAS = ("norm", "residual")
-"""What its layers have without being asked: normalised input (`auto`), and residuals in a way of their own."""
-
-
-def unread(config: ModelConfig) -> dict[str, str]:
-    """Options that the aggregate of `config` does not read, and why."""
+def idle_options(config: ModelConfig) -> dict[str, str]:
+    """Return the options that the aggregate of `config` does not read, and why."""
     options = parse_options(Options, config.options, config.name, "model")
     kind = options.aggregate
     why = {}
@@ -74,11 +69,11 @@ MOST = 10.0
 """The most that a power mean takes and gives."""
 
 
-class GENLayer(Layer):
+class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
     """h_v + MLP(x_v + combined messages), with x = dropout(ReLU(norm(h))); the first is fed by the encoder instead."""
 
     linear = False
-    reads_names = False
+    input_weights = ("encoder",)
     Options = Options
 
     def __init__(
@@ -86,12 +81,12 @@ class GENLayer(Layer):
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.kind = self.options.aggregate
-        self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
         self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
         # All that reads the output is normalised; a maximum over layers keeps what some of them have more than others.
         if config.norm == BATCH and (first or config.jumping != "max"):
             del self.bias
             self.register_buffer("bias", torch.zeros(out_dim), persistent=False)
+        self.adds_input, self.multiplied = not first, "sources" if first else "destinations"
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
         self.norm = None if first else norm(out_dim, number - 1)
@@ -117,34 +112,37 @@ class GENLayer(Layer):
         return read if self.edge is None else (*read, "edge_features")
 
     @property
-    def reads_destinations(self) -> bool:
-        """From the second layer on."""
-        return self.encoder is None
+    def shares(self) -> ShareForm | None:
+        layout = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
 
-    def input_projections(self) -> list[Projection]:
-        return [self.encoder] if self.encoder is not None else []
+        def parts(sampled: Tensor, rows: Tensor) -> tuple[None, Tensor]:
+            own, combined = layout.parts(rows, len(sampled))
+            assert own is not None, "self parts are rows of their own"
+            return None, self.joined(own, self.root(combined, sampled) if self.kind == "power" else combined)
+
+        return ShareForm(layout, self.out_dim, self.partial, parts)
 
     def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
         if self.encoder is None:
             x = F.relu(dense(x) if self.norm is None else self.norm(dense(x)))
-        return drop_features(x, vertices, self.mask_key(key), self.number, self.dropout, self.first_column)
+        return drop_features(x, vertices, with_seed(key, self.seed), self.number, self.dropout, self.first_column)
 
     def project(self, x: Rows) -> Tensor:
-        """The encoder's product, of which shares of columns add up; in later layers the rows themselves."""
+        """Apply the encoder's product, whose shares of columns add up; in later layers return the rows themselves."""
         return dense(x) if self.encoder is None else self.encoder(x)
 
     def nodes(self, z: Tensor) -> Tensor:
-        """The rows x that messages are made of, from `project`ed ones."""
+        """Return the rows x of messages, from projected rows."""
         return z if self.encoder_bias is None else z + self.encoder_bias
 
     def messages(self, x: Tensor, of_edges: Tensor | None = None) -> Tensor:
-        """float[rows, out]: messages of rows, to which `of_edges` (the edges' features, as wide) are added."""
+        """Return messages of rows plus `of_edges` (the edges' features, as wide): float[rows, out]."""
         # Later layers have rows that went through ReLU already.
         positive = of_edges is None and self.encoder is None
         return (x if positive else F.relu(x if of_edges is None else x + of_edges)) + EPSILON
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        """x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""
+        """Return x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""
         x = self.nodes(dense(z))
         if self.edge is None:
             return self.joined(x[: block.n_dst], self.combined(block, self.messages(x)))
@@ -155,12 +153,12 @@ class GENLayer(Layer):
         return self.joined(x[: block.n_dst], self.combined(by_edge, messages))
 
     def combined(self, block: BlockTensors, messages: Tensor) -> Tensor:
-        """What the messages of each destination's in-neighbours combine to, 0 without any: float[n_dst, out]."""
-        last = self.shares(block, messages)[-1]
+        """Combine the messages of each destination's in-neighbours, 0 without any: float[n_dst, out]."""
+        last = self.share_rows(block, messages)[-1]
         return self.root(last, block.edges.counts) if self.kind == "power" else last
 
-    def shares(self, block: BlockTensors | PartialBlock, messages: Tensor) -> list[Tensor]:
-        """What messages add to the aggregate, float[n_dst, out] each, in the rows of a share of `partial_form`."""
+    def share_rows(self, block: BlockTensors | PartialBlock, messages: Tensor) -> list[Tensor]:
+        """Return the terms of messages in the aggregate, float[n_dst, out] each, one for each row of a share."""
         if self.kind == "max":
             if block.weight is not None:
                 raise ConfigError("a maximum has no use for a sampler's edge weights; choose another aggregate")
@@ -174,43 +172,34 @@ class GENLayer(Layer):
         return [(mean if self.kind == "mean" else total)(block, messages)]
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """Shares of this rank's messages, then the rows of local destinations; maxima are -inf without an edge."""
+        """Compute shares of this rank's messages, then rows of local destinations; maxima are -inf without an edge."""
         rows = self.nodes(self.project(self.prefix(x, block.src_original, key)))
-        shares = self.shares(block, self.messages(rows))
+        shares = self.share_rows(block, self.messages(rows))
         if self.kind == "max":
             shares = [shares[0].masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)]
         return torch.cat([*shares, rows.index_select(0, block.local[1])])
 
-    def from_partial(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
-        own, combined = super().from_partial(sampled, rows)
-        assert own is not None, "self parts are rows of their own"
-        return None, self.joined(own, self.root(combined, sampled) if self.kind == "power" else combined)
-
     def power(self, messages: Tensor) -> Tensor:
-        """What a power mean is the mean of."""
+        """Raise messages to the power of a power mean."""
         return messages.clamp(EPSILON, MOST) ** as_row(self.temperature, self.out_dim)
 
     def root(self, means: Tensor, counts: Tensor) -> Tensor:
-        """The power mean, from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
+        """Take the power mean from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
         root = means.clamp(EPSILON, MOST) ** (1 / as_row(self.temperature, self.out_dim))
         return torch.where((counts > 0).unsqueeze(1), root, 0)
 
     def joined(self, x_dst: Tensor, combined: Tensor) -> Tensor:
-        """x_v + combined messages, these scaled to the length of x_v with MsgNorm (section 3.4)."""
+        """Add x_v to combined messages, these scaled to the length of x_v with MsgNorm (section 3.4)."""
         if self.scale is not None:
             length = torch.linalg.vector_norm(x_dst, dim=1, keepdim=True)
             combined = as_row(self.scale, self.out_dim) * length * F.normalize(combined, dim=1)
         return x_dst + combined
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
-        """The MLP, and from the second layer on the input itself."""
+        """Apply the MLP, and from the second layer on add the input itself."""
         h = self.mlp(neighbours if own is None else own + neighbours)
         h = h + self.bias if isinstance(self.bias, nn.Parameter) else h
         return h if self.encoder is not None or x_dst is None else h + dense(x_dst)
-
-    def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:
-        before, _ = super().costs(sources if self.number == 1 else destinations, destinations, edges, passes_on)
-        return before, before
 
 
 class GENHead(Head):
@@ -223,14 +212,23 @@ class GENHead(Head):
 
     def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         x = F.relu(x if self.norm is None else self.norm(x))
-        key = key if key is None or self.seed < 0 else key._replace(seed=self.seed)
-        return dense(drop_features(x, vertices, key, self.number, self.dropout))
+        return dense(drop_features(x, vertices, with_seed(key, self.seed), self.number, self.dropout))
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A DeeperGCN of `layers` layers, which read `edge_dim` features of edges.
+    """Build a DeeperGCN of `layers` layers, which read `edge_dim` features of edges.
 
     Raises ConfigError for options that it has not.
     """
     layer = partial(GENLayer, edge_dim=edge_dim)
     return Model(hidden_layers(layer, config, layers, in_dim), GENHead(config, layers, out_dim))
+
+
+MEMBER = ModelMember(
+    build,
+    Options,
+    reads_edge_features=True,
+    reads=("hidden", "dropout", "norm"),
+    has=("norm", "residual"),
+    idle_options=idle_options,
+)

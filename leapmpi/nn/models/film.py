@@ -16,25 +16,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gemm import product
 from leapmpi.nn.head import Head
-from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm, ShareForm
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, hidden_layers
-from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.norms import norm_of
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.shares.partial_form import SEPARATE_SUM
+from leapmpi.nn.share_forms import SEPARATE_SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ("hidden", "norm")
-
-HAS = ("norm",)
-"""What its layers have without being asked: normalised output (`auto`)."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,10 @@ class Options:
     aggregate: str = setting("sum", "how messages are combined", choices=("sum", "mean"))
 
 
-class FiLMLayer(Layer):
+class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
     """Messages modulated by their destination, and the destination's own, normalised."""
 
     linear = False
-    partial_form = SEPARATE_SUM
-    reads_names = False
     Options = Options
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -58,11 +53,19 @@ class FiLMLayer(Layer):
         self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))
         self.output_norm = norm_of(config.norm, out_dim, number, with_bias=False, auto="layer")
 
-    def project_source(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
+    @property
+    def rows(self) -> RowForm:
+        pair = PairForm(self.out_dim, 3 * self.out_dim, self.neighbour, self.project_own, self.join)
+        return RowForm(6 * self.out_dim, self.project, self.aggregate, pair)
+
+    @property
+    def shares(self) -> ShareForm | None:
+        """Sums, for which destinations send gamma and beta first."""
+        width = self.out_dim
+        return ShareForm(SEPARATE_SUM, width, self.partial, sent_width=2 * width, project_sent=self.film)
 
     def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
-        """gamma and beta for what the row gets, and what it gives to itself."""
+        """Compute gamma and beta for what the rows get, and what they give to themselves."""
         # One product, so that wide rows are read once.
         projections, width = (self.film, self.own, self.own_film), self.out_dim
         products = product(x, torch.cat([each.weight for each in projections]), rows)
@@ -70,31 +73,11 @@ class FiLMLayer(Layer):
         return torch.cat([film, modulated(own, own_film)], dim=1)
 
     def project(self, x: Rows) -> Tensor:
-        """Linear in the row, so that p3 may add up shares of columns: all products, side by side."""
+        """Return all products side by side. They are linear in the row, so that p3 may add up shares of columns."""
         return torch.cat([each(x) for each in (self.neighbour, self.film, self.own, self.own_film)], dim=1)
 
-    @property
-    def projected_width(self) -> int:
-        return 6 * self.out_dim
-
-    @property
-    def source_width(self) -> int:
-        return self.out_dim
-
-    @property
-    def own_width(self) -> int:
-        return 3 * self.out_dim
-
-    @property
-    def sent_width(self) -> int:
-        return 2 * self.out_dim
-
-    def project_sent(self, x: Rows) -> Tensor:
-        """gamma and beta."""
-        return self.film(x)
-
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """Sums of this rank's messages to each destination, then what local destinations give to themselves."""
+        """Sum this rank's messages to each destination; then follow what local destinations give to themselves."""
         assert block.sent is not None, "the exchange mode has brought gamma and beta"
         rows, local = self.prefix(x, block.src_original, key), block.local[1]
         gamma, beta = block.sent.chunk(2, dim=1)
@@ -112,25 +95,28 @@ class FiLMLayer(Layer):
         return modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype)) + message
 
     def weight(self, block: BlockTensors | PartialBlock, dtype: torch.dtype) -> Tensor:
-        """float[edges]: what each message counts."""
+        """Return the weight of each message: float[edges]."""
         if self.by_mean:
             return block.share(dtype)
         ones = torch.ones(len(block.edges.indices), dtype=dtype, device=block.edges.indices.device)
         return ones if block.weight is None else block.weight.to(dtype)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
-        """Normalise what was added up; there is no further activation."""
+        """Apply the output norm; there is no further activation."""
         h = neighbours if own is None else own + neighbours
         h = (h if self.output_norm is None else self.output_norm(h)) + self.bias
         return h if self.residual is None else h + dense(self.residual(x_dst))
 
 
 def modulated(z: Tensor, film: Tensor) -> Tensor:
-    """ReLU(gamma z + beta), for z float[rows, width] and film float[rows, 2 width], gamma before beta."""
+    """Return ReLU(gamma z + beta), for z float[rows, width] and film float[rows, 2 width], gamma before beta."""
     gamma, beta = film.chunk(2, dim=1)
     return F.relu(gamma * z + beta)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GNN-FiLM of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    """Build a GNN-FiLM of `layers` layers. Raises ConfigError for an unknown aggregate."""
     return Model(hidden_layers(FiLMLayer, config, layers, in_dim), Head(config, layers, out_dim))
+
+
+MEMBER = ModelMember(build, Options, reads=("hidden", "norm"), has=("norm",))

@@ -16,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
-from leapmpi.nn.dropout import DropoutKey, drop_attention
-from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
+from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer_forms import LayerTraits, RowForm
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 SLOPE = 0.2
 """Of LeakyReLU on negative scores."""
 
-READS: tuple[str, ...] = ()
-
 
 @dataclass(frozen=True)
 class Options:
@@ -42,11 +41,10 @@ class Options:
     attention_dropout: float = setting(0.0, "share of attention weights dropped in training", least=0, below=1)
 
 
-class GATLayer(Layer):
+class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
     """act(sum of shares x W h_u), one share per head."""
 
     linear = False
-    reads_names = False
     Options = Options
 
     def __init__(
@@ -58,24 +56,25 @@ class GATLayer(Layer):
         self.neighbour = Projection(in_dim, self.heads * width, fans=(in_dim, width))
         self.attend_source = nn.Parameter(torch.empty(self.heads, width))
         self.attend_target = nn.Parameter(torch.empty(self.heads, width))
-        self.fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
+        fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
         self.edge = self.attend_edge = None
         if edge_dim:
             self.edge_data = ("weight", "edge_features")
             self.edge = nn.Parameter(torch.empty(self.heads * width, edge_dim))
             self.attend_edge = nn.Parameter(torch.empty(self.heads, width))
-            self.fans |= {"edge": (edge_dim, width), "attend_edge": (width, 1)}
+            fans |= {"edge": (edge_dim, width), "attend_edge": (width, 1)}
+        self.fans = fans
 
     @property
-    def projected_width(self) -> int:
-        """All heads side by side, in the last layer too."""
-        return self.attend_source.numel()
+    def rows(self) -> RowForm:
+        """Projected rows, all heads side by side, in the last layer too."""
+        return RowForm(self.attend_source.numel(), self.project, self.aggregate)
 
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
     def scores(self, z: Tensor) -> Tensor:
-        """float[rows, 2 heads]: per head, the dot products of a row's slice of `z` as a source, then as a target.
+        """Return scores float[rows, 2 heads]: dot products of a row's slice of `z`, as a source, then as a target.
 
         Both at once for all rows: a product with a sparse matrix of few columns is cheaper than slicing `z`.
         """
@@ -93,13 +92,13 @@ class GATLayer(Layer):
         if block.weight is not None:
             share = reweighted(share, block)
         rate = self.attention_dropout
-        share = drop_attention(share, edges, block.mask_names(key, rate), self.mask_key(key), self.number, rate)
+        share = drop_attention(share, edges, block.mask_names(key, rate), with_seed(key, self.seed), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def attention_share(
         self, edges: Edges, z: Tensor, target: Tensor, named: tuple[Edges, Tensor], key: DropoutKey | None
     ) -> tuple[Tensor, Tensor]:
-        """What some of the edges, from rows `z`, add to the attention of destinations with `target` scores.
+        """Compute the share of some edges, from rows `z`, in the attention of destinations with `target` scores.
 
         named: the same edges between vertices that have the original ids int64 that follow, destinations first. Returns
         the logarithm of the sum of exponentials of scores, float[n_dst, heads], -inf without edges; and the mean by
@@ -117,11 +116,11 @@ class GATLayer(Layer):
             powers = (score - top.repeat_interleave(edges.counts, dim=0)).exp()
             logarithm = top + weighted_sum(by_edge, powers, powers.new_ones(len(powers))).log()
         rate, number = self.attention_dropout, self.number
-        dropped = drop_attention(share, *named, self.mask_key(key), number, rate)
+        dropped = drop_attention(share, *named, with_seed(key, self.seed), number, rate)
         return changing + (logarithm - changing.detach()), weighted_sum(edges, z, dropped)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
-        """The edges, each with a source of its own; float[edges_with_self, heads]: scores of source and features."""
+        """Return edges with a source each, and scores of source and features: float[edges_with_self, heads]."""
         assert self.edge is not None, "the model was built with edge_dim"
         assert self.attend_edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
@@ -144,7 +143,7 @@ class GATLayer(Layer):
 
 
 def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
-    """Attention over all in-neighbours, estimated from those sampled: float[edges_with_self, heads].
+    """Estimate attention over all in-neighbours from those sampled: float[edges_with_self, heads].
 
     With p_e the share of edge e among the sampled, it is w_e p_e / sum of w p over the destination's edges: numerator
     and denominator of the softmax are estimated by weighted sums, and the destination itself counts once.
@@ -165,9 +164,12 @@ def check_heads(config: ModelConfig, layers: int) -> None:
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A GAT of `layers` layers, which read `edge_dim` features of edges.
+    """Build a GAT of `layers` layers, which read `edge_dim` features of edges.
 
     Raises ConfigError when the heads do not divide the hidden width.
     """
     check_heads(config, layers)
     return stack(partial(GATLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads_edge_features=True, reads=())

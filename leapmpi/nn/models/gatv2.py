@@ -15,27 +15,24 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.options import ModelMember
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
-from leapmpi.nn.dropout import DropoutKey, drop_attention
-from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
+from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.models.gat import SLOPE, GATLayer, check_heads, reweighted
-from leapmpi.nn.models.gat import Options as Options
+from leapmpi.nn.models.gat import SLOPE, GATLayer, Options, check_heads, reweighted
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ()
 
-
-class GATv2Layer(GATLayer):
+class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
     """act(sum of shares x W_source h_u), one share per head."""
-
-    reads_names = False
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
@@ -45,31 +42,20 @@ class GATv2Layer(GATLayer):
         width = out_dim if last else out_dim // self.heads
         self.neighbour, self.target = (Projection(in_dim, self.heads * width, fans=(in_dim, width)) for _ in range(2))
         self.attend = nn.Parameter(torch.empty(self.heads, width))
-        self.fans = {"attend": (width, 1)}
+        fans = {"attend": (width, 1)}
         self.edge = None
         if edge_dim:
             self.edge_data = ("weight", "edge_features")
             self.edge = nn.Parameter(torch.empty(self.heads * width, edge_dim))
-            self.fans |= {"edge": (edge_dim, width)}
+            fans |= {"edge": (edge_dim, width)}
+        self.fans = fans
 
     @property
-    def projected_width(self) -> int:
-        """All heads side by side, as a source and as a target."""
-        return 2 * self.attend.numel()
-
-    @property
-    def source_width(self) -> int:
-        return self.attend.numel()
-
-    @property
-    def own_width(self) -> int:
-        return self.attend.numel()
-
-    def project_source(self, x: Rows) -> Tensor:
-        return self.neighbour(x)
-
-    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
-        return self.target(x, rows)
+    def rows(self) -> RowForm:
+        """Projected rows, all heads side by side, as a source and as a target."""
+        width = self.attend.numel()
+        pair = PairForm(width, width, self.neighbour, self.target, self.join)
+        return RowForm(2 * width, self.project, self.aggregate, pair)
 
     def project(self, x: Rows) -> Tensor:
         return torch.cat([self.neighbour(x), self.target(x)], dim=1)
@@ -79,7 +65,7 @@ class GATv2Layer(GATLayer):
         return self.join(block, source, target[: block.n_dst], key)
 
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
-        """Attention of targets to sources, themselves included."""
+        """Apply the attention of targets to sources, themselves included."""
         edges = block.edges_with_self
         if self.edge is None:
             score = pair_scores(edges, z, own, self.attend, SLOPE)
@@ -89,11 +75,11 @@ class GATv2Layer(GATLayer):
         if block.weight is not None:
             share = reweighted(share, block)
         names, rate = block.mask_names(key, self.attention_dropout), self.attention_dropout
-        share = drop_attention(share, edges, names, self.mask_key(key), self.number, rate)
+        share = drop_attention(share, edges, names, with_seed(key, self.seed), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def _with_features(self, block: BlockTensors, z: Tensor) -> Tensor:
-        """float[edges_with_self, heads x width]: the source of each edge, and what the edge's features add to it."""
+        """Add an edge's features to the row of its source: float[edges_with_self, heads x width]."""
         assert self.edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
         added = product(block.edge_features.to(z.dtype), self.edge)
@@ -103,14 +89,17 @@ class GATv2Layer(GATLayer):
 
 
 def softmax_of(edges: Edges, score: Tensor) -> Tensor:
-    """Softmax of scores float[edges, heads] over the edges of each destination."""
+    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
     return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A GATv2 of `layers` layers, which read `edge_dim` features of edges.
+    """Build a GATv2 of `layers` layers, which read `edge_dim` features of edges.
 
     Raises ConfigError when the heads do not divide the hidden width.
     """
     check_heads(config, layers)
     return stack(partial(GATv2Layer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads_edge_features=True, reads=())

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from leapmpi.config.options import ModelMember
 from leapmpi.nn.layer import Projection
+from leapmpi.nn.layer_forms import LayerTraits
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
+from leapmpi.nn.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
-    """float[edges_with_self]: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v.
+    """Weigh edges_with_self: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v.
 
     With weights of edges, deg under the root is their sum, and the numerator is multiplied by the edge's.
     """
@@ -36,30 +38,20 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
     return block.values_with_self(own * own, others)
 
 
-READS: tuple[str, ...] = ()
-
-
-class GCNLayer(SumLayer):
+class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
-    shares_sums = True
-    sums_ahead = True
-    plain_sums = True
     edge_data = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
 
-    @property
-    def sum_projections(self) -> tuple[Projection, ...]:
-        return (self.neighbour,)
-
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges_with_self, symmetric_weight(block, dtype)
 
     def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
-        """The terms of the normalised sums, and the weight of the destination's own row."""
+        """Return the terms of the normalised sums, and the weight of the destination's own row."""
         root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
         degree = block.dst_degree.to(dtype)
         norm = degree if block.weights is None else block.weights.dst_sum.to(dtype)
@@ -72,3 +64,6 @@ class GCNLayer(SumLayer):
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     return stack(GCNLayer, config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, reads=())

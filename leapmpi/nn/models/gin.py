@@ -17,21 +17,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.layer import Layer, Projection, as_row
+from leapmpi.nn.layer import Layer, Projection, as_row, projects_first, raw_sums
+from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.norms import norm_of
 from leapmpi.nn.rows import Rows, dense, select
-from leapmpi.nn.shares.partial_form import SUM
+from leapmpi.nn.share_forms import SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ("hidden", "norm")
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,10 @@ class Options:
     mlp_layers: int = setting(2, "layers of the MLP in each layer", least=1)
 
 
-class GINLayer(Layer):
+class GINLayer(Layer, traits=LayerTraits(reads_names=False, sums_ahead=True)):
     """act(MLP((1 + eps) h_v + sum of h_u)); the MLP's first product may be taken before the sum."""
 
-    partial_form = SUM
-    sums_ahead = True
-    reads_names = False
+    input_weights = ("mlp.first",)
     Options = Options
 
     def __init__(
@@ -62,16 +60,23 @@ class GINLayer(Layer):
             self.edge = Projection(edge_dim, in_dim)
             self.edge_bias = nn.Parameter(torch.zeros(in_dim))
 
-    def input_projections(self) -> list[Projection]:
-        return [self.mlp.first]
+    @property
+    def rows(self) -> RowForm:
+        width = len(self.mlp.first.weight) if self.edge is None else self.in_dim
+        return RowForm(width, self.project, self.aggregate)
 
     @property
-    def projected_width(self) -> int:
-        return len(self.mlp.first.weight) if self.edge is None else self.in_dim
+    def shares(self) -> ShareForm | None:
+        raw_share = self.raw_share if self.traits.sums_ahead else None
+        return ShareForm(SUM, self.rows.width, self.partial, raw_share=raw_share)
 
     @property
-    def partial_width(self) -> int:
-        return self.projected_width
+    def sums(self) -> RawSums:
+        """Sums without the destination's own row where epsilon is learned and multiplies it."""
+        found = replace(raw_sums(self), share=self.raw_share)
+        if not isinstance(self.eps, Tensor):
+            return found
+        return replace(found, needs_own=True, holds_own=False, compute=total, output=self._from_sums)
 
     def project(self, x: Rows) -> Tensor:
         return self.mlp.first(x) if self.edge is None else dense(x)
@@ -81,7 +86,7 @@ class GINLayer(Layer):
         return sums + self.counted(dense(z[: block.n_dst]))
 
     def sum_with_features(self, block: BlockTensors, z: Tensor) -> Tensor:
-        """The sum of ReLU(h_u + W_edge e + b) over each destination's edges: float[n_dst, in]."""
+        """Sum ReLU(h_u + W_edge e + b) over each destination's edges: float[n_dst, in]."""
         assert self.edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
         added = self.edge(block.edge_features.to(z.dtype)) + self.edge_bias
@@ -89,53 +94,42 @@ class GINLayer(Layer):
         return total(by_edge, F.relu(rows_by_edge(block.edges, z) + added))
 
     def counted(self, own: Tensor) -> Tensor:
-        """(1 + eps) times the destinations' rows."""
+        """Return (1 + eps) times the destinations' rows."""
         return (1 + as_row(self.eps, own.shape[1])) * own
 
-    @property
-    def sums_hold_own(self) -> bool:
-        """Not where epsilon is learned."""
-        return not isinstance(self.eps, Tensor)
-
-    @property
-    def sums_need_own(self) -> bool:
-        """A learned epsilon multiplies the rows of destinations."""
-        return isinstance(self.eps, Tensor) or super().sums_need_own
-
-    def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
-        """Those of in-neighbours alone where epsilon is learned."""
-        return total(block, rows) if isinstance(self.eps, Tensor) else self.aggregate(block, rows, None)
-
     def raw_share(self, block: PartialBlock, rows: Rows) -> Tensor:
-        """The terms of `rows`, the destination's own where its home is here and epsilon is not learned."""
+        """Sum the terms of `rows`, and of destinations that are owned here if epsilon is not learned."""
         sums = total(block, rows)
         return sums if isinstance(self.eps, Tensor) else self._with_own(block, rows, sums)
 
     def _with_own(self, block: PartialBlock, z: Rows, sums: Tensor) -> Tensor:
-        """`sums` and what destinations whose home is here add of their own rows."""
+        """Add to `sums` the own rows of destinations that are owned here."""
         destinations, local_rows = block.local
         return sums.index_add(0, destinations, self.counted(dense(select(z, local_rows))))
 
-    def from_sums(self, sums: Tensor, own: Rows | None) -> Tensor:
-        if isinstance(self.eps, Tensor) and own is not None:
+    def _from_sums(self, sums: Tensor, own: Rows | None) -> Tensor:
+        if own is not None:
             sums = sums + self.counted(dense(own))
         return self.finish(None, self.project(sums), own)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the sums, the destination's own where its home is here."""
+        """Sum this rank's terms, with those of destinations that are owned here."""
         rows = self.prefix(x, block.src_original, key)
-        first = self.projects_first(block, rows)
+        first = projects_first(self, block, rows)
         z = self.project(rows) if first else rows
         sums = self._with_own(block, z, total(block, z))
         return sums if first else self.project(sums)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
-        """The rest of the MLP, then as in every layer."""
+        """Apply the rest of the MLP, then bias and activation as in every layer."""
         if self.edge is not None:
             neighbours = self.mlp.first(neighbours)
         return super().finish(own, self.mlp.after_first(neighbours), x_dst)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """A GIN of `layers` layers, which read `edge_dim` features of edges."""
+    """Build a GIN of `layers` layers, which read `edge_dim` features of edges."""
     return stack(partial(GINLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads_edge_features=True, reads=("hidden", "norm"))

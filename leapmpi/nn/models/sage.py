@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Projection
+from leapmpi.nn.layer_forms import LayerTraits, RowForm, ShareForm
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.shares.partial_form import MAXIMUM
-from leapmpi.nn.shares.sum_layer import ShareTerms, SumLayer
+from leapmpi.nn.share_forms import MAXIMUM
+from leapmpi.nn.sum_layer import ShareTerms, SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
-
-READS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,9 @@ class Options:
     aggregate: str = setting("mean", "how in-neighbours are combined", choices=("mean", "max"))
 
 
-class SAGELayer(SumLayer):
+class SAGELayer(SumLayer, traits=LayerTraits(reads_names=False, sums_ahead=True, plain_sums=True)):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""
 
-    shares_sums = True
-    sums_ahead = True
-    plain_sums = True
-    reads_names = False
     Options = Options
     edge_data: tuple[str, ...] = ("weight", "edge_weight")
 
@@ -54,10 +49,6 @@ class SAGELayer(SumLayer):
     def own_projection(self) -> Projection | None:
         return self.own
 
-    @property
-    def sum_projections(self) -> tuple[Projection, ...]:
-        return self.neighbour, self.own
-
     def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
         return block.edges, block.share(dtype)
 
@@ -65,38 +56,39 @@ class SAGELayer(SumLayer):
         return self.own(x_dst)
 
     @property
-    def projected_width(self) -> int:
-        return 2 * self.out_dim
+    def rows(self) -> RowForm:
+        return RowForm(2 * self.out_dim, self._both, self._from_both)
 
-    def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:
-        """float[rows, in] -> float[rows, 2 out]: what the row gives to others, and to itself."""
-        rows = self.prefix(x, vertices, key)
+    def _both(self, rows: Rows) -> Tensor:
+        """Compute what rows give to others, and to themselves: float[rows, 2 out]."""
         return torch.cat([self.neighbour(rows), self.own(rows)], dim=1)
 
-    def from_projected(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
-        """The first halves of in-neighbours combined, plus the destination's second half."""
+    def _from_both(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+        """Combine the first halves of in-neighbours, and add the destination's second half."""
         return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
     def share_terms(self, block: PartialBlock, dtype: torch.dtype) -> ShareTerms:
         return ShareTerms(block.share(dtype))
 
 
-class MaximumSAGELayer(SAGELayer):
+class MaximumSAGELayer(SAGELayer, traits=LayerTraits(reads_names=False)):
     """act(W_self h_v + maximum of W_neighbour h_u + b)."""
 
     linear = False
-    partial_form = MAXIMUM
-    reads_names = False
     edge_data = ()
 
+    @property
+    def shares(self) -> ShareForm | None:
+        return ShareForm(MAXIMUM, self.out_dim, self.partial)
+
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
+        """Take the maximum over the sampled in-neighbours, 0 without any. Raises ConfigError for weighted edges."""
         if block.weight is not None:
             raise ConfigError("a maximum has no use for a sampler's edge weights; give --model-option aggregate=mean")
         return maximum(block.edges, z)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's maxima, -inf where a destination has no neighbour here; then local destinations' self parts."""
+        """Compute this rank's maxima, -inf without a neighbour here; then local destinations' self parts."""
         rows = self.prefix(x, block.src_original, key)
         largest = maximum(block.edges, self.project(rows))
         largest = largest.masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)
@@ -104,6 +96,9 @@ class MaximumSAGELayer(SAGELayer):
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GraphSAGE of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    """Build a GraphSAGE of `layers` layers. Raises ConfigError for an unknown aggregate."""
     by_maximum = parse_options(Options, config.options, config.name, "model").aggregate == "max"
     return stack(MaximumSAGELayer if by_maximum else SAGELayer, config, layers, in_dim, out_dim)
+
+
+MEMBER = ModelMember(build, Options, reads=())

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from leapmpi.config.options import ModelMember
 from leapmpi.config.sections import ModelConfig
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import arguments_of, describe_error, load_named
@@ -256,3 +257,7 @@ def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors
         blocks.append(replace(to_tensors(block), edge_features=features, weight=weight))
         count += 2
     return blocks
+
+
+MEMBER = ModelMember(build, reads_edge_features=True)
+"""Builds any model of a user."""

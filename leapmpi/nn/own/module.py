@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from leapmpi.config.user_code import arguments_of, describe_error
 from leapmpi.errors import ConfigError, LeapmpiError
-from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.dropout import DropoutKey, with_seed
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer_forms import RowForm
 from leapmpi.nn.model import Model
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.message_passing import MessagePassings
@@ -52,9 +53,9 @@ class InsideLayer(Layer):
         return next(self.__dict__["held"].parameters())
 
     @property
-    def projected_width(self) -> int:
-        """Columns of a row that is read."""
-        return self.in_dim
+    def rows(self) -> RowForm:
+        """Raw rows; a user's module is run as a whole."""
+        return RowForm(self.in_dim, self.project, self.aggregate)
 
 
 class OwnModel(Model):
@@ -93,7 +94,7 @@ class OwnModel(Model):
         if not len(blocks[0].dst_original):
             # A module need not bear an empty graph.
             return parameter.new_zeros((0, self.out_dim)) + 0 * parameter.sum()
-        key = dropout if dropout is None or self.seed < 0 else dropout._replace(seed=self.seed)
+        key = with_seed(dropout, self.seed)
         graphs = [BlockGraph(block, parameter.dtype) for block in reversed(blocks)]
         passage = Passage(graphs, blocks[-1].src_original, key)
         passage.block_wise, passage.seen = self.block_wise is not None, [] if self.examined else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leapmpi.nn.scorer import Scorer
+from leapmpi.nn.scorer import Scorer, ScorerMember
 
 
 class DistMult(Scorer):
@@ -29,3 +29,6 @@ class DistMult(Scorer):
 
 def build(width: int, classes: int = 0) -> Scorer:
     return DistMult(width, classes)
+
+
+MEMBER = ScorerMember(build, scores_classes=True)

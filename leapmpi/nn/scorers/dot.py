@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leapmpi.nn.scorer import Scorer
+from leapmpi.nn.scorer import Scorer, ScorerMember
 
 
 class Dot(Scorer):
@@ -19,3 +19,6 @@ class Dot(Scorer):
 
 def build(width: int) -> Scorer:
     return Dot()
+
+
+MEMBER = ScorerMember(build)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.layer import Projection
-from leapmpi.nn.scorer import Scorer
+from leapmpi.nn.scorer import Scorer, ScorerMember
 
 
 class MLP(Scorer):
@@ -36,3 +36,6 @@ class MLP(Scorer):
 
 def build(width: int, classes: int = 0) -> Scorer:
     return MLP(width, classes)
+
+
+MEMBER = ScorerMember(build, scores_classes=True)

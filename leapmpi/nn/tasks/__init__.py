@@ -1,1 +1,1 @@
-"""One file per task; each offers `TASK`, a sub-class of Task (leapmpi/nn/task.py)."""
+"""Tasks, one module each; `MEMBER` is a TaskMember (leapmpi/nn/task.py)."""

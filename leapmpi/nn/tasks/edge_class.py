@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leapmpi.errors import DataError
 from leapmpi.nn.scorer import Scorer, build_scorer
-from leapmpi.nn.task import EdgeTask
+from leapmpi.nn.task import EdgeTask, TaskMember
 from leapmpi.nn.tasks.multi_class import MultiClass
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class EdgeClass(EdgeTask, MultiClass):
     reads_edge_labels = True
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
-        """Raises DataError for a dataset whose edges have no labels."""
+        """Raise DataError for a dataset whose edges have no labels."""
         super().__init__(config, dataset)
         if not dataset.edge_classes:
             raise DataError(f"{dataset.folder} has no labels of edges; import the graph again with --edge-labels")
@@ -36,12 +36,12 @@ class EdgeClass(EdgeTask, MultiClass):
         return self.link.target_edges == "leave-out"
 
     def scorer(self) -> Scorer:
-        """As the settings say; by default an MLP."""
+        """Build the scorer of the settings, by default an MLP."""
         return build_scorer(self.link.scorer if self.link.scorer != "auto" else "mlp", self.width, self.classes)
 
     def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
-        """Cross-entropy, times the weight of the edge's class; scores float[pairs, classes]."""
+        """Return the cross-entropy, times the weight of the edge's class; scores float[pairs, classes]."""
         return MultiClass.loss(self, scores, targets, weight)
 
 
-TASK = EdgeClass
+MEMBER = TaskMember(EdgeClass)

@@ -11,7 +11,7 @@ from torch import Tensor
 from leapmpi.dataset.hdf5.names import HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.scorer import Scorer, build_scorer
-from leapmpi.nn.task import EdgeTask
+from leapmpi.nn.task import EdgeTask, TaskMember
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
@@ -27,7 +27,7 @@ class Link(EdgeTask):
     draws_negatives = True
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
-        """Raises ConfigError, and DataError where the topology has the edges that are to be scored."""
+        """Raise ConfigError, and DataError where the topology has the edges to be scored."""
         super().__init__(config, dataset)
         if dataset.edge_splits is not None and dataset.edge_splits.held == HELD_LABELS:
             raise DataError(
@@ -38,20 +38,20 @@ class Link(EdgeTask):
             raise ConfigError("link.target_edges: with --task link a batch must not see its own edges; leave it out")
 
     def scorer(self) -> Scorer:
-        """As the settings say; by default the inner product."""
+        """Build the scorer of the settings, by default the inner product."""
         return build_scorer(self.link.scorer if self.link.scorer != "auto" else "dot", self.width)
 
     def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
-        """Binary cross-entropy; scores float[pairs]."""
+        """Return the binary cross-entropy; scores float[pairs]."""
         return weight * F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="sum")
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
-        """Nothing: edges have no labels."""
+        """Return nothing: edges have no labels."""
         return np.zeros(1, np.int64)
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """Equal embeddings."""
+        """Return equal embeddings."""
         return np.zeros(self.width)
 
 
-TASK = Link
+MEMBER = TaskMember(Link)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leapmpi.nn.task import Task, weighted_total
+from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 
 class MultiClass(Task):
@@ -20,28 +20,28 @@ class MultiClass(Task):
     weighs_classes = True
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Class numbers are whole."""
+        """Return int64, the type of class numbers."""
         return torch.int64
 
     def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """Cross-entropy, times the weight of the root's class; labels int64[roots]."""
+        """Return the cross-entropy, times the weight of the root's class; labels int64[roots]."""
         if isinstance(weight, Tensor) or self.class_weights is not None:
             return weighted_total(F.cross_entropy(outputs, labels, self.class_weights, reduction="none"), weight)
         return weight * F.cross_entropy(outputs, labels, reduction="sum")
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
-        """int64[classes]: how often each occurs; -1, no label, does not count."""
+        """Count each class: int64[classes]; -1, no label, does not count."""
         return np.bincount(labels[labels >= 0], minlength=self.classes)
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """The most frequent class."""
+        """Return the most frequent class."""
         answer = np.full(self.classes, -1.0)
         answer[int(sums.argmax())] = 1.0
         return answer
 
     def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
-        """Training vertices / (classes x those of the class): their mean over training vertices is 1."""
+        """Return training vertices / (classes x those of the class): their mean over training vertices is 1."""
         return np.where(sums > 0, sums.sum() / (np.count_nonzero(sums) * np.maximum(sums, 1)), 1.0)
 
 
-TASK = MultiClass
+MEMBER = TaskMember(MultiClass)

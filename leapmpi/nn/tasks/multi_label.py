@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leapmpi.nn.task import Task, weighted_total
+from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 
 class MultiLabel(Task):
@@ -20,11 +20,11 @@ class MultiLabel(Task):
     weighs_classes = True
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """That of the model: NaN is to be told."""
+        """Return the type of the model, which has NaN."""
         return dtype
 
     def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """The mean binary cross-entropy over the columns of a root that are not NaN; labels float[roots, width].
+        """Return the mean binary cross-entropy over the columns of a root that are not NaN; labels float[roots, width].
 
         The weight of a label multiplies the loss of the roots that have it.
         """
@@ -37,11 +37,11 @@ class MultiLabel(Task):
         return weighted_total(losses.sum(1) / known.sum(1).clamp(min=1), weight)
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
-        """int64[2, labels]: vertices that have each, and those of which it is known."""
+        """Count for each label the vertices that have it, and those where it is known: int64[2, labels]."""
         return np.stack([(labels > 0.5).sum(axis=0), (~np.isnan(labels)).sum(axis=0)])
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """The set of labels of the best F1 (micro)."""
+        """Return the set of labels of the best F1 (micro)."""
         positives, known = sums
         # The more frequent a label, the sooner it is worth its false positives.
         order = np.argsort(-positives / np.maximum(known, 1), kind="stable")
@@ -51,9 +51,9 @@ class MultiLabel(Task):
         return answer
 
     def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
-        """Training vertices without a label / those with it: both weigh alike."""
+        """Return training vertices without a label / those with it: both weigh alike."""
         positives, known = sums
         return np.where(positives > 0, (known - positives) / np.maximum(positives, 1), 1.0)
 
 
-TASK = MultiLabel
+MEMBER = TaskMember(MultiLabel)

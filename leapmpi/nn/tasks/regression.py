@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.nn.task import Task, weighted_total
+from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
@@ -33,11 +33,11 @@ class Regression(Task):
         self.absolute = config.train.loss == "mae"
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """That of the model."""
+        """Return the type of the model."""
         return dtype
 
     def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """The mean squared (mse) or absolute (mae) error over the columns of a root that are not NaN."""
+        """Return the mean squared (mse) or absolute (mae) error over the columns of a root that are not NaN."""
         # Unknown targets have no error: NaN would spoil the gradient.
         known = ~labels.isnan()
         target = labels.to(outputs.dtype)
@@ -48,16 +48,16 @@ class Regression(Task):
         return weighted_total(losses.sum(1) / known.sum(1).clamp(min=1), weight)
 
     def answer(self, outputs: Tensor) -> Tensor:
-        """The numbers that outputs stand for."""
+        """Return outputs in the units of the targets."""
         return outputs if self.scale is None else outputs * self.scale[1] + self.scale[0]
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
-        """float64[2, targets]: the sum of each, and of how many vertices it is known."""
+        """Sum each target, and count the vertices where it is known: float64[2, targets]."""
         return np.stack([np.nansum(labels, axis=0, dtype=np.float64), (~np.isnan(labels)).sum(axis=0)])
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """The mean of each target."""
+        """Return the mean of each target."""
         return sums[0] / np.maximum(sums[1], 1)
 
 
-TASK = Regression
+MEMBER = TaskMember(Regression)

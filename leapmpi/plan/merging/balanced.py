@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.plan.root_assignment import RootAssignment
+from leapmpi.plan.root_assignment import MergeRule, RootAssignment
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
@@ -40,3 +40,6 @@ def merge(roots: RootAssignment, time_steps: int, key: DrawKey) -> tuple[np.ndar
     step = roots.step.copy()
     _spread(order, roots.rank, roots.cost, costs, kept, step)
     return kept, step
+
+
+MEMBER = MergeRule(merge)

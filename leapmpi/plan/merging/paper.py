@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.plan.root_assignment import RootAssignment, fill_to_average
+from leapmpi.plan.root_assignment import MergeRule, RootAssignment, fill_to_average
 from leapmpi.system.counter_rng import DrawKey
 
 
@@ -16,3 +16,6 @@ def merge(roots: RootAssignment, time_steps: int, key: DrawKey) -> tuple[np.ndar
     smallest = roots.loads().min(axis=0)
     kept = np.sort(np.argsort(smallest, kind="stable")[roots.steps - time_steps :])
     return kept, fill_to_average(roots, kept)
+
+
+MEMBER = MergeRule(merge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.plan.root_assignment import RootAssignment, fill_to_average
+from leapmpi.plan.root_assignment import MergeRule, RootAssignment, fill_to_average
 from leapmpi.system.counter_rng import PLAN, DrawKey, fold_all, key_hash
 
 
@@ -13,3 +13,6 @@ def merge(roots: RootAssignment, time_steps: int, key: DrawKey) -> tuple[np.ndar
     drawn = fold_all(key_hash(key._replace(stream=PLAN)), np.arange(roots.steps))
     kept = np.sort(np.argsort(drawn, kind="stable")[:time_steps])
     return kept, fill_to_average(roots, kept)
+
+
+MEMBER = MergeRule(merge)

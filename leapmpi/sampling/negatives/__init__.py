@@ -1,1 +1,1 @@
-"""Negative samplers, one per file. Each offers `NEGATIVES`, a sub-class of NegativeSampler."""
+"""Negative samplers, one module each; `MEMBER` is a NegativesMember (leapmpi/sampling/negative_sampler.py)."""

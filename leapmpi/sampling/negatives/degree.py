@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.sampling.candidates import Candidates
-from leapmpi.sampling.negative_sampler import NegativeSampler
+from leapmpi.sampling.negative_sampler import NegativeSampler, NegativesMember
 
 _UNIT = 1 << 10
 
@@ -29,4 +29,4 @@ class ByDegree(NegativeSampler):
         return self._draw(words)
 
 
-NEGATIVES = ByDegree
+MEMBER = NegativesMember(ByDegree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.sampling.candidates import scaled
-from leapmpi.sampling.negative_sampler import NegativeSampler
+from leapmpi.sampling.negative_sampler import NegativeSampler, NegativesMember
 
 
 class InBatch(NegativeSampler):
@@ -15,4 +15,4 @@ class InBatch(NegativeSampler):
         return edges[scaled(words, len(edges)), 1]
 
 
-NEGATIVES = InBatch
+MEMBER = NegativesMember(InBatch)

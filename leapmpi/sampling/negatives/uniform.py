@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.sampling.candidates import scaled
-from leapmpi.sampling.negative_sampler import NegativeSampler
+from leapmpi.sampling.negative_sampler import NegativeSampler, NegativesMember
 
 
 class Uniform(NegativeSampler):
@@ -15,4 +15,4 @@ class Uniform(NegativeSampler):
         return self.candidates.vertices_at(scaled(words, self.candidates.vertices))
 
 
-NEGATIVES = Uniform
+MEMBER = NegativesMember(Uniform)

@@ -1,5 +1,5 @@
 """Samplers, one module each.
 
-A module has build(setup: Setup, options) -> Sampler and, if `--sampler-option` applies, a dataclass `Options` of
-settings. `build` raises ConfigError for unsuitable options and fan-outs.
+`MEMBER` is a SamplerMember (leapmpi/config/options.py): build(setup: Setup, options) -> Sampler, and the dataclass of
+its options. `build` raises ConfigError for unsuitable options and fan-outs.
 """

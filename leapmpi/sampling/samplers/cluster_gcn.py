@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.clusters import clusters_of
@@ -56,4 +57,4 @@ class ClusterGCN(SubgraphSampler):
         return self.per_epoch / max(1, len(self._train))
 
 
-build = ClusterGCN
+MEMBER = SamplerMember(ClusterGCN, Options)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import ByNorm
 from leapmpi.sampling.layer_tables import TableSampler, layer_sizes
@@ -46,4 +47,4 @@ class FastGCN(TableSampler):
         return times * (importance.total / size) / np.maximum(1, importance.norms)
 
 
-build = FastGCN
+MEMBER = SamplerMember(FastGCN, Options)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import ByNorm
 from leapmpi.sampling.inclusion import CountedInclusion, DrawInclusion, edge_chances
@@ -111,4 +112,4 @@ class GraphSaint(SubgraphSampler):
         return 1 / self.inclusion.chances(roots) / max(1, len(self._train))
 
 
-build = GraphSaint
+MEMBER = SamplerMember(GraphSaint, Options)

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import ALL, HopSampler, capped_indptr
 from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
-
-SHARDED = NAMED_LISTS
 
 _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -134,4 +133,4 @@ class Labor0(HopSampler):
         return Drawn(drawn.indptr, drawn.neighbours)
 
 
-build = Labor0
+MEMBER = SamplerMember(Labor0, Options, sharded=NAMED_LISTS)

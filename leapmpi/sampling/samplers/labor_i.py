@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import ALL, normalise_rows
 from leapmpi.sampling.layer_tables import FrontierSampler
@@ -21,8 +22,6 @@ from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
-
-SHARDED = NAMED_LISTS
 
 _S11 = np.uint64(11)
 
@@ -154,4 +153,4 @@ class LaborI(FrontierSampler):
         return scales
 
 
-build = LaborI
+MEMBER = SamplerMember(LaborI, Options, sharded=NAMED_LISTS)

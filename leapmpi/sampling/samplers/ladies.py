@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import column_norms
 from leapmpi.sampling.layer_tables import FrontierSampler, layer_sizes
 from leapmpi.sampling.sampler import NAMED_LISTS, Setup
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
-
-SHARDED = NAMED_LISTS
 
 _ROUNDS, _CLOSE = 100, 1e-9
 """Most iterations, and largest relative error, of the expected number of vertices."""
@@ -106,4 +105,4 @@ class Ladies(FrontierSampler):
         return np.unique(self.topology.in_neighbours(vertices)), 2, 1
 
 
-build = Ladies
+MEMBER = SamplerMember(Ladies, Options, sharded=NAMED_LISTS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import LISTS, Setup
-
-SHARDED = LISTS
 
 
 def build(setup: Setup, options: None) -> NodeWiseSampler:
     """Build the sampler. Raises ConfigError for an invalid fan-out."""
     return NodeWiseSampler(setup.topology, setup.fanouts, setup.threads)
+
+
+MEMBER = SamplerMember(build, sharded=LISTS)

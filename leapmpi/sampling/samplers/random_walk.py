@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
-
-SHARDED = NAMED_LISTS
 
 _LARGEST_WORD = 2**64 - 1
 
@@ -190,4 +189,4 @@ class RandomWalk(HopSampler):
         return Drawn(indptr_of(counts), out[kept], weight[kept])
 
 
-build = RandomWalk
+MEMBER = SamplerMember(RandomWalk, Options, sharded=NAMED_LISTS)

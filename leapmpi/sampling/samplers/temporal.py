@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import numbers_of_edges
@@ -29,8 +30,6 @@ from leapmpi.system.jit import compiled
 if TYPE_CHECKING:
     from leapmpi.sampling.training_edges import TrainingEdges
 
-READS_TIMES = True
-SHARDED = LISTS
 LATEST_EDGE, AUTO = "latest-edge", "auto"
 
 
@@ -345,4 +344,4 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
     return ordered
 
 
-build = Temporal
+MEMBER = SamplerMember(Temporal, Options, sharded=LISTS, reads_times=True)

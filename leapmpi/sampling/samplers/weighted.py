@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
@@ -25,7 +26,6 @@ from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
 
-SHARDED = NAMED_LISTS
 _UNIT = 1 << 20
 _NO_WEIGHT, _NEVER = 0, -1
 """Marks of in-neighbours that are certain to be taken, and of those never drawn."""
@@ -183,4 +183,4 @@ class Weighted(HopSampler):
         return counts
 
 
-build = Weighted
+MEMBER = SamplerMember(Weighted, Options, sharded=NAMED_LISTS)

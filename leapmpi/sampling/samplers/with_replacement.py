@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from leapmpi.config.options import SamplerMember
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.sampler import LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
-
-SHARDED = LISTS
 
 
 @compiled
@@ -51,3 +50,6 @@ class WithReplacement(HopSampler):
 def build(setup: Setup, options: None) -> WithReplacement:
     """Build the sampler. Raises ConfigError for an invalid fan-out."""
     return WithReplacement(setup)
+
+
+MEMBER = SamplerMember(build, sharded=LISTS)

@@ -1,7 +1,4 @@
-"""Metrics by name. A module offers `METRIC`, a sub-class of Metric (leapmpi/scoring/metric.py).
-
-A module of `SEVERAL` offers in `METRIC` what makes each of its metrics, by name.
-"""
+"""Metrics by name. `MEMBER` is a MetricMember (leapmpi/scoring/metric.py), or several in `SEVERAL`."""
 
 SEVERAL = {
     **dict.fromkeys(("hits-1", "hits-10", "hits-20", "hits-50", "hits-100"), "hits"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.scoring.class_counts import outcomes
-from leapmpi.scoring.metric import CountedMetric
+from leapmpi.scoring.metric import CountedMetric, MetricMember
 
 
 class Accuracy(CountedMetric):
@@ -24,4 +24,4 @@ class Accuracy(CountedMetric):
         return right / total if total else float("nan")
 
 
-METRIC = Accuracy
+MEMBER = MetricMember(Accuracy)

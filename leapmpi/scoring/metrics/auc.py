@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.scoring.edge_ranks import ABOVE, EdgeMetric
+from leapmpi.scoring.metric import MetricMember
 
 
 class Auc(EdgeMetric):
@@ -15,4 +16,4 @@ class Auc(EdgeMetric):
         return outputs[:, ABOVE]
 
 
-METRIC = Auc
+MEMBER = MetricMember(Auc)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.nn.task import Task
-from leapmpi.scoring.metric import Metric
+from leapmpi.scoring.metric import Metric, MetricMember
 from leapmpi.scoring.ranking import mean_over_columns, needs_two
 
 
@@ -35,4 +35,4 @@ def _precision(scores: np.ndarray, positive: np.ndarray) -> float:
     return float((found * right / taken).sum() / right[-1])
 
 
-METRIC = AveragePrecision
+MEMBER = MetricMember(AveragePrecision)

@@ -9,7 +9,7 @@ import numpy as np
 
 from leapmpi.nn.task import Task
 from leapmpi.scoring.class_counts import outcomes_by_class
-from leapmpi.scoring.metric import CountedMetric
+from leapmpi.scoring.metric import CountedMetric, MetricMember
 
 
 class F1Macro(CountedMetric):
@@ -35,4 +35,4 @@ class F1Macro(CountedMetric):
         return np.ones_like(answer) if task.answers == "multi-label" else answer
 
 
-METRIC = F1Macro
+MEMBER = MetricMember(F1Macro)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.scoring.class_counts import outcomes
-from leapmpi.scoring.metric import CountedMetric
+from leapmpi.scoring.metric import CountedMetric, MetricMember
 
 
 class F1Micro(CountedMetric):
@@ -25,4 +25,4 @@ class F1Micro(CountedMetric):
         return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0
 
 
-METRIC = F1Micro
+MEMBER = MetricMember(F1Micro)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from leapmpi.scoring.edge_ranks import RANK, EdgeMetric
+from leapmpi.scoring.metric import MetricMember
 
 
 class Hits(EdgeMetric):
@@ -20,4 +21,4 @@ class Hits(EdgeMetric):
         return outputs[:, RANK] <= self.most
 
 
-METRIC = {f"hits-{most}": partial(Hits, most) for most in (1, 10, 20, 50, 100)}
+MEMBER = MetricMember({f"hits-{most}": partial(Hits, most) for most in (1, 10, 20, 50, 100)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.scoring.edge_ranks import RANK, EdgeMetric
+from leapmpi.scoring.metric import MetricMember
 
 
 class MeanReciprocalRank(EdgeMetric):
@@ -15,4 +16,4 @@ class MeanReciprocalRank(EdgeMetric):
         return 1 / outputs[:, RANK]
 
 
-METRIC = MeanReciprocalRank
+MEMBER = MetricMember(MeanReciprocalRank)

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from leapmpi.scoring.metric import CountedMetric
+from leapmpi.scoring.metric import CountedMetric, MetricMember
 from leapmpi.scoring.moments import combined, mean_over_targets, moments
 
 
@@ -31,5 +31,9 @@ class RegressionError(CountedMetric):
         return mean_over_targets(counts, self.figure)
 
 
-METRIC = {figure: partial(RegressionError, figure) for figure in ("mae", "mse", "rmse")}
-METRIC["r2"] = partial(RegressionError, "r2", higher_is_better=True)
+MEMBER = MetricMember(
+    {
+        **{figure: partial(RegressionError, figure) for figure in ("mae", "mse", "rmse")},
+        "r2": partial(RegressionError, "r2", higher_is_better=True),
+    }
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.nn.task import Task
-from leapmpi.scoring.metric import Metric
+from leapmpi.scoring.metric import Metric, MetricMember
 from leapmpi.scoring.ranking import mean_over_columns, needs_two
 
 
@@ -32,4 +32,4 @@ def _area(scores: np.ndarray, positive: np.ndarray) -> float:
     return twice_wins / (2 * positives * (len(positive) - positives))
 
 
-METRIC = RocAuc
+MEMBER = MetricMember(RocAuc)

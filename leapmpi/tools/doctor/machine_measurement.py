@@ -16,7 +16,7 @@ from leapmpi.config.sections import ModelConfig
 from leapmpi.engine.calibration import link_seconds
 from leapmpi.engine.machine import key_of
 from leapmpi.errors import ConfigError
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, costs
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, kept_rates, rates_file
@@ -94,7 +94,7 @@ def _compute_seconds(device: torch.device) -> tuple[float, float]:
     layer = build_model(ModelConfig(), 1, _WIDTH, _HIDDEN, seed=0).to(device).layers[0]
     few, many = _block(2), _block(_ROOTS)
     alone, whole = (_train_seconds(layer, to_tensors(block, device), device) for block in (few, many))
-    operations = min(layer.costs(many.n_src, many.n_dst, many.edges))
+    operations = min(costs(layer, many.n_src, many.n_dst, many.edges))
     return (whole - alone) / operations, 2 * alone
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 from leapmpi.errors import ConfigError
-from leapmpi.registry import Registry
+from leapmpi.registry import Member, Registry
 from leapmpi.runs.run import Run
 from leapmpi.system.atomic_files import check_place, explain, remove_abandoned, written_aside
 from leapmpi.tools.export.run_series import RunSeries
-
-KINDS = Registry("export format", "leapmpi.tools.export.kinds")
 
 FOLDER = "exports"
 """Folder below the run folder for outputs without a given path."""
@@ -36,6 +34,20 @@ class ExportSource:
         return RunSeries(self.run)
 
 
+@dataclass(frozen=True)
+class ExportFormat(Member):
+    """A format: write(source, path), a line about it for people, and the default name of its output."""
+
+    write: Callable[[ExportSource, Path], None]
+    summary: str
+    name: str
+    suffix: str = ""
+    """Suffix of outputs that selects the format; empty for none."""
+
+
+KINDS = Registry("export format", "leapmpi.tools.export.kinds", ExportFormat)
+
+
 def needed(module: str, kind: str, extra: str) -> ModuleType:
     """Import the third-party module that format `kind` needs. Raises ConfigError if it is not installed."""
     try:
@@ -52,7 +64,7 @@ def kind_of(name: str | None, out: Path | None) -> str:
     if name is not None:
         KINDS.load(name)
         return name
-    suffixes = {getattr(KINDS.load(each), "SUFFIX", None): each for each in KINDS.names()}
+    suffixes = {KINDS.load(each).suffix: each for each in KINDS.names()}
     if out is None or out.suffix not in suffixes or not out.suffix:
         suffix_list = ", ".join(suffix for suffix in suffixes if suffix)
         raise ConfigError(f"choose a format: --to {'|'.join(KINDS.names())}, or an output ending in {suffix_list}")
@@ -67,7 +79,7 @@ def export(source: ExportSource, kind: str, out: Path | None, overwrite: bool) -
     member = KINDS.load(kind)
     if out is None:
         # A running run is exported to the same path repeatedly, so overwrite.
-        out = source.run.path / FOLDER / member.NAME
+        out = source.run.path / FOLDER / member.name
         with _folder_of(out):
             _write(member, source, out, overwrite=True)
     else:
@@ -75,7 +87,7 @@ def export(source: ExportSource, kind: str, out: Path | None, overwrite: bool) -
     return out
 
 
-def _write(member: ModuleType, source: ExportSource, out: Path, overwrite: bool) -> None:
+def _write(member: ExportFormat, source: ExportSource, out: Path, overwrite: bool) -> None:
     check_place(out, overwrite)
     remove_abandoned(out)
     with written_aside(out, overwrite=overwrite) as aside:

@@ -125,7 +125,7 @@ def test_batches_are_those_of_a_whole_topology_with_what_it_says_of_their_edges(
 @pytest.mark.parametrize("ranks", OFFSETS)
 @pytest.mark.parametrize("name", NEGATIVES.names())
 def test_negatives_and_their_bytes_are_those_of_a_whole_topology(name, ranks, whole):
-    kind, offsets = NEGATIVES.load(name).NEGATIVES, np.array(OFFSETS[ranks])
+    kind, offsets = NEGATIVES.load(name).sampler, np.array(OFFSETS[ranks])
     ends = TrainingEdges(whole, True).batches(3, 0, 60)[0]
     wanted = kind(Candidates(whole)).draw(KEY, ends, 3)
     counted = CountedCandidates(whole, offsets)

@@ -12,11 +12,8 @@ import re
 from pathlib import Path
 
 from leapmpi.runs.run import FINISHED
-from leapmpi.tools.export.export_run import ExportSource
+from leapmpi.tools.export.export_run import ExportFormat, ExportSource
 from leapmpi.tools.export.run_series import RUNNING, RunSeries
-
-SUMMARY = "folder mlruns for MLflow: mlflow ui --backend-store-uri FOLDER"
-NAME = "mlruns"
 
 _EXPERIMENT = "1"
 _STATUS = {RUNNING: 1, FINISHED: 3}
@@ -94,3 +91,6 @@ def _milliseconds(seconds: float) -> int:
 def _put_yaml(path: Path, **values: object) -> None:
     """Write plain values; one-line JSON is YAML."""
     path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items()), encoding="utf-8")
+
+
+MEMBER = ExportFormat(write, "folder mlruns for MLflow: mlflow ui --backend-store-uri FOLDER", "mlruns")

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leapmpi.runs.run import FINISHED
-from leapmpi.tools.export.export_run import ExportSource
+from leapmpi.tools.export.export_run import ExportFormat, ExportSource
 from leapmpi.tools.export.run_series import RUNNING, RunSeries
-
-SUMMARY = "lines of MLPerf's training log"
-NAME = "mllog.txt"
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
@@ -100,3 +97,6 @@ def _number(text: str) -> object:
         return json.loads(text)
     except ValueError:
         return text
+
+
+MEMBER = ExportFormat(write, "lines of MLPerf's training log", "mllog.txt")

@@ -9,12 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from leapmpi.tools.export.export_run import ExportSource
+from leapmpi.tools.export.export_run import ExportFormat, ExportSource
 from leapmpi.tools.export.run_series import RunSeries
-
-SUMMARY = "text for OpenMetrics and Prometheus: the numbers of the last epoch"
-NAME = "metrics.prom"
-SUFFIX = ".prom"
 
 _LABELS = {"score": "split", "phase_seconds": "phase", "bytes": "kind", "rows": "place", "cache": "figure"}
 """Label of the part of a name after the slash, by the part before it."""
@@ -63,3 +59,8 @@ def _labels(labels: dict[str, str]) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+MEMBER = ExportFormat(
+    write, "text for OpenMetrics and Prometheus: the numbers of the last epoch", "metrics.prom", ".prom"
+)

@@ -17,12 +17,8 @@ from leapmpi.runs import schemas
 from leapmpi.runs.file_names import model_folder, weights_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.weights import read_weights
-from leapmpi.tools.export.export_run import ExportSource, needed
+from leapmpi.tools.export.export_run import ExportFormat, ExportSource, needed
 from leapmpi.version import VERSION
-
-SUMMARY = "weights as safetensors, for a loader in plain torch"
-NAME = "model.safetensors"
-SUFFIX = ".safetensors"
 
 _SETTINGS = ("hidden", "jumping", "residual")
 _NORM = {"deepgcn": "layer", "film": "layer"}
@@ -59,3 +55,6 @@ def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
         "graph_uuid": about["graph_uuid"],
         "version": VERSION,
     }
+
+
+MEMBER = ExportFormat(write, "weights as safetensors, for a loader in plain torch", "model.safetensors", ".safetensors")

@@ -8,10 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from leapmpi.tools.export.export_run import ExportSource, needed
-
-SUMMARY = "folder with an event file for TensorBoard: tensorboard --logdir FOLDER"
-NAME = "tensorboard"
+from leapmpi.tools.export.export_run import ExportFormat, ExportSource, needed
 
 
 def write(source: ExportSource, path: Path) -> None:
@@ -46,3 +43,6 @@ def _text(summary: Any, name: str, rows: dict[str, str]) -> object:
     content = tensor(dtype=text_type, string_val=["\n".join(lines).encode()])
     about = metadata(plugin_data=metadata.PluginData(plugin_name="text"))
     return summary(value=[summary.Value(tag=name, tensor=content, metadata=about)])
+
+
+MEMBER = ExportFormat(write, "folder with an event file for TensorBoard: tensorboard --logdir FOLDER", "tensorboard")

@@ -10,11 +10,8 @@ import itertools
 import os
 from pathlib import Path
 
-from leapmpi.tools.export.export_run import ExportSource, needed
+from leapmpi.tools.export.export_run import ExportFormat, ExportSource, needed
 from leapmpi.tools.export.run_series import RUNNING
-
-SUMMARY = "folder with an offline run of Weights & Biases: wandb sync FOLDER/wandb/offline-run-*"
-NAME = "wandb"
 
 
 def write(source: ExportSource, path: Path) -> None:
@@ -38,3 +35,8 @@ def write(source: ExportSource, path: Path) -> None:
         run.log({**values, "epoch": epoch, "_timestamp": numbers[0].time}, step=epoch)
     run.summary.update(series.best())
     run.finish(exit_code=0 if series.status in (RUNNING, "finished") else 1)
+
+
+MEMBER = ExportFormat(
+    write, "folder with an offline run of Weights & Biases: wandb sync FOLDER/wandb/offline-run-*", "wandb"
+)

@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from leapmpi.nn.shares.combination import SumCombination
-from leapmpi.nn.shares.maximum import MaximumCombination
-from leapmpi.nn.shares.partial_form import MAXIMUM, SOFTMAX, SUM
-from leapmpi.nn.shares.softmax import SoftmaxCombination
+from leapmpi.nn.share_forms import MAXIMUM, SOFTMAX, SUM, MaximumCombination, SoftmaxCombination, SumCombination
 
 DESTINATIONS, WIDTH, RANKS = 5, 3, 3
 

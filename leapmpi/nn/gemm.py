@@ -28,14 +28,14 @@ from leapmpi.system.worker_threads import share_rows
 
 @compiled
 def _fill_by_number(base, step, rows, out):
-    """The addresses of the rows numbered `rows` of a matrix at `base`, the last one repeated."""
+    """Write the addresses of rows `rows` of a matrix at `base`, the last one repeated."""
     for k in range(len(out)):
         out[k] = base + step * rows[min(k, len(rows) - 1)]
 
 
 @compiled
 def _fill_by_address(addresses, out):
-    """`addresses`, the last one repeated."""
+    """Copy `addresses`, the last one repeated."""
     for k in range(len(out)):
         out[k] = addresses[min(k, len(addresses) - 1)]
 
@@ -56,10 +56,10 @@ def _sum_of_outer(first, end, g, x, out):
 
 
 def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
-    """x weight^T for x float[n, in] and weight float[out, in]: float[n, out], differentiable in both.
+    """Return x weight^T for x float[n, in] and weight float[out, in]: float[n, out], differentiable in both.
 
-    With `rows`, int64[n] numbers of rows of x (which is not checked), the product is that of x[rows], of which no copy
-    is made on the CPU. Raises ValueError for operands whose shapes or dtypes do not fit.
+    With `rows`, int64[n] numbers of rows of x (which is not checked), the product is that of x[rows], without a copy
+    on the CPU. Raises ValueError for operands whose shapes or dtypes do not fit.
     """
     if isinstance(x, SparseMatrix):
         # A weighted sum, over the entries of a row, of rows of the transposed weights.
@@ -72,7 +72,7 @@ def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
 def product_step(
     x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None
 ) -> tuple[Tensor, Callable[[Tensor], None]]:
-    """The result of `product` for an x that needs no gradient, and what adds the weight's gradient, given that of it.
+    """Return `product` for an x without gradient, and a function from its gradient to that of the weight.
 
     The bits are those of autograd, which takes longer.
     """
@@ -87,7 +87,7 @@ def product_step(
 
 
 def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
-    """The result of `product`, each element summed in the order of columns on the CPU. Not differentiable."""
+    """Return `product`, each element summed in the order of columns on the CPU. Not differentiable."""
     _check(x, weight, rows, x.shape[1] == weight.shape[1])
     count = len(x) if rows is None else len(rows)
     columns, width = weight.shape
@@ -100,7 +100,7 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
         weight = F.pad(weight, (0, 0, 0, -columns % COLUMNS))
     slices = weight.detach().view(-1, COLUMNS, width).transpose(1, 2).contiguous()
 
-    # Whole tiles, of which the last may repeat the last row.
+    # Whole tiles; the last may repeat the last row.
     out = weight.new_empty(count + -count % gemm_tile.ROWS, len(weight))
     x = _contiguous(x)
     places = _addresses(x, rows, len(out))
@@ -118,7 +118,7 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
 
 
 def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = None) -> Tensor:
-    """g^T x for g float[n, out] and x float[n, in], summed in the order of rows on the CPU: float[out, in].
+    """Return g^T x for g float[n, out] and x float[n, in], summed in the order of rows on the CPU: float[out, in].
 
     With `rows`, int64[n] numbers of rows of x (which is not checked), x[rows] takes the place of x. Raises ValueError
     for operands whose shapes or dtypes do not fit.
@@ -185,7 +185,7 @@ def _contiguous(x: Tensor | ScatteredRows) -> Tensor | ScatteredRows:
 
 
 def _addresses(x: Tensor | ScatteredRows, rows: Tensor | None, count: int) -> np.ndarray:
-    """int64[count]: the addresses of the rows of x, or of x[rows], the last one repeated.
+    """Return addresses int64[count] of the rows of x, or of x[rows], the last one repeated.
 
     A tensor x must be contiguous. `x` must be kept while the addresses are in use.
     """

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import share_step, share_steps
 from leapmpi.nn.models import gcn, sage
 from leapmpi.nn.tensors import Edges, PartialBlock
 from leapmpi.system.worker_threads import set_threads
@@ -41,15 +41,15 @@ def by_autograd(layer, block, rows, gradient):
 @pytest.mark.parametrize("first", [False, True], ids=["summed first", "projected first"])
 @pytest.mark.parametrize("name", ["sage", "gcn"])
 def test_shares_of_requested_destinations_and_then_of_local_ones_are_those_of_autograd(
-    name, first, dtype, model_config, monkeypatch
+    name, first, dtype, model_config, set_order
 ):
     layer = layer_of(name, model_config, dtype)
     block, rows = block_and_rows(dtype)
-    monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: first)
+    set_order(lambda layer, block, x: first)
     gradient = torch.randn(4, 8, dtype=dtype)
     expected, gradients = by_autograd(layer, block, rows, gradient)
 
-    (requested, learn_requested), compute = layer.partial_steps(block, 3, rows, None)
+    (requested, learn_requested), compute = share_steps(layer, block, 3, rows, None)
     local, learn_local = compute()
     learn_local(gradient[:3])
     learn_requested(gradient[3:])
@@ -63,13 +63,13 @@ def test_shares_of_requested_destinations_and_then_of_local_ones_are_those_of_au
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_step_of_summed_rows_gives_the_bits_of_autograd(dtype, model_config, monkeypatch):
+def test_a_step_of_summed_rows_gives_the_bits_of_autograd(dtype, model_config, set_order):
     layer = layer_of("sage", model_config, dtype)
     block, rows = block_and_rows(dtype)
-    monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: False)
+    set_order(lambda layer, block, x: False)
     gradient = torch.randn(4, 8, dtype=dtype)
     expected, gradients = by_autograd(layer, block, rows, gradient)
-    found, learn = layer.partial_step(block, rows, None)
+    found, learn = share_step(layer, block, rows, None)
     learn(gradient)
     assert torch.equal(found, expected)
     for name, each in gradients.items():
@@ -77,8 +77,8 @@ def test_a_step_of_summed_rows_gives_the_bits_of_autograd(dtype, model_config, m
     assert gradients.keys() >= {"own.weight", "neighbour.weight"}
 
 
-def test_threads_change_no_bit_of_shares_that_are_projected_first(model_config, monkeypatch):
-    monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: True)
+def test_threads_change_no_bit_of_shares_that_are_projected_first(model_config, set_order):
+    set_order(lambda layer, block, x: True)
     layer = layer_of("sage", model_config, torch.float32)
     torch.manual_seed(5)
     indptr, indices = torch.arange(0, 4001, 4), torch.randint(500, (4000,)).int()
@@ -89,7 +89,7 @@ def test_threads_change_no_bit_of_shares_that_are_projected_first(model_config, 
     results = []
     for threads in (1, 3):
         set_threads(threads)
-        (requested, learn_requested), compute = layer.partial_steps(block, 600, rows, None)
+        (requested, learn_requested), compute = share_steps(layer, block, 600, rows, None)
         local, learn_local = compute()
         learn_local(gradient[:600])
         learn_requested(gradient[600:])

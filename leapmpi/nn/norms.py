@@ -1,11 +1,15 @@
-"""Batch normalisation over the whole batch. Ioffe and Szegedy, "Batch normalization" (ICML 2015), algorithms 1 and 2.
+"""Layer and batch normalisation of rows.
 
-The statistics of a layer are those of the distinct vertices that the batch has in it, over all ranks: a vertex in the
-blocks of several ranks has the same row everywhere, and one of them counts it. So h(l, v) does not depend on where v is
-computed (rule R1b). Its gradient has two parts. One is that of the row itself, on every rank that has it; the other
-goes through the statistics, to the counted row alone, from the gradients of all rows on all ranks.
+Layer normalisation: Ba, Kiros and Hinton, "Layer normalization" (2016). Batch normalisation over the whole batch: Ioffe
+and Szegedy, "Batch normalization" (ICML 2015), algorithms 1 and 2.
 
-In evaluation the running statistics serve, which every training step moves.
+The statistics of a layer are those of the batch's distinct vertices in it, over all ranks. A vertex in the blocks of
+several ranks has the same row everywhere, and one of them counts it. So h(l, v) does not depend on where v is computed
+(rule R1b). The gradient has two parts. One is that of the row itself, on every rank that has it. The other goes through
+the statistics to the counted row alone, from the gradients of all rows on all ranks.
+
+Evaluation uses running statistics, which every training step moves. The function that gathers numbers of all ranks is
+given from above: nothing here communicates.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -33,7 +38,7 @@ Gather = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
-    """Which rows of this rank's blocks count for the batch, and how numbers of all ranks are brought together.
+    """Rows of this rank's blocks that count for the batch, and the function that gathers numbers of all ranks.
 
     counted[n]: int64, the rows of layer n's output (n counts from 1; the first rows of the block after it) that this
     rank counts; None for all of them.
@@ -53,13 +58,13 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Tensor) -> Moments:
-        """Those of `rows` (float[n, width]), zeros without any."""
+        """Compute the moments of `rows` (float[n, width]), zeros without any."""
         rows = rows.double()
         mean = rows.sum(0) / max(1, len(rows))
         return cls(len(rows), mean, (rows - mean).square().sum(0))
 
     def of_all(self, gather: Gather) -> Moments:
-        """Those of the rows of all ranks, combined in rank order. Collective.
+        """Compute the moments of the rows of all ranks, combined in rank order. Collective.
 
         Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
         """
@@ -119,7 +124,7 @@ class BatchNormalise(nn.Module):
         self.register_buffer("running_variance", torch.ones(width))
         self.batch: BatchRows | None = None
         self.found: Moments | None = None
-        """What the last forward pass in training found."""
+        """Moments of the last forward pass in training."""
 
     @property
     def gathered(self) -> tuple[int, int]:
@@ -128,7 +133,7 @@ class BatchNormalise(nn.Module):
         return 1 + 2 * width, 2 * width
 
     def forward(self, x: Tensor) -> Tensor:
-        """float[rows, width] -> float[rows, width]. Collective in training, and so is its backward pass."""
+        """Normalise float[rows, width] -> float[rows, width]. Collective in training, and so is its backward pass."""
         if self.batch is None:
             x = (x - self.running_mean) * (self.running_variance + EPSILON).rsqrt()
         else:
@@ -150,7 +155,7 @@ class BatchNormalise(nn.Module):
 
 
 def batch_norms(model: nn.Module) -> dict[str, BatchNormalise]:
-    """The batch normalisations of `model` by name, in the order of its modules, which are looked for once."""
+    """Return the batch normalisations of `model` by name, in the order of its modules, which are found once."""
     if model not in _found:
         _found[model] = {name: each for name, each in model.named_modules() if isinstance(each, BatchNormalise)}
     return _found[model]
@@ -161,7 +166,7 @@ _found: WeakKeyDictionary[nn.Module, dict[str, BatchNormalise]] = WeakKeyDiction
 
 @contextmanager
 def normalising(model: nn.Module, batch: BatchRows | None) -> Iterator[None]:
-    """Within this context `model` is trained on `batch`, None where it has no batch normalisation.
+    """Train `model` within this context on `batch`, None where it has no batch normalisation.
 
     Backward passes stay on the calling thread, which may talk to other ranks.
     """
@@ -174,3 +179,31 @@ def normalising(model: nn.Module, batch: BatchRows | None) -> Iterator[None]:
     finally:
         for each in norms:
             each.batch = None
+
+
+class Normalise(nn.Module):
+    """Layer normalisation of rows, with gradients summed in the same order on any thread count."""
+
+    def __init__(self, width: int, with_bias: bool = True) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if with_bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise float[rows, width] -> float[rows, width]."""
+        x = F.layer_norm(x, x.shape[1:]) * self.gain
+        return x if self.bias is None else x + self.bias
+
+
+BATCH = "batch"
+
+
+def norm_of(kind: str, width: int, after: int, with_bias: bool = True, auto: str = "none") -> nn.Module | None:
+    """Return the normalisation `kind` (a value of model.norm) of rows that layer `after` gives out; None for none.
+
+    `auto` is what that value stands for.
+    """
+    kind = auto if kind == "auto" else kind
+    if kind == BATCH:
+        return BatchNormalise(width, after, with_bias)
+    return Normalise(width, with_bias) if kind == "layer" else None

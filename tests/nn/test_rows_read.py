@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn.kernels.rows_read import rows_read
+from leapmpi.nn.sum_layer import rows_read
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

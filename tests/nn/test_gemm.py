@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from leapmpi.nn.kernels.gemm import product, sum_of_outer
+from leapmpi.nn.gemm import product, sum_of_outer
 from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles

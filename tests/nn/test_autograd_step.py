@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer_forms import LayerTraits
 from leapmpi.nn.models import gcn, sage
-from leapmpi.nn.shares.sum_layer import SumLayer
+from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 WIDTH = 20
@@ -42,9 +43,9 @@ def learned(layer, block, rows, gradient):
 @pytest.mark.parametrize("first", [False, True], ids=["summed first", "projected first"])
 @pytest.mark.parametrize("last", [False, True], ids=["hidden", "last"])
 @pytest.mark.parametrize("name", ["sage", "gcn"])
-def test_one_step_gives_the_bits_of_the_parts(name, last, first, dtype, model_config, monkeypatch):
+def test_one_step_gives_the_bits_of_the_parts(name, last, first, dtype, model_config, monkeypatch, set_order):
     layer = layer_of(name, model_config, dtype, last)
-    monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: first)
+    set_order(lambda layer, block, x: first)
     edges, rows = block(), torch.randn(30, layer.in_dim, dtype=dtype)
     gradient = torch.randn(5, layer.out_dim, dtype=dtype)
     assert type(layer(edges, rows).grad_fn).__name__ == "_AutogradStepBackward"
@@ -70,27 +71,37 @@ def test_rows_that_learn_nothing_get_no_gradient(model_config):
     assert all(each.grad is not None for each in layer.parameters())
 
 
-class Doubled(sage.SAGELayer):
+class Doubled(sage.SAGELayer, traits=LayerTraits(sums_ahead=True)):
     """Keeps the contract of sums ahead with other parts."""
-
-    sums_ahead = True
 
     def self_part(self, x_dst):
         return 2 * self.own(x_dst)
 
 
-class Negative(sage.SAGELayer):
-    sums_ahead = True
-
+class Negative(sage.SAGELayer, traits=LayerTraits(sums_ahead=True)):
     def activation(self, h):
         return -h.relu()
 
 
-class Projected(sage.SAGELayer):
-    sums_ahead = True
-
+class Projected(sage.SAGELayer, traits=LayerTraits(sums_ahead=True)):
     def project(self, x):
         return 3 * self.neighbour(x)
+
+
+def test_a_class_that_promises_plain_sums_keeps_the_parts_of_the_base():
+    with pytest.raises(TypeError, match="Other promises plain sums, but has its own activation"):
+
+        class Other(sage.SAGELayer, traits=LayerTraits(plain_sums=True)):
+            def activation(self, h):
+                return -h.relu()
+
+
+def test_a_sub_class_inherits_no_promise():
+    class Own(sage.SAGELayer):
+        pass
+
+    assert sage.SAGELayer.traits == LayerTraits(reads_names=False, sums_ahead=True, plain_sums=True)
+    assert Own.traits == LayerTraits(reads_names=True, sums_ahead=False, plain_sums=False)
 
 
 @pytest.mark.parametrize("changed", [Doubled, Negative, Projected])
