@@ -141,7 +141,7 @@ SPOILT_DATA = [
     (lambda d: damage(d / PART, "topology/indptr"), f"{PART}: topology/indptr, row 0 is"),
     (lambda d: damage(d / ROOT, "splits/train"), f"{ROOT}: array splits/train does not match"),
     (lambda d: change_attributes(d / ROOT, format_version=0), "has format version 0, older than 1"),
-    (lambda d: change_attributes(d / PART, format_version=7), "has format version 7, but this leapmpi"),
+    (lambda d: change_attributes(d / PART, format_version=8), "has format version 8, but this leapmpi"),
     (lambda d: change_attributes(d / PART, uuid="0" * 32), f"{PART} belongs to another dataset"),
     (lambda d: shutil.copy(d / "part-00000.h5", d / PART), f"{PART} holds part 0, not 1"),
     # Below, all digests fit: what a program could have written.

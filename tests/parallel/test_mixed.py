@@ -37,9 +37,9 @@ def test_evaluation_gives_the_outputs_of_raw_rows(base, world):
     config = PLAIN.config(base, world.size)
     dataset = open_for_training(config)
     found = load(config, dataset, world, torch.device("cpu"), PhaseTimers())
-    evaluator, outputs = Evaluator(config, dataset, found.topology, found.ctx), {}
+    scoring, outputs = Evaluator(config, found).scoring, {}
     for name in ("raw", "mixed"):
-        outcomes = evaluator.outcomes("val", [exchange_mode(name, evaluator.ctx)])[0]
+        outcomes = scoring.outcomes_by("val", [exchange_mode(name, scoring.outputs.ctx)])[0]
         outputs[name] = np.concatenate([rows for rows, _ in outcomes])
     np.testing.assert_allclose(outputs["mixed"], outputs["raw"], rtol=0, atol=1e-12)
 

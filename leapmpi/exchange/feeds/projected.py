@@ -53,7 +53,7 @@ class ProjectedFeed(ExchangedFeed):
         features: Callable[[], Rows] | None = None,
         combination: Combine = Placed,
     ) -> None:
-        width = layer.rows.source_width
+        width = layer.rows.width if rows.own_rows is None else layer.rows.source_width
         super().__init__(ctx, layer, None, routes, route, width, combination, features)
         self.original = self.on_device(rows.original)
         self.local_rows, self.sent_rows, self.own_rows = (
