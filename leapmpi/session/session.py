@@ -220,12 +220,13 @@ def _steps_shown(world: World) -> AbstractContextManager[None]:
 
 
 class _Screen(logging.StreamHandler[TextIO]):
-    """Writes lines in the place of a bar that is shown; in colour on a terminal, unless NO_COLOR is set."""
+    """Writes lines in the place of a bar that is shown; in colour on a terminal of its own, unless NO_COLOR is set."""
 
     def emit(self, record: logging.LogRecord) -> None:
         progress_line.clear()
         colour = _COLOURS.get(getattr(record, "light", record.levelname.lower()))
-        if colour and progress_line.takes_colour(self.stream):
+        # What a launcher forwards may end in a file, whatever it looks like here.
+        if colour and not launcher_size() and progress_line.takes_colour(self.stream):
             with progress_line.coloured(self.stream, colour):
                 super().emit(record)
         else:

@@ -126,7 +126,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("out", "variables", "coloured"), [
     (Terminal, {}, True), (Terminal, {"NO_COLOR": "1"}, False), (Terminal, {"TERM": "dumb"}, False),
-    (io.StringIO, {}, False),
+    (io.StringIO, {}, False), (Terminal, {"OMPI_COMM_WORLD_SIZE": "1"}, False),
 ])  # fmt: skip
 def test_a_terminal_has_colours_unless_they_are_unwanted(small_data, tmp_path, monkeypatch, out, variables, coloured):
     for name in ("NO_COLOR", "TERM"):
