@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.flow_control import FRAGMENT
 from leapmpi.exchange.read_columns import Kept
 from leapmpi.system.jit import compiled
 
-PIECE = 256 << 10
-"""Most bytes of a piece."""
+PIECE = FRAGMENT
+"""Most bytes of a piece: it is one message."""
 
 _SLOWEST_LINK = 1e-9
 """Seconds of a byte from which on packing pays: it takes about 0.7e-9 for each byte of whole rows on both sides, and
@@ -145,6 +146,11 @@ class RowPacking:
             numbers = np.empty(count + 1, self.word)
             _with_zeros(piece.view(self.word), count, numbers)
             _spread(numbers, self.kept[first:end], words[first:end])
+
+
+def fits(width: int, itemsize: int) -> bool:
+    """Return whether a row of `width` numbers of `itemsize` bytes fits a piece."""
+    return width * itemsize <= PIECE
 
 
 def start_packed(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.packed_rows import start_packed
+from leapmpi.exchange.packed_rows import fits, start_packed
 from leapmpi.exchange.read_columns import EVERY, Kept
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.kernel_choice import on_host
@@ -103,15 +103,29 @@ class Transfer:
 
     def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept) -> Callable[[], Tensor]:
         assert rows.shape[1] == self.width, "forecasts count this width"
-        if self.ctx.packs and self.kind == ROWS and on_host(rows.device):
-            return self._start_packed(rows, counts, arriving_counts, kept)
-        arriving = rows.new_empty((int(arriving_counts.sum()), self.width))
+        start = self._start_packed if self._packs(rows) else self._start_whole
         with self.ctx.phases("exchange"):
-            end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, self.kind)
+            end = start(rows, counts, arriving_counts, kept)
 
         def finish() -> Tensor:
             with self.ctx.phases("exchange"):
-                end()
+                return end()
+
+        return finish
+
+    def _packs(self, rows: Tensor) -> bool:
+        """Return whether `rows` travel packed: the same on all ranks."""
+        packs = self.ctx.packs and self.kind == ROWS and on_host(rows.device)
+        return packs and fits(self.width, rows.element_size())
+
+    def _start_whole(
+        self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
+    ) -> Callable[[], Tensor]:
+        arriving = rows.new_empty((int(arriving_counts.sum()), self.width))
+        end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, self.kind)
+
+        def finish() -> Tensor:
+            end()
             return arriving
 
         return finish
@@ -119,14 +133,8 @@ class Transfer:
     def _start_packed(
         self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
     ) -> Callable[[], Tensor]:
-        with self.ctx.phases("exchange"):
-            end = start_packed(self.ctx.communicator, rows.contiguous().numpy(), counts, arriving_counts, kept)
-
-        def finish() -> Tensor:
-            with self.ctx.phases("exchange"):
-                return torch.from_numpy(end())
-
-        return finish
+        end = start_packed(self.ctx.communicator, rows.contiguous().numpy(), counts, arriving_counts, kept)
+        return lambda: torch.from_numpy(end())
 
 
 class ComputedRows:

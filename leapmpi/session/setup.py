@@ -140,6 +140,7 @@ def load(
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
+    rates = rates or MachineRates()
     torch.set_num_threads(world.threads)
     set_threads(world.threads)
     autocast(config.train.dtype)
@@ -188,8 +189,8 @@ def load(
         rank_offsets=offsets,
         device=device,
         seed=config.train.seed,
-        machine=rates or MachineRates(),
-        packs=world.nodes > 1 and pays((rates or MachineRates()).byte),
+        machine=rates,
+        packs=world.nodes > 1 and pays(rates.byte),
         edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases, starts) if reads else None,
         answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
     )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from leapmpi.comm.mpi_communicator import MPICommunicator
+from leapmpi.exchange.stage import Transfer
+from leapmpi.system.phase_timers import PhaseTimers
 from tests.support.equality import Case, Runner, here
 
 LEAP = Case(
@@ -55,3 +60,16 @@ def test_the_steps_are_those_of_whole_rows(case, base, world):
     assert packed_bytes <= whole_bytes
     if case.dropout != "none" and case.shape == "plain" and case.model in ("gcn", "sage") and whole_bytes:
         assert packed_bytes < 0.7 * whole_bytes
+
+
+@pytest.mark.parametrize("width", [3, 70_000])
+def test_rows_of_any_width_arrive(width, world):
+    ctx = SimpleNamespace(communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True)
+    counts = np.ones(world.size, np.int64)
+    counts[world.rank] = 0
+    sent = torch.full((world.size - 1, width), float(world.rank + 1))
+    sent[:, 0] = 0
+    arrived = Transfer(ctx, counts, counts, width).start(sent)()
+    others = [rank + 1 for rank in range(world.size) if rank != world.rank]
+    assert arrived[:, 1].tolist() == arrived[:, -1].tolist() == others
+    assert not arrived[:, 0].any()
