@@ -16,13 +16,14 @@ from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source
+from data_prep.formats.array_files import read_companions
 from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in
 from data_prep.formats.tables import SUFFIXES, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder with tables edges and vertices (or nodes), .csv, .tsv or .parquet; or a table of edges in .parquet"
-OPTIONS = frozenset({"label_column", "edge_columns", "edge_labels", "vertex_times"})
+OPTIONS = frozenset({"features", "labels", "label_column", "edge_columns", "edge_labels", "vertex_times"})
 
 _EDGES = ("edges",)
 _VERTICES = ("vertices", "nodes")
@@ -54,21 +55,33 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
     edges = open_table(edge_file, (*_SOURCES, *_DESTINATIONS))
+    graph = graph_of(edges, vertex_file and open_table(vertex_file), options)
+    graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
+    return graph
+
+
+def graph_of(edges: Table, vertices: Table | None, options: ReadOptions) -> RawGraph:
+    """Build the graph of a table of edges and one of vertices, or of edges alone.
+
+    Raises DataError naming table and row of a fault, ConfigError for a column that flags name in vain.
+    """
     ends = _ends(edges)
     carried = _carried(edges, ends, options)
-    if vertex_file is None:
+    if vertices is None:
         if options.label_column:
-            raise ConfigError(f"--label-column {options.label_column}: {path} is a table of edges alone")
+            raise ConfigError(f"--label-column {options.label_column}: {edges.path} is a table of edges alone")
         graph = _edges_alone(edges, ends, carried, options.workspace)
     else:
-        graph, numbering = vertices_of(open_table(vertex_file), options)
+        graph, numbering = vertices_of(vertices, options)
         graph.edges = EdgeStream(lambda: edge_chunks(edges, ends, carried, numbering.numbers), carries=carried.dtype)
-    graph.edges_name = str(edge_file)
-    graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
+    graph.edges_name = str(edges.path)
+    features, labels = read_companions(options)
+    graph.features = graph.features if features is None else features
+    graph.labels, graph.class_names = (graph.labels, graph.class_names) if labels is None else (labels, None)
     further = len(edges.names) + len(edges.unread) - 2 - len(carried.all)
     if further:
         hint = "" if options.edge_columns else " (--edge-columns names them)"
-        graph.notes.append(f"{edge_file.name}: {further} further columns are not used{hint}")
+        graph.notes.append(f"{edges.path.name}: {further} further columns are not used{hint}")
     return graph
 
 
