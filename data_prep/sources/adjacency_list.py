@@ -10,7 +10,7 @@ from data_prep.formats.networkx_graph import read_by_networkx, tables_of_graph
 from data_prep.sources import table
 
 SUMMARY = "adjacency lists .adjlist and .multiline_adjlist, and .edgelist, of networkx; also .gz"
-OPTIONS = table.OPTIONS
+OPTIONS = table.OF_TABLES
 
 _READERS = {
     ".multiline_adjlist": "read_multiline_adjlist",

@@ -10,7 +10,7 @@ from data_prep.formats.networkx_graph import read_by_networkx, tables_of_graph
 from data_prep.sources import table
 
 SUMMARY = "GML .gml, also .gz, read by networkx"
-OPTIONS = table.OPTIONS
+OPTIONS = table.OF_TABLES
 
 
 def can_read(path: Path) -> bool:

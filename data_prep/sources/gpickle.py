@@ -10,7 +10,7 @@ from data_prep.sources import table
 from data_prep.workspace import require_whole
 
 SUMMARY = "pickled graph of networkx, .gpickle, .pickle or .pkl; read without running anything"
-OPTIONS = table.OPTIONS
+OPTIONS = table.OF_TABLES
 
 _TIMES = 40
 """Memory that a graph takes, as a multiple of its pickle; measured: 38."""

@@ -11,7 +11,7 @@ from data_prep.sources import gconstruct, table
 from leapmpi.errors import DataError
 
 SUMMARY = "node-link data in .json of networkx or D3: nodes, and links or edges"
-OPTIONS = table.OPTIONS
+OPTIONS = table.OF_TABLES
 
 _LINKS = ("links", "edges")
 
