@@ -109,6 +109,8 @@ class BlockTensors:
     """float[edges, Fe]: the features of the dataset's edges, where a layer reads them."""
     edge_numbers: Tensor | None = None
     """int64[edges]: positions of the edges in the topology, where a device drew them and what edges carry is used."""
+    relation: Tensor | None = None
+    """uint8[edges], or int32[edges] with more than 256 relations: those of the edges of a typed graph, else None."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
 
@@ -208,7 +210,11 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         sums = tensor(block.src_weight_sum)
         weights = EdgeWeights(tensor(block.edge_weight), tensor(block.drawn_weight), sums[: block.n_dst], sums)
     names = tensor(block.src_original), tensor(block.src_degree)
-    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights)
+    relation = None
+    if block.relation is not None:
+        # torch computes little with uint16.
+        relation = tensor(block.relation if block.relation.itemsize == 1 else block.relation.astype(np.int32))
+    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights, relation=relation)
 
 
 @dataclass(frozen=True, eq=False)
