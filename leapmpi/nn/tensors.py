@@ -17,7 +17,7 @@ from leapmpi.system.counter_rng import DrawKey
 
 
 def operations(device: torch.device) -> ModuleType:
-    """The module that implements sums over edges on `device`."""
+    """Return the module that implements sums over edges on `device`."""
     return csr if on_host(device) else csr_torch
 
 
@@ -43,7 +43,7 @@ class Edges:
         return self.indptr.diff()
 
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
-        """The edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
+        """Return the edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
         indptr = self.indptr[first : end + 1]
         edges = slice(int(indptr[0]), int(indptr[-1]))
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
@@ -188,12 +188,12 @@ class BlockTensors:
 
 
 def drawn_there(block: Block, device: torch.device) -> bool:
-    """Whether `block`, just as it was drawn, lies on `device` already."""
+    """Return whether `block`, just as it was drawn, lies on `device` already."""
     return block.tensors is not None and block.tensors.edges.indptr.device == device
 
 
 def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:
-    """The tensors of `block` on `device`; on the CPU they share the block's memory."""
+    """Return the tensors of `block` on `device`; on the CPU they share the block's memory."""
     device = torch.device(device)
     if drawn_there(block, device):
         return block.tensors
