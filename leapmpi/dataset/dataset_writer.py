@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber, type_offsets
 from leapmpi.dataset.partitioned import column_bounds
+from leapmpi.dataset.vertex_names import FILE, OF_DATASET
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
@@ -61,6 +63,7 @@ def write_dataset(
     command: str = "",
     columns: bool = False,
     communities: np.ndarray | None = None,
+    vertex_names: Path | None = None,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
@@ -71,7 +74,8 @@ def write_dataset(
 
     figures: attributes of the partition (edge_cut, balance). columns: also write features by columns, which reads them
     once more for each part. communities: all vertices (integers[n]), in their order within parts, by which the graph is
-    then read; None: that of the graph. progress: called with the number of finished vertices.
+    then read; None: that of the graph. vertex_names: their file, which is copied. progress: called with the number of
+    finished vertices.
 
     Raises DataError if a part would be empty or `folder` may not be used; ResourceError if the disk is full.
     """
@@ -113,6 +117,10 @@ def write_dataset(
             chosen = range(first, min(first + _FILES_AT_ONCE, parts))
             _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
         of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
+        of_graph.pop(FILE, None)
+        if vertex_names is not None:
+            shutil.copyfile(vertex_names, aside / OF_DATASET)
+            of_graph[FILE] = OF_DATASET
         of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
         _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
 
@@ -134,7 +142,7 @@ def check_folder(folder: Path, overwrite: bool) -> None:
     if content and not overwrite:
         raise DataError(f"{folder} exists already; choose another name, or pass --overwrite to replace it")
     for name in content:
-        if name != names.DATASET_FILE and not (name.startswith("part-") and name.endswith(".h5")):
+        if name not in (names.DATASET_FILE, OF_DATASET) and not (name.startswith("part-") and name.endswith(".h5")):
             raise DataError(f"{folder} also holds {name}, which is no part of a dataset; choose another folder")
 
 

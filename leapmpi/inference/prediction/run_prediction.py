@@ -17,22 +17,28 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
+from leapmpi.dataset.vertex_names import VertexNames
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
 from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
+from leapmpi.inference.output.csv_file import CsvFile
 from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
 from leapmpi.inference.output.parquet import ParquetFolder
 from leapmpi.inference.output.raw_files import HDF5File, RawFile, Shape
+from leapmpi.inference.output.words import Words, class_names, vertex_names
 from leapmpi.inference.own_inference import inference_for
+from leapmpi.inference.prediction.named_vertices import read_vertices
+from leapmpi.inference.prediction.pair_scores import Ends, best_partners, find_ends, flat_partners, pair_scores
+from leapmpi.inference.prediction.pair_table import PairTable
 from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
 from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
@@ -51,7 +57,7 @@ KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
 PER_ANSWER, WINDOWS = 24, 4
 """Bytes of the place and name of a written row; windows of rows held while they are ordered."""
 
-FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
+FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".csv": CsvFile, ".parquet": ParquetFolder}
 """Formats by suffix of the file's name."""
 
 
@@ -76,36 +82,42 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     dataset = world.on_all(lambda: _opened(config, saved.about))
     loaded = session.load(_plain(saved), dataset, goes_through_all=True)
     world.on_all(lambda: saved.give_to(loaded))
-    ctx = loaded.ctx
+    ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset))
+    request = world.on_all(lambda: request.for_task(ctx.task))
     layer = world.on_all(lambda: request.layer_of(ctx))
-    wanted = world.on_all(lambda: request.wanted(dataset))
     if world.rank == 0:
         for note in notes([saved], loaded):
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.
+    facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
+    facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
+    job = _Job(request, dataset, loaded, world, names, facts)
+    pairs = _named_pairs(job) if request.scores_pairs else None
+    wanted = world.on_all(lambda: request.wanted(dataset, names)) if pairs is None else pairs.computed
     rows = _requested_rows(request, dataset, loaded, wanted)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
-    with session.phases("evaluate"):
-        outputs = _computed(request, loaded, layer, rows, store, record)
-        computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-        facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
-        facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-        _write(request, ctx, world, rows, outputs, facts)
-        writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-    store.close()
+    try:
+        with session.phases("evaluate"):
+            outputs = _computed(request, loaded, layer, rows, store, record)
+            computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
+            written = _write(job, rows, outputs) if pairs is None else _write_pairs(job, pairs, outputs)
+            writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
+        store.close()
+    finally:
+        store.release()
     seconds = time.perf_counter() - begun
     peaks = [int(each) for each in ctx.communicator.all_gather_rows(np.array([peak_bytes()]))[:, 0]]
     return {
         "out": str(request.out),
-        "what": request.what,
-        "rows": rows.total,
-        "columns": outputs.shape[1] if outputs.ndim > 1 else 1,
-        "dtype": str(outputs.dtype),
+        "what": "scores" if request.scores_pairs else request.what,
+        "rows": written.shape[0],
+        "columns": written.shape[1] if len(written.shape) > 1 else 1,
+        "dtype": str(written.dtype),
         "epoch": saved.epoch,
         "seconds": seconds,
-        "rows_per_second": rows.total / seconds,
+        "rows_per_second": written.shape[0] / seconds,
         "bytes": computing,
         "bytes_of_writing": writing,
         "peak_memory_bytes": peaks,
@@ -135,10 +147,8 @@ def _requested_rows(
     request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None
 ) -> _RequestedRows:
     """Find the rows of this rank. Raises DataError for unknown vertices. Collective."""
-    ctx, shard = loaded.ctx, loaded.topology
-    assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
+    ctx, own = loaded.ctx, _own_ids(loaded)
     first, end = ctx.local_range
-    own = shard.own.original_id[: end - first]
     if wanted is None:
         total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
         return _RequestedRows(own, np.arange(first, end), total)
@@ -181,23 +191,79 @@ def _computed(
     return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
 
 
-def _write(
-    request: PredictionRequest,
-    ctx: RankContext,
-    world: World,
-    rows: _RequestedRows,
-    outputs: np.ndarray,
-    facts: dict[str, Any],
-) -> None:
-    """Write `outputs`, one for each vertex of this rank, to the file. Collective."""
+@dataclass(frozen=True)
+class _Job:
+    """One prediction: the request, the data and the model; names of vertices, and facts for the file."""
+
+    request: PredictionRequest
+    dataset: Dataset
+    loaded: Loaded
+    world: World
+    names: VertexNames | None
+    facts: dict[str, Any]
+
+
+def _write(job: _Job, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
+    """Write `outputs`, one for each vertex of this rank, to the file; return the shape of its rows. Collective."""
+    request, world, ctx = job.request, job.world, job.loaded.ctx
     order, places = rows.order, rows.places
     if order is None or places is None:
-        # A file of all vertices has each in the row of its original id.
+        # Of all vertices, each has the row of its original id.
         order, places = places_of(rows.own, None)
     named = places if rows.wanted is None else rows.wanted[places]
-    file = FORMATS[request.out.suffix](Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
-    with _written(ctx, world, request, file, facts):
+    shape = Shape((rows.total, *outputs.shape[1:]), outputs.dtype)
+    words = Words(job.names, class_names(job.dataset), request.column(ctx.task, outputs.ndim))
+    file = FORMATS[request.out.suffix](shape, world.rank, words)
+    with _written(ctx, world, request, file, job.facts):
         deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
+    return shape
+
+
+@dataclass(frozen=True)
+class _NamedPairs:
+    """Pairs to score, or vertices whose partners are ranked: original ids named int64[k, 2] or int64[k, 1].
+
+    computed: int64, original ids of the vertices to embed; None for all.
+    """
+
+    named: np.ndarray
+    ends: Ends
+    computed: np.ndarray | None
+
+
+def _named_pairs(job: _Job) -> _NamedPairs:
+    """Read what the request names. Raises DataError. Collective."""
+    request, world, ctx = job.request, job.world, job.loaded.ctx
+    if (path := request.pairs) is not None:
+        named, where = world.on_all(lambda: read_vertices(path, 2, job.names, "--pairs")), f"--pairs {path}"
+    else:
+        wanted, where = world.on_all(lambda: request.wanted(job.dataset, job.names)), f"--vertices {request.vertices}"
+        if wanted is None:
+            wanted = world.on_all(lambda: np.sort(original_ids(job.dataset, np.arange(job.dataset.vertices))))
+        named = wanted[:, None]
+    ends = find_ends(ctx, _own_ids(job.loaded), named.reshape(-1), where)
+    return _NamedPairs(named, ends, None if request.top else np.unique(named))
+
+
+def _write_pairs(job: _Job, pairs: _NamedPairs, embeddings: np.ndarray) -> Shape:
+    """Score pairs by the `embeddings` of this rank's vertices, and write the file. Collective."""
+    request, ctx, shard, ends = job.request, job.loaded.ctx, job.loaded.topology, pairs.ends
+    assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
+    if request.top:
+        partners = best_partners(ctx, shard, ends.ids, embeddings, request.top)
+        table = PairTable(*flat_partners(pairs.named[:, 0], partners), None)
+    else:
+        scores = pair_scores(ctx, ends.ids.reshape(-1, 2), ends.own, embeddings)
+        table = PairTable(pairs.named, scores, class_names(job.dataset, of_edges=True))
+    job.world.on_root(lambda: table.write(request.out, job.names, job.facts | {"what": "scores"}, request.overwrite))
+    return Shape(table.scores.shape, table.scores.dtype)
+
+
+def _own_ids(loaded: Loaded) -> np.ndarray:
+    """Return int64: the original ids of this rank's vertices, in the order of their ids."""
+    first, end = loaded.ctx.local_range
+    assert isinstance(loaded.topology, TopologyShard), "each rank holds its own lists alone"
+    return loaded.topology.own.original_id[: end - first]
 
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
@@ -270,9 +336,12 @@ def _written(
             return [str(aside), places]
 
         path, places = ctx.communicator.all_gather_objects(world.on_root(begin))[0]
+        if world.rank == 0:
+            stack.callback(file.drop, Path(path), world.size)
         world.on_all(lambda: file.open(Path(path), places))
         yield
         world.on_all(file.close)
+        world.on_root(lambda: file.join(Path(path), world.size))
         world.on_root(stack.close)
 
 
