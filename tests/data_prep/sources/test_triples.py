@@ -64,7 +64,7 @@ def test_openke_has_the_relation_last(imported, folder, tmp_path):
 
 def test_refused_in_one_sentence(refused, folder):
     (folder / "train.txt").write_text(TRAIN + "a\tknows\n")
-    assert "train.txt, line 5: 'a\\tknows' is no triple" in refused(folder)
+    assert "train.txt, line 5: 'a\\tknows' is not a triple" in refused(folder)
     (folder / "train.txt").write_text(TRAIN)
     (folder / "valid.txt").write_text("a\tknows\tb\n")
     assert "some val edges are also edges for training" in refused(folder)
