@@ -128,7 +128,7 @@ def test_damaged_n_triples_are_refused(refused, rdf):
     for text, said in (
         ("<http://x/p1> <http://x/knows> .\n", "line 1"),
         ('<http://x/p1> "no" <http://x/p2> .\n', "line 1"),
-        ("<http://x/p1> <http://x/knows> <http://x/p2>\n", "no triple in N-Triples"),
+        ("<http://x/p1> <http://x/knows> <http://x/p2>\n", "not a triple in N-Triples"),
     ):
         with gzip.open(rdf / "g.nt.gz", "wt") as file:
             file.write(text)
