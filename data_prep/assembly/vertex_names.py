@@ -16,7 +16,7 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.names import DIGEST_BYTES
-from leapmpi.dataset.vertex_names import DIGEST, FILE, open_names
+from leapmpi.dataset.names_of_vertices import DIGEST, FILE, open_names
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 

@@ -42,9 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, require
     from leapmpi.dataset.hdf5.names import DATASET_FILE
+    from leapmpi.dataset.names_of_vertices import open_names
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.verify import verify, verify_graph
-    from leapmpi.dataset.vertex_names import open_names
 
     # The file is opened once; its kind decides what is verified.
     memory = memory_budget(arguments.max_mem)

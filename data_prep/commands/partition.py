@@ -241,7 +241,7 @@ def _write(
     """Write the dataset, with the figures of the partition as its attributes."""
     from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.dataset_writer import write_dataset
-    from leapmpi.dataset.vertex_names import FILE, open_names
+    from leapmpi.dataset.names_of_vertices import FILE, open_names
 
     # A graph file that was moved without its names is a graph all the same.
     beside = arguments.graph.with_name(str(graph.attributes.get(FILE, "")) or arguments.graph.name)

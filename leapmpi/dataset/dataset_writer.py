@@ -15,9 +15,9 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
+from leapmpi.dataset.names_of_vertices import FILE, OF_DATASET
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber, type_offsets
 from leapmpi.dataset.partitioned import column_bounds
-from leapmpi.dataset.vertex_names import FILE, OF_DATASET
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 

@@ -152,7 +152,10 @@ class StagedRows(RowStore):
 
 
 def _locked(path: Path, folder: Path) -> int:
-    """Lock the file `path` in the stage `folder` until its descriptor, which is returned, or the process ends."""
+    """Take the lock `path` in the stage `folder`; it is held until the descriptor is closed, which is returned.
+
+    Raises DataError where another process holds it.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)

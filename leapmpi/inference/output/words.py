@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.dataset.hdf5.names import DATASET_FILE
+from leapmpi.dataset.names_of_vertices import VertexNames, open_names
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.vertex_names import VertexNames, open_names
 from leapmpi.errors import DataError
 
 

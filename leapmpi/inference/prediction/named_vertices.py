@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.vertex_names import VertexNames
+from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.errors import DataError
 
 _HEADERS = ("source", "src", "from", "vertex", "id", "name", "node")

@@ -1,6 +1,6 @@
 """Scores of pairs of vertices by a run of a task on edges, and the best partners of vertices.
 
-Embeddings stay where they were computed. Those of some sources at a time go to all ranks, each of which scores the
+Embeddings stay where they were computed. Those of some sources at a time go to all ranks, and each rank scores the
 pairs whose destination it owns.
 """
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from leapmpi.config.setting import check_size
+from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.vertex_names import VertexNames
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import RankContext
 from leapmpi.inference.prediction.named_vertices import read_vertices
@@ -40,7 +40,7 @@ class PredictionRequest:
     pairs: Path | None = None
     """A file of pairs of vertices, which a run of a task on edges scores."""
     top: int = 0
-    """How many best partners of each vertex are written; 0: none."""
+    """Number of best partners of each vertex to be written; 0: none."""
     weights: str = "best"
     """`best` or `final` of the run, or a file of weights."""
     memory_limit: str = ""

@@ -16,8 +16,8 @@ import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
+from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
-from leapmpi.dataset.vertex_names import VertexNames
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
@@ -31,8 +31,8 @@ from leapmpi.inference.output.words import Words, class_names, vertex_names
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.inference.prediction.named_vertices import read_vertices
 from leapmpi.inference.prediction.pair_scores import Ends, best_partners, find_ends, flat_partners, pair_scores
-from leapmpi.inference.prediction.pair_table import PairTable
 from leapmpi.inference.prediction.prediction_request import PredictionRequest
+from leapmpi.inference.prediction.scores_file import PairTable
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS

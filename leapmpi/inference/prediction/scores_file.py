@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from leapmpi.dataset.vertex_names import VertexNames
+from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.inference.output.words import Words
 from leapmpi.system.atomic_files import explain, remove_abandoned, written_aside
 
