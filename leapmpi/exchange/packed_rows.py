@@ -171,6 +171,7 @@ def start_packed(
             for part in parts
         ]
 
+    # Both ends cut rows into the same pieces, so a receiver knows how many messages come and the size of each at most.
     leaving, arriving = packings(counts, kept[0]), packings(arriving_counts, kept[1])
     pieces = [packing.pack(rows[part]) for part, packing in leaving]
     end = communicator.start_pieces(pieces, [packing.rooms for _, packing in arriving], "activations")

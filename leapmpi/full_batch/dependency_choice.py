@@ -88,6 +88,7 @@ def choose_cached(
     that are here anyway. At most `room` bytes are taken. exchange: seconds that communicating takes beside the rows;
     where computing all is cheaper than that, and fits, all are computed.
     """
+    # Cheapest candidates first: each one that is taken makes inputs present, which may make later ones cheaper.
     first = np.empty(len(candidates))
     rates = prices.row, prices.edge, prices.new_input
     _first_seconds(indptr, indices, present, candidates, *rates, first)
@@ -99,6 +100,7 @@ def choose_cached(
         size = _take(indptr, indices, here, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
         return Caching(cached, seconds, float(size))
 
+    # The fixed cost of an exchange vanishes only if nothing at all is communicated.
     found = taken(sent)
     if found.cached.all():
         return found

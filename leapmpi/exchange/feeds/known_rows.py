@@ -47,6 +47,7 @@ def _cut(
 
     self_rows: int64[n_dst], the row of each destination itself, or -1. names: those of all rows, as of `names_of`.
     """
+    # Edges elsewhere are dropped, but counts and weight sums stay those of all: each rank scales its share alike.
     original, degree, weight_sum = names
     kept = rows >= 0
     of_edge = np.repeat(np.arange(len(known.destinations)), np.diff(known.indptr))
