@@ -281,12 +281,14 @@ class Preparation:
             return 0
         if config.prefetch != "auto":
             return int(config.prefetch)
+        # Files are as slow as a network, even with one rank.
         if isinstance(ctx.features.shard, MappedShard) and engine.fetches_ahead:
             return 2
         if ctx.ranks == 1:
             return 0
         if engine.fetches_ahead:
             return 2
+        # A mini-batch ahead takes memory, so a limit that the user set comes first.
         pays = (ctx.sampler.sharded or engine.interleaves) and not config.memory_limit
         return 1 if pays and not ctx.features.returned_row_bytes else 0
 

@@ -52,6 +52,7 @@ def _take(indptr, indices, present, vertices, order, sent, row, edge, new_input,
         fresh = _fresh(indptr, indices, present, vertices, k)
         seconds[k] = row + degree * edge + fresh * new_input
         size = sizes[0] + degree * sizes[1] + fresh * sizes[2]
+        # Inputs of a cached vertex are present for later ones, whose cost is therefore counted only now.
         if seconds[k] < sent and taken + size <= room:
             taken += size
             cached[k] = True

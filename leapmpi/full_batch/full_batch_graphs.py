@@ -215,6 +215,8 @@ class FullBatchGraphs(Preparation):
 
         Returns it with the reason why it does not fit, empty where it does, and the bytes that it may take.
         """
+        # From the fastest to the smallest: with caching, without it, and with the rows of one owner at a time. `why` is
+        # the same on all ranks, so they take the same branches (rule R4).
         communicator, limit, least = self.ctx.communicator, math.inf, None
         if self._caches_by_room:
             least = build_here(self.builder(schedule, AllCommunicated()), communicator)

@@ -25,6 +25,7 @@ def _take_other_end(vertex, indptr, ends, back, degree, covered, other_degree, o
     back_indptr, back_ends = back
     for e in range(indptr[vertex], indptr[vertex + 1]):
         other = ends[e]
+        # Only one end of the remaining edges is open; covered ones stay in the lists and are skipped.
         if not other_covered[other] and other_degree[other] > 0:
             other_covered[other] = True
             other_degree[other] = 0

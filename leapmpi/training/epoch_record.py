@@ -77,6 +77,7 @@ class EpochProgress:
 
         Where the number of ranks differs from the checkpoint's, each has spent the mean of its ranks.
         """
+        # Losses and counts of the checkpoint are sums over ranks, so rank 0 alone takes them up.
         spent = np.column_stack([core_seconds, phases])
         cores, *own = (spent[communicator.rank] if len(spent) == communicator.size else spent.mean(axis=0)).tolist()
         progress = cls(np.zeros(len(losses)), values["epoch"], values["iteration"], values["seconds"], cores)

@@ -82,6 +82,7 @@ def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threa
     sampling, types, name = config.sampling, topology.types, config.sampling.sampler
     of_relations = relation_fanouts(types, sampling.fanout, sampling.relation_fanout) if types else None
     setup = Setup(topology, sampling.fanout, train, config.train.seed, threads, of_relations)
+    # Imported on demand: compiling users' code is not needed by any other job.
     if names_code(name):
         from leapmpi.sampling.user_samplers.compile import load_custom
         from leapmpi.sampling.user_samplers.samplers import custom_sampler

@@ -185,6 +185,7 @@ class RemoteLists:
         The result waits, and returns the own numbers requested by each.
         """
         rank, network = self.communicator.rank, self.communicator
+        # Own ids are answered in place and do not travel.
         begin = int(counts[:rank].sum())
         ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))
         counts = counts.copy()
