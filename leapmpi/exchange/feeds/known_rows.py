@@ -62,6 +62,7 @@ def _cut(
         assert weight_sum is not None, "weights are held with their sums"
         sums = known.drawn_weight, known.weight_sum, weight_sum
         weights = EdgeWeights(tensor(known.edge_weight[kept]), *map(tensor, sums))
+    # Kernels of the CPU read 4 bytes an edge; torch's operations on other devices index by int64 alone.
     numbers = rows[kept].astype(np.int32 if on_host(ctx.device) else np.int64)
     return PartialBlock(
         edges=Edges(tensor(kept_indptr), tensor(numbers), len(original)),
