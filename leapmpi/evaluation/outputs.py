@@ -26,6 +26,7 @@ from leapmpi.nn.model import Model
 from leapmpi.plan.homes import at_home
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
@@ -55,17 +56,21 @@ class Outputs:
         self.topology, self.round, self.batch_size = topology, round, config.evaluate.batch_size
         fanouts, drawing = config.evaluation_fanout, ctx.sampler.drawing
         # The sampler of training may have a way of its own; else draws are node-wise.
-        own = drawing.for_scoring(fanouts, splits, self.batch_size)
-        sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)
+        types = ctx.sampler.types
+        of_relations = scoring_fanouts(types, config.sampling, fanouts) if types else None
+        own = drawing.for_scoring(fanouts, splits, self.batch_size, of_relations)
+        sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads, of_relations)
         sampler = with_edge_data(sampler, ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
         answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
         self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
-        self.exact = exact and scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
+        in_layers = runs_in_layers(ctx.model) and types is None
+        self.exact = exact and scores_exactly(config) and in_layers and self._takes_all(own)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self.by_layers = None
-        if own is None and isinstance(topology, Topology) and topology.edge_weight is None and not ctx.edge_features:
-            self.by_layers = ScoringByLayers(topology)
+        plain = isinstance(topology, Topology) and topology.edge_weight is None and types is None
+        if own is None and plain and not ctx.edge_features:
+            self.by_layers = ScoringByLayers(whole(topology))
         self.mode: ExchangeMode | None = None
         """Mode that feeds the model's first layer, once it is chosen."""
         self._remote = config.strategy.remote

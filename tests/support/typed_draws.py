@@ -3,7 +3,7 @@
 import numpy as np
 
 from leapmpi.config.options import SAMPLERS, parse_options
-from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType
+from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType, relation_dtype
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.relation_lists import relation_fanouts
 from leapmpi.sampling.sampler import Setup
@@ -50,7 +50,7 @@ def typed_topology(types: GraphTypes, edges: int, seed: int, new_id: np.ndarray 
         weight_sum=np.add.reduceat(np.append(weight, 0.0), indptr[:-1]) * (np.diff(indptr) > 0),
         edge_time=times,
         vertex_time=np.full(n, 80),
-        relation=rows[:, 1].astype(np.uint8),
+        relation=rows[:, 1].astype(relation_dtype(len(types.relations))),
         types=types,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
@@ -100,6 +101,10 @@ class ShardedSampler(Sampler):
     def communicator(self) -> Communicator:
         """Communicator of the ranks that hold the topology."""
         return self._lists.communicator
+
+    @property
+    def types(self) -> GraphTypes | None:
+        return self.shard.own.types
 
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
         return self.shard.own.original_id[self.shard.own_numbers(vertices)]
