@@ -3,11 +3,10 @@
     import leapmpi
 
     run = leapmpi.train("data", epochs=5, model="sage")
-    print(run.summary["best"], run.epochs)
+    print(run.summary["best"])
     answers = run.predict(what="classes")
     run.plot()
     run.report("report.html")
-    print(leapmpi.load_run(run.path).weights().keys())
 
 A run has `path`, `config`, `summary`, `finished`, `failure`, `epochs` and `curves`, and `metrics()`, `weights()`,
 `models()`, `predict()`, `plot()` and `report()` (see `leapmpi.job.trained_run`). Importing this package starts no MPI
@@ -72,9 +71,9 @@ def train(config: Config | Path | str, comm: Comm | None = None, **settings: Any
     model and sampler may be classes: train("data", model=Net). Without `run` every call has a folder of its own; with
     `overwrite=True` it replaces the run in the folder `run`, a finished one too.
 
-    Raises ConfigError for a setting or model that cannot be used, DataError for the dataset, RunFolderError for a run
-    folder that holds a finished run or another start, ResourceError where disk or memory does not suffice, LaunchError
-    where MPI cannot start, and Interrupted when a signal stops training. All are LeapmpiErrors.
+    Raises ConfigError for a setting or model that cannot be used. Raises DataError for the dataset, and RunFolderError
+    for a run folder with a finished run or another start. Raises ResourceError where disk or memory does not suffice,
+    and LaunchError where MPI cannot start. Raises Interrupted when a signal stops training. All are LeapmpiErrors.
     """
     from leapmpi.job import run_training
     from leapmpi.job.trained_run import TrainedRun
