@@ -11,7 +11,6 @@ pytestmark = pytest.mark.compiles
 
 MODELS = ("sage", "gcn", "gat", "gatv2", "gin", "film", "deepgcn")
 OF_MODELS = {
-    "sage": {"model.options.aggregate": "max"},
     "gcn": {"model.norm": "batch"},
     "gin": {"model.dropout": 0.5, "model.input_dropout": 0.3},
     "film": {"train.dtype": "bfloat16"},
@@ -30,6 +29,7 @@ CASES = {
         }
         for kind, model in zip(SAMPLERS, MODELS * 3, strict=False)
     },
+    "sage max": {"model.options.aggregate": "max"},
     **{name: {"strategy.name": name} for name in ("pull", "naive", "p3", "owner")},
     **{name: FULL | {"strategy.name": name} for name in ("depcomm", "depcache", "hybrid")},
     **{form: {"strategy.remote": form, "strategy.time_steps": "N"} for form in ("raw", "sums", "projected", "partial")},

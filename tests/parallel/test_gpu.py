@@ -12,14 +12,10 @@ from tests.support.device_mpi import ContractComm
 from tests.support.stand_in_gpu import DeviceTensor, Refused, present
 
 EVEN = datasets.Variant("single", "metis", 4)
-RING = {"strategy.time_steps": "N"}
 CASES = {
-    "leap, ring, raw": RING | {"strategy.remote": "raw"},
-    "leap, ring, mixed": RING | {"strategy.remote": "mixed"},
-    "pull, partial, prefetch": {"strategy.name": "pull", "strategy.remote": "partial", "strategy.prefetch": 2},
+    "leap, ring, mixed": {"strategy.time_steps": "N", "strategy.remote": "mixed"},
+    "pull, raw, prefetch": {"strategy.name": "pull", "strategy.remote": "raw", "strategy.prefetch": 2},
     "p3": {"strategy.name": "p3"},
-    "owner": {"strategy.name": "owner"},
-    "hybrid": {"strategy.name": "hybrid", "train.batch_size": "full", "sampling.fanout": "all,all"},
 }
 
 

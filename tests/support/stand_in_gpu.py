@@ -41,6 +41,8 @@ _WAITS = {
     aten.unique_consecutive.default: "unique",
 }
 """Operations whose result, or its size, the host needs."""
+_ALLOCATIONS = {aten.new_empty.default, aten.empty_like.default, aten.new_empty_strided.default}
+"""Operations that run nothing on the device."""
 _MASKED = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
 _PACKAGE = f"{Path(leapmpi.__file__).parent}/"
 
@@ -199,12 +201,14 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         named["device"] = torch.device("cpu")
     found = function(*inner, **named)
 
-    if not function.is_view:
+    if not function.is_view and function not in _ALLOCATIONS:
         gpu.operations[str(function)] += 1
         written = [
             each for each, of in named_operands(function, args, kwargs) if of.alias_info and of.alias_info.is_write
         ]
         note(flat, written + [each for each in tree_iter(found) if isinstance(each, Tensor)])
+    if function in _ALLOCATIONS:
+        gpu.order.made(found)
     if kind := kind_of_wait(function, args, kwargs):
         gpu.waits_for(kind)
     return handed_back(function, found, args, kwargs)
@@ -316,7 +320,9 @@ def _register() -> None:
     _library = torch.library.Library("aten", "IMPL")
 
     def empty(size, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
-        return DeviceTensor(torch.empty(size, dtype=dtype, memory_format=memory_format or torch.contiguous_format))
+        made = torch.empty(size, dtype=dtype, memory_format=memory_format or torch.contiguous_format)
+        gpu.order.made(made)
+        return DeviceTensor(made)
 
     def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
         return DeviceTensor(torch.empty_strided(size, stride, dtype=dtype))

@@ -92,6 +92,11 @@ class StreamOrder:
                     self._used(each, Use(stream, clock[stream], self._line(), writing, extent_of(each)), clock)
             return stream, clock[stream]
 
+    def made(self, tensor: Tensor) -> None:
+        """Note that memory was taken on the thread's stream."""
+        with self._lock:
+            self._of(tensor)
+
     def host_uses(self, tensor: Tensor, writes: bool, extent: Extent) -> None:
         """Note that something other than a stream, such as MPI, uses bytes of the device from now on."""
         with self._lock:
