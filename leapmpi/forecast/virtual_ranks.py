@@ -13,7 +13,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.fetcher_choice import fetcher_for
+from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
@@ -24,7 +24,8 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.construction.build import build_sampler, largest_number
-from leapmpi.sampling.sharded.answer_format import answer_format
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
 from leapmpi.session.topology_kind import SHARDED, check_topology, reads_last_sources
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -54,15 +55,7 @@ def virtual_ranks(
     task = task_of(config, dataset)
     parameters = real.parameters if real else ParameterLayout(model)
 
-    # With --topology sharded, how lists travel.
-    answers = None
-    if config.run.topology == SHARDED:
-        check_topology(config, dataset)
-        largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
-        carried = topology.edge_weight is not None
-        answers = answer_format(
-            largest, dataset.edges, sampler.weighted, reads, carried, reads_last_sources(config, dataset)
-        )
+    answers = _answers(config, dataset, topology, sampler, reads)
 
     # What each rank has: its rank and its shards.
     contexts = []
@@ -80,7 +73,7 @@ def virtual_ranks(
                 model=model,
                 task=task,
                 parameters=parameters,
-                features=fetcher_for(communicator, features, offsets, device, dtype),
+                features=fetcher_class(features)(communicator, features, offsets, device, dtype),
                 labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels"),
                 rank_offsets=offsets,
                 device=device,
@@ -92,6 +85,18 @@ def virtual_ranks(
             )
         )
     return contexts
+
+
+def _answers(
+    config: Config, dataset: Dataset, topology: Topology, sampler: Sampler, reads: bool
+) -> AnswerFormat | None:
+    """Return how lists travel with --topology sharded; None without. Raises ConfigError."""
+    if config.run.topology != SHARDED:
+        return None
+    check_topology(config, dataset)
+    largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
+    carried, last = topology.edge_weight is not None, reads_last_sources(config, dataset)
+    return answer_format(largest, dataset.edges, sampler.weighted, reads, carried, last)
 
 
 def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:

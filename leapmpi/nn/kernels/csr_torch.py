@@ -98,11 +98,6 @@ def _tried(device: torch.device) -> bool:
     return True
 
 
-def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """See csr.py."""
-    return values.repeat_interleave(indptr.diff(), output_size=edges)
-
-
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     """See csr.py."""
     out.index_add_(0, positions, rows)
