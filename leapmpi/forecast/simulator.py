@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.comm.byte_counters import KINDS
 from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.edge_splits import both_ways
@@ -32,7 +33,7 @@ from leapmpi.exchange.selection import (
 )
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
-from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
+from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -42,6 +43,9 @@ from leapmpi.plan.homes import home_of, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.construction.build import build_sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.session.session import facts_of
@@ -134,8 +138,7 @@ class Forecaster:
             config = list(variations(config).values())[leading_model(several)]
         job = self.job(config, ranks, scatters=bool(models))
         engines = job.engines
-        first, sampler = engines[0], engines[0].ctx.sampler
-        batches = self.batches(first, config)
+        first, batches, begun = engines[0], *self.batches(job, config)
         names = modes_for(several, first.ctx.features, config) if several else None
         drawn = None
         if mode_is_open(first.placement) and not self.takes_known_mode(job, config, rates, names):
@@ -150,18 +153,13 @@ class Forecaster:
         if len(batches) > 1:
             last = _sampled(job, batches[len(batches) - 1], len(batches) - 1, models)
 
-        begun = Traffic(ranks)
-        for each in engines:
-            each.roots.predict_epoch(len(batches), begun)
-        sent_before = begun.bytes_by_kind()
-
         # An epoch: the mean of the sampled ones for all iterations but the last.
         sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
         others = len(batches) - 1
         seconds = None
         if rates is not None and not models:
             seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
-        micrographs, offsets = roots_of(first, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
+        micrographs, offsets = roots_of(job, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
         work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
         return Forecast(
             strategy=label,
@@ -172,25 +170,46 @@ class Forecaster:
             sent=sent,
             pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
             rows=rows,
-            micrograph_locality=locality(sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
+            micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
             epoch_sent={
-                kind: sent_before[kind] + others * sent[kind] + count
-                for kind, count in last.traffic.bytes_by_kind().items()
+                kind: begun[kind] + others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()
             },
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
 
-    def batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
-        """The batches of an epoch of dry runs: of training vertices, or of edges int64[B, 2] where these are roots."""
-        sampler, train = engine.ctx.sampler, config.train
-        if engine.ctx.task.roots == "vertices":
-            vertices = self.dataset.splits.train
-            return sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
-        return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+    def batches(self, job: VirtualJob, config: Config) -> tuple[Sequence[Batches], dict[str, int]]:
+        """Return the batches of an epoch of dry runs by rank, and the bytes by kind that ranks send to cut it.
+
+        They are training vertices on rank 0, or edges int64[B, 2], if these are roots; with a sharded topology each
+        rank has its share of the edges.
+        """
+        train, engines, both = config.train, job.engines, both_ways(self.dataset.attributes)
+        order = train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE
+        job.world.take()
+
+        def shares(rank: int) -> Sequence[np.ndarray]:
+            sampler = engines[rank].ctx.sampler
+            assert isinstance(sampler, ShardedSampler), "each rank has a share"
+            edges = SharedEdges(sampler.shard, both, sampler.communicator)
+            edges.count()
+            job.world.take()
+            return sampler.edge_batches(edges, *order)
+
+        if engines[0].ctx.task.roots == "vertices":
+            found = job.sampler.batches(self.dataset.splits.train, *order)
+        elif not engines[0].ctx.sampler.sharded:
+            found = job.sampler.drawing.edge_batches(TrainingEdges(self.topology, both), *order)
+        else:
+            by_rank = job.world.run(shares)
+            begun = job.world.take().bytes_by_kind()
+            # What is exchanged once is exchanged by the first plan.
+            batches = list(zip(*by_rank, strict=True))
+            job.plan(batches[0], job.key(0))
+            return batches, begun
+        return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """The job of `config` on so many virtual ranks, with the ids of their caches."""
@@ -204,14 +223,17 @@ class Forecaster:
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
             engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
-        return VirtualJob(world, engines)
+        sampler = contexts[0].sampler
+        if sampler.sharded:
+            sampler = build_sampler(config, self.topology, self.dataset.splits.train)
+        return VirtualJob(world, engines, sampler)
 
     def choose_mode(
         self,
         job: VirtualJob,
         config: Config,
         minibatches: Sequence[MiniBatch],
-        batch: np.ndarray,
+        batch: Batches,
         rates_given: Rates | None = None,
         common: Sequence[str] | None = None,
     ) -> None:
@@ -230,7 +252,7 @@ class Forecaster:
             found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
         name = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
-            rates = rates_given or _counted(engines, batch)
+            rates = rates_given or _counted(job, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
         if rates_given is None and not common:
@@ -272,11 +294,11 @@ class Forecaster:
         return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
 
 
-def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
-    """The vertices int64 that are embedded for `batch`."""
-    found = engine.roots.vertices_of(batch)
-    assert found is not None, "there is a batch"
-    return found
+def roots_of(job: VirtualJob, batch: Batches) -> np.ndarray:
+    """Return the vertices int64 that are embedded for `batch`."""
+    by_rank = (each.roots.vertices_of(share) for each, share in zip(job.engines, batch, strict=True))
+    found = [each for each in by_rank if each is not None]
+    return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
 
 
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
@@ -288,7 +310,7 @@ def _several_models(config: Config, dataset: Dataset) -> list[Model]:
 
 def _sampled(
     job: VirtualJob,
-    batch: np.ndarray,
+    batch: Batches,
     iteration: int,
     models: Sequence[int],
     drawn: Sequence[MiniBatch] | None = None,
@@ -336,7 +358,8 @@ def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) 
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 
 
-def _counted(engines: Sequence[Engine], batch: np.ndarray) -> Rates:
-    """The rates of the slowest rank by the constants of a machine."""
-    seconds = [counted_seconds(each.ctx, local_roots(each.ctx, roots_of(each, batch))) for each in engines]
-    return by_machine(engines[0].ctx, *np.max(seconds, axis=0).tolist())
+def _counted(job: VirtualJob, batch: Batches) -> Rates:
+    """Return the rates of the slowest rank by the constants of a machine."""
+    roots, contexts = roots_of(job, batch), [each.ctx for each in job.engines]
+    seconds = job.uncounted(lambda rank: counted_seconds(contexts[rank], local_roots(contexts[rank], roots)))
+    return by_machine(contexts[0], *np.max(seconds, axis=0).tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -23,10 +24,12 @@ from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
-from leapmpi.sampling.construction.build import build_sampler, largest_number
+from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.sampler import Sampler
-from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
-from leapmpi.session.topology_kind import SHARDED, check_topology, reads_last_sources
+from leapmpi.sampling.sharded.root_times import share_times
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import shard_of
+from leapmpi.session.topology_kind import SHARDED, check_topology, names_sources, reads_last_sources
 from leapmpi.system.phase_timers import PhaseTimers
 
 
@@ -38,10 +41,11 @@ def virtual_ranks(
     part: Callable[[int], Part],
     real: RankContext | None = None,
 ) -> list[RankContext]:
-    """The contexts of the ranks of `world`. They share sampler and model, and read no feature row.
+    """Return the contexts of the ranks of `world`. They share the model, and read no feature row.
 
-    `part` opens a part of the dataset. In a job, sampler, model and numbers of entries are those of `real`, the context
-    of this rank. Raises DataError when the dataset has fewer parts than ranks.
+    They share the sampler, too, unless the topology is sharded: each then draws from lists of its own, and from those
+    of others through its communicator. `part` opens a part of the dataset. In a job, sampler, model and numbers of
+    entries are those of `real`, the context of this rank. Raises DataError when the dataset has fewer parts than ranks.
     """
     ranks = len(world.communicators)
     offsets = rank_offsets(dataset.offsets, ranks)
@@ -50,16 +54,14 @@ def virtual_ranks(
 
     # What all ranks share.
     reads = reads_features(config, dataset)
-    sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
+    samplers = _samplers(config, dataset, topology, world, offsets, real)
     model = real.model if real else model_of(config, dataset)
     task = task_of(config, dataset)
     parameters = real.parameters if real else ParameterLayout(model)
 
-    answers = _answers(config, dataset, topology, sampler, reads)
-
     # What each rank has: its rank and its shards.
     contexts = []
-    for rank, communicator in enumerate(world.communicators):
+    for rank, (communicator, sampler) in enumerate(zip(world.communicators, samplers, strict=True)):
         held = [part(number) for number in parts_of_rank(dataset.parts, ranks, rank)]
         width = 0 if dataset.feature_dim else input_width(config, dataset)
         features, labels = _shards(
@@ -78,7 +80,7 @@ def virtual_ranks(
                 rank_offsets=offsets,
                 device=device,
                 seed=config.train.seed,
-                answers=answers,
+                answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
                 in_place=config.run.device != "cuda",
                 counts_sources=True,
                 edge_features=edge_fetcher(communicator, dataset, held, device, dtype) if reads else None,
@@ -87,16 +89,34 @@ def virtual_ranks(
     return contexts
 
 
-def _answers(
-    config: Config, dataset: Dataset, topology: Topology, sampler: Sampler, reads: bool
-) -> AnswerFormat | None:
-    """Return how lists travel with --topology sharded; None without. Raises ConfigError."""
+def _samplers(
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    world: VirtualWorld,
+    offsets: np.ndarray,
+    real: RankContext | None,
+) -> Sequence[Sampler]:
+    """Return the sampler of each rank: one for all; with --topology sharded, of the lists of its own vertices."""
+    reads, train = reads_features(config, dataset), dataset.splits.train
     if config.run.topology != SHARDED:
-        return None
+        one = real.sampler if real else build_sampler(config, topology, train, edge_numbers=reads)
+        return [one] * len(world.communicators)
     check_topology(config, dataset)
     largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
-    carried, last = topology.edge_weight is not None, reads_last_sources(config, dataset)
-    return answer_format(largest, dataset.edges, sampler.weighted, reads, carried, last)
+    named, last = names_sources(config, dataset), reads_last_sources(config, dataset)
+    shards = [shard_of(topology, first, end, named) for first, end in pairwise(offsets.tolist())]
+    samplers = [
+        build_sharded_sampler(config, shard, communicator, offsets, dataset, largest, 1, reads, last)
+        for shard, communicator in zip(shards, world.communicators, strict=True)
+    ]
+    splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
+
+    def share(rank: int) -> None:
+        share_times(samplers[rank].inner, shards[rank], world.communicators[rank], offsets, splits)
+
+    world.run(share)
+    return samplers
 
 
 def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from leapmpi.engine.engine import Preparation
 from leapmpi.exchange.layer_graphs import (
-    PARTIAL,
     GraphBuilder,
     LayerGraph,
     SampledGraphBuilder,
     build_here,
 )
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
-from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of
-from leapmpi.plan.homes import home_of
-from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
-from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.system.counter_rng import DrawKey
 
 
@@ -45,23 +39,6 @@ class OwnerGraphs(Preparation):
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(self.ctx.device)
         minibatch.feeds = [feeds_of(self.ctx, graph_of(minibatch), micro_batch.tensors)]
-
-    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add the draws of each layer's destinations; of those that get sums, edges are named to the owners."""
-        ctx, answers = self.ctx, self.ctx.answers
-        if answers is None:
-            return
-        drawn = ctx.sampler.drawing, minibatch.key
-        predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
-        for plan in graph_of(minibatch).plans:
-            predict_draws(*drawn, [plan.block], ctx.rank, ctx.rank_offsets, answers, traffic)
-            if plan.kind == PARTIAL and plan.by_kind is not None:
-                home = home_of(plan.block.neighbours, ctx.rank_offsets)
-                names = EdgeNames(
-                    KnownEdges.of(plan.block), home, plan.by_kind.received_counts, plan.by_kind.received, answers
-                )
-                sizes = names.sizes * answers.word.itemsize
-                traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)
 
 
 def _minibatch(schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:

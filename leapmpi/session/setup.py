@@ -44,8 +44,7 @@ from leapmpi.runs.progress_line import step
 from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
-from leapmpi.sampling.samplers.temporal import Temporal
-from leapmpi.sampling.sharded.root_times import share_newest, share_root_times
+from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.session.label_statistics import prepare_loss
@@ -258,10 +257,8 @@ def _sampler(
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
-    if isinstance(sampler.inner, Temporal) and task_of(config, dataset).roots == "edges":
-        share_newest(sampler.inner, communicator)
-    elif isinstance(sampler.inner, Temporal):
-        share_root_times(sampler.inner, topology, communicator, offsets, vars(dataset.splits).values())
+    splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
+    share_times(sampler.inner, topology, communicator, offsets, splits)
     return sampler
 
 
