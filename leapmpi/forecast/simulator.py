@@ -212,7 +212,7 @@ class Forecaster:
         return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
-        """The job of `config` on so many virtual ranks, with the ids of their caches."""
+        """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
         world = VirtualWorld(ranks)
         placement = strategy_named(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, world, self._part, self.real)
@@ -302,7 +302,7 @@ def roots_of(job: VirtualJob, batch: Batches) -> np.ndarray:
 
 
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
-    """The models of `config`, which differ; none where it has one."""
+    """Return the models of `config`, which differ; none where it has one."""
     if not config.strategy.vary:
         return []
     return [model_of(each, dataset) for each in variations(config).values()]
@@ -315,7 +315,7 @@ def _sampled(
     models: Sequence[int],
     drawn: Sequence[MiniBatch] | None = None,
 ) -> _Sampled:
-    """The iteration that trains `batch`, as it was `drawn` last, if it was.
+    """Return the iteration that trains `batch`, as it was `drawn` last, if it was.
 
     models: the bytes of the parameters of each of several models; empty for one.
     """
@@ -326,7 +326,7 @@ def _sampled(
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
-    """The counts for the cost model, given the mini-batches of all ranks and what they read and send."""
+    """Return the counts for the cost model, given the mini-batches of all ranks and what they read and send."""
     schedule = minibatches[0].planned
 
     # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
@@ -353,7 +353,7 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
 
 
 def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
-    """The means of the figures `of` the traffic of each sampled iteration."""
+    """Return the means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 

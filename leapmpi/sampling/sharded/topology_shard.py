@@ -152,9 +152,9 @@ def shard_of(topology: Topology, first: int, end: int, named: bool) -> TopologyS
 def _cut(topology: Topology, first: int, end: int) -> Topology:
     """Return the lists of the vertices `first` to `end` (exclusive) of a whole `topology`, of ids as they are."""
     edges, rows = slice(int(topology.indptr[first]), int(topology.indptr[end])), slice(first, end)
-    of_edges = ("indices", "edge_weight", "edge_time", "edge_label")
+    of_edges = ("indices", "edge_weight", "edge_time", "edge_label", "relation")
     arrays = {name: array[edges if name in of_edges else rows] for name, array in topology.arrays.items()}
-    return Topology(**{**arrays, "indptr": topology.indptr[first : end + 1] - edges.start})
+    return replace(topology, **{**arrays, "indptr": topology.indptr[first : end + 1] - edges.start})
 
 
 def _renumbered(own: Topology, vertices: int, first: int, end: int) -> tuple[Topology, np.ndarray]:
