@@ -102,7 +102,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sampled:
+class Sampled:
     """One sampled iteration of all ranks."""
 
     traffic: Traffic
@@ -124,6 +124,7 @@ class Forecaster:
         """In a job, the context of this rank, whose sampler and model serve here too."""
         self._part = cache(dataset.part)
         self._modes: dict[tuple[Config, int, MachineRates], str] = {}
+        self._kept: dict[tuple[object, ...], Sampled] = {}
         self.machine: MachineRates | None = None
         """Rates by which engines choose, where they are not the documented ones."""
 
@@ -148,19 +149,19 @@ class Forecaster:
         # Sample some whole batches of the epoch, and the last one.
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
-        sampled = [_sampled(job, batches[i], i, models, None if i else drawn) for i in chosen]
-        last = sampled[-1]
+        found = [self._sampled(job, config, batches[i], i, models, None if i else drawn) for i in chosen.tolist()]
+        last = found[-1]
         if len(batches) > 1:
-            last = _sampled(job, batches[len(batches) - 1], len(batches) - 1, models)
+            last = self._sampled(job, config, batches[len(batches) - 1], len(batches) - 1, models)
 
         # An epoch: the mean of the sampled ones for all iterations but the last.
-        sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
+        sent, rows = _mean(found, Traffic.bytes_by_kind), _mean(found, Traffic.rows_by_place)
         others = len(batches) - 1
         seconds = None
         if rates is not None and not models:
-            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
+            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in found]))
         micrographs, offsets = roots_of(job, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
-        work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
+        work = np.mean([each.counts.rows + each.counts.edges for each in found], axis=0)
         return Forecast(
             strategy=label,
             ranks=ranks,
@@ -168,17 +169,40 @@ class Forecaster:
             remote=first.mode_name,
             iterations=len(batches),
             sent=sent,
-            pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
+            pairs=np.mean([one.traffic.pairs() for one in found], axis=0),
             rows=rows,
             micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
-            memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
+            memory=self._memory(engines, found, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
             epoch_sent={
                 kind: begun[kind] + others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()
             },
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
+
+    def _sampled(
+        self,
+        job: VirtualJob,
+        config: Config,
+        batch: Batches,
+        iteration: int,
+        models: Sequence[int],
+        drawn: Sequence[MiniBatch] | None = None,
+    ) -> Sampled:
+        """Return the iteration that trains `batch`, as it was `drawn` last, if it was.
+
+        models: the bytes of the parameters of each of several models; empty for one.
+        """
+        if not models and (kept := self._kept.get(_place_of(job, config, iteration))):
+            return kept
+        minibatches = drawn or job.draw(batch, iteration)
+        traffic = job.count(minibatches, models)
+        return Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory_of(job, minibatches))
+
+    def keep(self, job: VirtualJob, config: Config, iteration: int, sampled: Sampled) -> None:
+        """Keep what was counted of an `iteration` of `config`, for its forecast."""
+        self._kept[_place_of(job, config, iteration)] = sampled
 
     def batches(self, job: VirtualJob, config: Config) -> tuple[Sequence[Batches], dict[str, int]]:
         """Return the batches of an epoch of dry runs by rank, and the bytes by kind that ranks send to cut it.
@@ -272,7 +296,7 @@ class Forecaster:
         return True
 
     def _memory(
-        self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
+        self, engines: Sequence[Engine], sampled: Sequence[Sampled], topology: Sequence[int], models: int
     ) -> list[int]:
         """Bytes per rank: local features, topology, model and optimizer, and the largest iteration.
 
@@ -301,28 +325,22 @@ def roots_of(job: VirtualJob, batch: Batches) -> np.ndarray:
     return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
 
 
+def _place_of(job: VirtualJob, config: Config, iteration: int) -> tuple[object, ...]:
+    """Return what decides the figures of `iteration` in a `job` of `config`."""
+    first = job.engines[0]
+    return config, len(job.engines), first.ctx.machine, first.mode_name, iteration
+
+
+def memory_of(job: VirtualJob, minibatches: Sequence[MiniBatch]) -> np.ndarray:
+    """Return the bytes that an iteration of `minibatches` takes on each rank: int64[ranks]."""
+    return np.array(list(map(predicted_memory, job.engines, minibatches)))
+
+
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     """Return the models of `config`, which differ; none where it has one."""
     if not config.strategy.vary:
         return []
     return [model_of(each, dataset) for each in variations(config).values()]
-
-
-def _sampled(
-    job: VirtualJob,
-    batch: Batches,
-    iteration: int,
-    models: Sequence[int],
-    drawn: Sequence[MiniBatch] | None = None,
-) -> _Sampled:
-    """Return the iteration that trains `batch`, as it was `drawn` last, if it was.
-
-    models: the bytes of the parameters of each of several models; empty for one.
-    """
-    minibatches = drawn or job.draw(batch, iteration)
-    traffic = job.count(minibatches, models)
-    memory = np.array(list(map(predicted_memory, job.engines, minibatches)))
-    return _Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory)
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
@@ -352,7 +370,7 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
     )
 
 
-def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
+def _mean(sampled: Sequence[Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
     """Return the means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}

@@ -23,7 +23,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import COPYING
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.forecast.simulator import Forecaster, counts_of, roots_of
+from leapmpi.forecast.simulator import Forecaster, Sampled, counts_of, memory_of, roots_of
 from leapmpi.forecast.virtual_job import VirtualJob
 from leapmpi.nn.layer import Layer, costs, least_cost, sparse_cost
 from leapmpi.nn.task import task_of
@@ -196,7 +196,7 @@ class _Count:
         # Whole batches spread over the epoch; the last one may be short.
         whole = len(self.batches) - 1 or 1
         chosen = np.unique(np.linspace(0, whole - 1, self.iterations).astype(int)).tolist()
-        seconds, sent = zip(*(self._iteration(job, number) for number in chosen), strict=True)
+        seconds, sent = zip(*(self._iteration(job, config, number) for number in chosen), strict=True)
         sizes = [len(roots_of(job, each)) for each in self.batches]
         share = sum(sizes) / max(1, sum(sizes[number] for number in chosen))
         return EpochCost(share * sum(seconds), share * sum(sent), engines[0].mode_name)
@@ -216,12 +216,15 @@ class _Count:
         job.world.traffic.add(of_draws)
         return [replace(each, feeds=[]) for each in found]
 
-    def _iteration(self, job: VirtualJob, number: int) -> tuple[float, int]:
-        """Seconds and bytes of training batch `number`."""
+    def _iteration(self, job: VirtualJob, config: Config, number: int) -> tuple[float, int]:
+        """Return seconds and bytes of training batch `number`."""
         engines, minibatches = job.engines, self._minibatches(job, number)
         traffic = job.count(minibatches)
         operations = max(_operations(each, minibatches, traffic) for each in engines)
         counts = counts_of(engines[0], minibatches, traffic)
+        if not self.forecaster.real:
+            # `leapmpi plan` forecasts the same strategies next.
+            self.forecaster.keep(job, config, number, Sampled(traffic, counts, memory_of(job, minibatches)))
         seconds = _seconds(counts, operations, self.machine, ahead=engines[0].prefetch_depth > 0)
         return seconds, int(traffic.pairs().sum())
 

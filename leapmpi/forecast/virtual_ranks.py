@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -60,13 +62,13 @@ def virtual_ranks(
     parameters = real.parameters if real else ParameterLayout(model)
 
     # What each rank has: its rank and its shards.
-    contexts = []
+    contexts, width = [], 0 if dataset.feature_dim else input_width(config, dataset)
+    edges, learned = task.roots == "edges", (width, dtype) if width else None
+    shards = _Shards(config, dataset, part, entry_counts, learned, edges)
     for rank, (communicator, sampler) in enumerate(zip(world.communicators, samplers, strict=True)):
-        held = [part(number) for number in parts_of_rank(dataset.parts, ranks, rank)]
-        width = 0 if dataset.feature_dim else input_width(config, dataset)
-        features, labels = _shards(
-            config, held, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
-        )
+        parts = parts_of_rank(dataset.parts, ranks, rank)
+        features, labels = shards.features(parts), shards.labels(parts)
+        held = [part(number) for number in parts] if reads else []
         contexts.append(
             RankContext(
                 communicator=communicator,
@@ -129,27 +131,55 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
     return counts
 
 
-def _shards(
-    config: Config,
-    parts: Sequence[Part],
-    first: int,
-    entry_counts: np.ndarray | None,
-    learned: tuple[int, torch.dtype],
-    edges: bool,
-) -> tuple[HostShard, HostShard]:
-    """Features and labels of `parts`, whose first vertex is `first`: mapped files, of which nothing is read.
+class _Shards:
+    """Features and labels of the parts of virtual ranks, of which nothing is read.
 
-    learned: width and dtype of rows that take the place of features, where the width is not 0. edges: whether roots are
-    edges, so that labels of vertices are not read.
+    learned: width and dtype of rows that take the place of features. edges: whether roots are edges, so that labels of
+    vertices are not read.
     """
-    labels = [np.zeros(part.vertices, np.int64) if edges else part.known_labels for part in parts]
-    features: HostShard
-    if learned[0]:
-        rows = sum(part.vertices for part in parts)
-        nothing = np.zeros((), str(learned[1]).removeprefix("torch."))
-        features = LearnedShard(np.broadcast_to(nothing, (rows, learned[0])), first)
-    elif entry_counts is None:
-        features = dense_shard(parts, first, config.strategy.feature_memory)
-    else:
-        features = SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return features, HostShard(labels, first)
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: Dataset,
+        part: Callable[[int], Part],
+        entry_counts: np.ndarray | None,
+        learned: tuple[int, torch.dtype] | None,
+        edges: bool,
+    ) -> None:
+        self._dataset, self._part, self._entry_counts, self._learned = dataset, part, entry_counts, learned
+        self._feature_memory, most = config.strategy.feature_memory, int(np.diff(dataset.offsets).max())
+        self._labels = _unread(most, np.empty(0, np.int64) if edges else part(0).known_labels)
+        # Opening the files of many parts takes longer than all else.
+        self._rows = None
+        if not learned and entry_counts is None and not self._feature_memory:
+            self._rows = _unread(most, part(0).dense_features)
+
+    def features(self, parts: range) -> HostShard:
+        """Return the shard of the features of consecutive `parts`."""
+        first = int(self._dataset.offsets[parts.start])
+        if self._learned:
+            width, dtype = self._learned
+            nothing = np.zeros((), str(dtype).removeprefix("torch."))
+            return LearnedShard(np.broadcast_to(nothing, (sum(self._sizes(parts)), width)), first)
+        if self._rows is not None:
+            rows = [self._rows[:size] for size in self._sizes(parts)]
+            return HostShard(rows, first, self._part(0).feature_scale)
+        opened = [self._part(number) for number in parts]
+        if self._entry_counts is not None:
+            return SparseShard([each.sparse_features for each in opened], first, self._entry_counts)
+        return dense_shard(opened, first, self._feature_memory)
+
+    def labels(self, parts: range) -> HostShard:
+        """Return the shard of the labels of consecutive `parts`."""
+        return HostShard([self._labels[:size] for size in self._sizes(parts)], int(self._dataset.offsets[parts.start]))
+
+    def _sizes(self, parts: range) -> list[int]:
+        return np.diff(self._dataset.offsets[parts.start : parts.stop + 1]).tolist()
+
+
+def _unread(rows: int, like: np.ndarray) -> np.ndarray:
+    """Return `rows` rows like those of `like`, read-only, which take no memory unless they are read."""
+    shape = rows, *like.shape[1:]
+    region = mmap.mmap(-1, max(1, math.prod(shape) * like.itemsize), mmap.MAP_PRIVATE, mmap.PROT_READ)
+    return np.frombuffer(region, like.dtype, math.prod(shape)).reshape(shape)

@@ -150,17 +150,21 @@ def _crossings(walker, key, hop: int, destinations: np.ndarray, offsets: np.ndar
     topology, ranks, hashed = walker.topology, len(offsets) - 1, walker.hashed(key, hop)
     found = np.zeros((ranks, ranks), np.int64)
     for start, walk in product(destinations.tolist(), range(walker.options.walks)):
-        word, here = fold(fold(hashed, topology.original_id[start]), walk), start
+        word, here = _folded(_folded(hashed, topology.original_id[start]), walk), start
         for step in range(walker.options.steps):
             at = np.searchsorted(offsets, [start, here], side="right") - 1
             found[at[0], at[1]] += step > 0
             sources = topology.in_neighbours(np.array([here]))
             if not len(sources):
                 break
-            here = int(sources[bounded(fold(word, 2 * step), len(sources))])
-            if fold(word, 2 * step + 1) < walker.stop:
+            here = int(sources[bounded(_folded(word, 2 * step), len(sources))])
+            if _folded(word, 2 * step + 1) < walker.stop:
                 break
     return found
+
+
+def _folded(word: np.uint64, number: int) -> np.uint64:
+    return np.uint64(fold(word, np.uint64(number)))
 
 
 def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:
