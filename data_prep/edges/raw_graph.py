@@ -105,7 +105,7 @@ class SparseRows:
         rows, columns = _lengths(parts["shape"], name)
         for key in needed[1:]:
             if not isinstance(parts[key], np.ndarray) or parts[key].ndim != 1:
-                raise DataError(f"{name}: {key!r} of its sparse matrix is no list of numbers")
+                raise DataError(f"{name}: {key!r} of its sparse matrix is not a list of numbers")
         first, second = (whole_numbers(parts[key], f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:])
         data = parts["data"]
         if data.dtype.kind not in "biufc":

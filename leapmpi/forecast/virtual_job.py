@@ -1,4 +1,4 @@
-"""The engines of all ranks of a job in one process, and what they count of an iteration."""
+"""The engines of all ranks of a job in one process, and their counts of an iteration."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class VirtualJob:
         """Return the mini-batch of each rank by what is `planned`, drawn with `key`. What this exchanges is counted."""
         minibatches = self.world.run(lambda rank: self.engines[rank].draw(planned, key))
         if self.engines[0].preparation.plans_once:
-            # What ranks exchange before the first iteration belongs to none.
+            # Exchanges before the first iteration belong to no iteration.
             self.world.take()
         return minibatches
 

@@ -54,7 +54,7 @@ def virtual_ranks(
     device, dtype = torch.device("cpu"), getattr(torch, config.train.parameter_dtype)
     entry_counts = _entry_counts(dataset, real) if dataset.sparse else None
 
-    # What all ranks share.
+    # Shared by all ranks: with 1024 of them, copies would not fit.
     reads = reads_features(config, dataset)
     samplers = _samplers(config, dataset, topology, world, offsets, real)
     model = real.model if real else model_of(config, dataset)
@@ -122,7 +122,7 @@ def _samplers(
 
 
 def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
-    """How many entries the sparse rows of all vertices have: int32[n]."""
+    """Count the entries of the sparse rows of all vertices: int32[n]."""
     if real and isinstance(real.features.shard, SparseShard):
         return real.features.shard.entry_counts
     counts = np.empty(dataset.vertices, np.int32)

@@ -27,9 +27,11 @@ def share_times(
 
     splits: ids of vertices that may be roots, int64 each; None where edges are roots.
     """
-    if isinstance(sampler, Temporal) and splits is None:
+    if not isinstance(sampler, Temporal):
+        return
+    if splits is None:
         share_newest(sampler, communicator)
-    elif isinstance(sampler, Temporal):
+    else:
         share_root_times(sampler, shard, communicator, rank_offsets, splits)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,9 @@ def _cut(topology: Topology, first: int, end: int) -> Topology:
     """Return the lists of the vertices `first` to `end` (exclusive) of a whole `topology`, of ids as they are."""
     edges, rows = slice(int(topology.indptr[first]), int(topology.indptr[end])), slice(first, end)
     of_edges = ("indices", "edge_weight", "edge_time", "edge_label", "relation")
-    arrays = {name: array[edges if name in of_edges else rows] for name, array in topology.arrays.items()}
+    arrays: dict[str, Any] = {
+        name: array[edges if name in of_edges else rows] for name, array in topology.arrays.items()
+    }
     return replace(topology, **{**arrays, "indptr": topology.indptr[first : end + 1] - edges.start})
 
 
