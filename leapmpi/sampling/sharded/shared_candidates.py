@@ -59,13 +59,13 @@ class SharedCandidates(Candidates):
     def vertices(self) -> int:
         return self._shard.vertices
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name == "topology":
-            raise NoWholeTopology(
-                "link.negatives: these negatives read the whole topology, but ranks hold only parts; use uniform, "
-                "degree or in-batch, or --topology node"
-            )
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+    @property
+    def topology(self) -> NoReturn:  # type: ignore[override]
+        """Raise NoWholeTopology."""
+        raise NoWholeTopology(
+            "link.negatives: these negatives read the whole topology, but ranks hold only parts; use uniform, "
+            "degree or in-batch, or --topology node"
+        )
 
     def names(self, edges: np.ndarray) -> NoReturn:
         raise ValueError("original ids of ends are on their owners; the caller must pass them")
