@@ -33,7 +33,7 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
@@ -66,7 +66,7 @@ def choose_device(setting: str) -> torch.device:
     """Return the device of this rank, by its number on the node; must run before MPI starts so that MPI sees it
     selected.
     """
-    stand_in(setting == "stand-in")
+    set_stand_in(setting == "stand-in")
     if setting in ("cpu", "stand-in") or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank() % torch.cuda.device_count())
@@ -124,12 +124,12 @@ def load(
     phases: PhaseTimers,
     rates: MachineRates = DOCUMENTED,
     starts: np.ndarray | None = None,
-    goes_through_all: bool = False,
+    reads_all_lists: bool = False,
 ) -> Loaded:
     """Load this rank's parts of `dataset`, the node's topology and the model. Collective.
 
     Open choices will rest on `rates`. starts: int64[ranks + 1], the first part of each rank; None for about as many on
-    each. goes_through_all: each rank reads all lists of its vertices, and no others: the topology is sharded.
+    each. reads_all_lists: each rank reads all lists of its vertices, and no others: the topology is sharded.
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     use_threads(config, world.threads)
@@ -137,10 +137,10 @@ def load(
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
-    sharded = goes_through_all or is_sharded(config, dataset, world)
+    sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
-    topology, held = _topology(config, world, dataset, parts, sharded, goes_through_all or scores_exactly(config))
+    topology, held = _topology(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
     counts = share_entry_counts(world, dataset) if dataset.sparse else None
     learned = None if dataset.feature_dim else _first_rows(config, dataset, topology, *own)
     host: HostShard = learned.shard if learned else world.on_all(lambda: _shard(config, opened, own[0], counts))
@@ -185,7 +185,7 @@ def use_threads(config: Config, threads: int) -> None:
     autocast(config.train.dtype)
 
 
-def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
+def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
     """Return `loaded` with the parts of its dataset distributed by `starts`, int64[ranks + 1]. Collective.
 
     Features and labels are read again; topology, model and communicator stay. Raises DataError, on all ranks alike, for

@@ -7,7 +7,7 @@ import torch
 
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
-from leapmpi.engine.edge_features import stand_ins
+from leapmpi.engine.edge_features import set_dummy_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.own.module import OwnModel
@@ -59,10 +59,10 @@ def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
 def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: list[Block]) -> None:
     """Compute forward and backward, in training and evaluation, on placeholders for the rows of `blocks`. Local."""
     sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    stand_ins(ctx, sampled)
+    set_dummy_features(ctx, sampled)
     tensors = sampled.on_device(ctx.device)
-    features = ctx.stand_in(tensors[-1].n_src)
-    labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
+    features = ctx.dummy_rows(tensors[-1].n_src)
+    labels = ctx.task.dummy_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
     ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
     ctx.parameters.gradients.zero_()
     with torch.no_grad():
