@@ -14,12 +14,12 @@ from leapmpi.engine.placement import labelled
 from leapmpi.exchange.selection import exchange_mode
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.sharded_parameters import input_projections
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
+from leapmpi.strategies.owner import OwnerGraphs
 from leapmpi.system.counter_rng import bounded, fold
 
 ID = 4
