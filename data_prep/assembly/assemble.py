@@ -136,7 +136,7 @@ def make_graph(
 def _adjacency(
     raw: RawGraph, options: AssemblyOptions, workspace: Workspace, progress: Progress
 ) -> tuple[Adjacency, EdgeCounts, Attributes]:
-    """Sort the edges of `raw`, of which it keeps no copy; returns what became of them, and names of their classes."""
+    """Sort the edges of `raw` and drop them there; return their adjacency, their counts, and names of their classes."""
     adjacency, counts, ids = sort_edges(
         raw.edges,
         raw.vertices,

@@ -37,7 +37,7 @@ class VirtualJob:
         return DrawKey(PRESAMPLE, self.engines[0].ctx.seed, DRY_EPOCH, iteration)
 
     def on_first(self, batch: np.ndarray) -> Batches:
-        """Return the roots of an iteration, all of which are on rank 0, by rank."""
+        """List by rank the roots of an iteration that rank 0 alone has."""
         return [batch, *[None] * (len(self.engines) - 1)]
 
     def plan(self, batches: Batches, key: DrawKey) -> Plan:

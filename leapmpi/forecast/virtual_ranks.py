@@ -132,7 +132,7 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
 
 
 class _Shards:
-    """Features and labels of the parts of virtual ranks, of which nothing is read.
+    """Shards of features and labels of virtual ranks; no row is read.
 
     learned: width and dtype of rows that take the place of features. edges: whether roots are edges, so that labels of
     vertices are not read.

@@ -62,7 +62,7 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     where = {**progress.position, "checkpoint": saved.name, "ranks": trainer.world.size}
     folder.record("resumed", **_about_program(), **where, after=ended)
     if finished:
-        log.info("the finished run of %d epochs goes on to epoch %d", progress.epoch, trainer.config.train.epochs)
+        log.info("the finished run of %d epochs continues to epoch %d", progress.epoch, trainer.config.train.epochs)
     log.info(
         "resumed in epoch %d, after iteration %d of %d, from %s",
         *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
@@ -170,7 +170,7 @@ def _notices(trainer: Trainer) -> Iterator[str]:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
         yield (
             f"first weights: those{epoch} in {taken['from']}, {taken['arrays']} arrays of {taken['parameters']:,} "
-            "numbers; optimizer and learning rate start from the beginning"
+            "numbers; optimizer and learning rate start afresh"
         )
     yield from trainer.models.sentences()
     if not trainer.evaluator.size("val"):

@@ -78,14 +78,14 @@ def check_device(setting: str, device: torch.device) -> None:
     """Raise ConfigError when a GPU is requested and `device` is none."""
     if setting == "cuda" and device.type != "cuda":
         host = socket.gethostname()
-        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+        raise ConfigError(f"run.device: cuda was requested, but torch sees no GPU on {host}; use --device auto or cpu")
 
 
 def open_for_training(config: Config) -> Dataset:
     """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
     if not config.data:
         raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
-    dataset = open_dataset(config.data)
+    dataset = open_dataset(config.data, typed=True)
     if not input_width(config, dataset):
         raise DataError(
             f"{config.data} has no features, which training needs; import the graph again with features, or learn a "
@@ -312,7 +312,9 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     if config.run.verify == "none":
         verify_ranges(dataset, parts)
         return False
-    if dataset.sparse:
+    if dataset.types is not None:
+        size = sum(array.nbytes for part in parts for _, _, array in dataset.part(part).sections() if array is not None)
+    elif dataset.sparse:
         size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
