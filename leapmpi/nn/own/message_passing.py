@@ -85,7 +85,7 @@ class MessagePassings:
         for key in _CARRIED:
             if given.get(key) is not None:
                 given[key] = self._of_edges(key, given[key], graph, what)
-        # Weights first: `_normalised` multiplies those of the block, not those of the first one.
+        # After the weights: a layer that normalises by degrees replaces them by weights of its block.
         edge_index = self._normalised(conv, given, graph)
         for key, value in given.items():
             if key != "edge_index":
