@@ -12,6 +12,7 @@ from torch import Tensor
 
 from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.relation_groups import group_edges
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import DrawKey
 
@@ -30,6 +31,11 @@ class Edges:
     indices: Tensor
     """int32[edges] (int64 off the CPU): source rows."""
     sources: int
+
+    @property
+    def destinations(self) -> int:
+        """Number of destinations."""
+        return len(self.indptr) - 1
 
     @cached_property
     def transposed(self) -> tuple[Edges, Tensor]:
@@ -88,6 +94,38 @@ class EdgeWeights:
     def of_destinations(self, first: int, end: int, kept: slice) -> EdgeWeights:
         """Those of destinations `first` to `end` (exclusive), whose edges are `kept`."""
         return EdgeWeights(self.edges[kept], self.drawn[first:end], self.dst_sum[first:end], self.src_sum)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationGroups:
+    """The edges of a block by relation and destination: a group is the edges of one relation to one destination.
+
+    edges: from sources to groups, which are ordered by relation, then destination. order: int64[edges], the number of
+    each of these edges in the block. relations: those with groups, ascending; bounds[k] to bounds[k + 1] are the groups
+    of relations[k]. by_destination: from groups to destinations, those of one destination in the order of relations.
+    """
+
+    edges: Edges
+    order: Tensor
+    relations: tuple[int, ...]
+    bounds: tuple[int, ...]
+    by_destination: Edges
+
+    @classmethod
+    def of(cls, edges: Edges, relation: Tensor) -> RelationGroups:
+        """Group `edges`, whose relations are integers[edges] and ascend within a destination."""
+        order, first, destination, bounds = group_edges(edges.indptr, relation)
+        groups, device = len(destination), edges.indptr.device
+        one_each = Edges(
+            torch.arange(groups + 1, device=device), destination.to(edges.indices.dtype), edges.destinations
+        )
+        return cls(
+            edges=Edges(first, edges.indices[order], edges.sources),
+            order=order,
+            relations=tuple(np.flatnonzero(np.diff(bounds)).tolist()),
+            bounds=(0, *bounds[1:][np.diff(bounds) > 0].tolist()),
+            by_destination=one_each.transposed[0],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +224,22 @@ class BlockTensors:
         """As `share`, whatever the weights of the dataset's edges."""
         return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
 
+    @cached_property
+    def groups(self) -> RelationGroups:
+        """The edges by relation and destination; a block without relations has edges of relation 0."""
+        return _groups(self.edges, self.relation)
+
+    def relation_share(self, dtype: torch.dtype) -> Tensor:
+        """float[edges], in the order of `groups`: one over the drawn in-neighbours of its destination and relation."""
+        edges = self.groups.edges
+        spread = operations(edges.indptr.device).spread
+        return spread(edges.indptr, edges.counts.to(dtype).reciprocal_(), len(edges.indices))
+
+
+def _groups(edges: Edges, relation: Tensor | None) -> RelationGroups:
+    relation = torch.zeros_like(edges.indices) if relation is None else relation
+    return RelationGroups.of(edges, relation)
+
 
 def drawn_there(block: Block, device: torch.device) -> bool:
     """Whether `block`, just as it was drawn, lies on `device` already."""
@@ -242,6 +296,10 @@ class PartialBlock:
     """As in a block."""
     sent: Tensor | None = None
     """float[n_dst, sent_width]: what each destination has sent, where the layer wants it and an edge starts here."""
+    relation: Tensor | None = None
+    """As in a block."""
+    alike: Tensor | None = None
+    """int32[edges], with relations: sampled edges of the same relation and destination, on all ranks together."""
 
     @property
     def n_src(self) -> int:
@@ -268,6 +326,16 @@ class PartialBlock:
         """As `share`, whatever the weights of the dataset's edges."""
         return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
 
+    @cached_property
+    def groups(self) -> RelationGroups:
+        """As in a block."""
+        return _groups(self.edges, self.relation)
+
+    def relation_share(self, dtype: torch.dtype) -> Tensor:
+        """float[edges], in the order of `groups`, as in a block."""
+        assert self.alike is not None, "blocks of typed graphs count edges by relation"
+        return self.alike[self.groups.order].to(dtype).reciprocal_()
+
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""
         return self.of_destinations(0, destinations), self.of_destinations(destinations, self.n_dst)
@@ -287,4 +355,6 @@ class PartialBlock:
             None if self.weight is None else self.weight[kept],
             None if self.weights is None else self.weights.of_destinations(first, end, kept),
             None if self.sent is None else self.sent[first:end],
+            None if self.relation is None else self.relation[kept],
+            None if self.alike is None else self.alike[kept],
         )
