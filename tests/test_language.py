@@ -23,6 +23,7 @@ ROOMS = (
     "leapmpi/device",
     "leapmpi/engine",
     "leapmpi/evaluation",
+    "leapmpi/exchange",
     "leapmpi/fault_tolerance",
     "leapmpi/features",
     "leapmpi/full_batch",
@@ -72,7 +73,8 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """accept add aggregate agree allocate alternate announce append apply assemble assign attend average begin
+        """accept add aggregate agree allocate alternate announce append apply assemble assign attend average
+        backpropagate begin
         bring build cache call cancel cap change check choose clear cluster collect combine compare compile
         complete compress compute concatenate continue contract convert copy count create cut decide declare
         decode describe digest distribute do double drain draw drop encode end ensure enter escape estimate
@@ -80,7 +82,7 @@ VERBS = frozenset(
         fit flatten flush follow forecast forget format gather give group grow halve hash import improve
         include interleave join judge keep leave let limit list load locate log look make map mark measure
         merge mix move multiply name normalise note number observe open order pack parse partition pass pick
-        place plan point polish predict prepare print propagate push put queue quote raise rank react read
+        place plan point polish predict prepare print project propagate push put queue quote raise rank react read
         receive record redistribute reduce refine refuse register release remove rename renumber repeat
         replace report request reserve reset restore resume return reverse run sample save scale scan
         scatter schedule score select send serve set settle share shorten show shuffle sink skip sort split

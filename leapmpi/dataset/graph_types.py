@@ -186,7 +186,7 @@ class Reached(NamedTuple):
 
 
 def reached(types: GraphTypes, targets: Iterable[int], hops: int, kept: np.ndarray | None = None) -> Reached:
-    """Prune the schema for roots of the types with the numbers `targets`. Pure.
+    """Return the part of the schema reached by roots of the types with the numbers `targets`. Pure.
 
     A destination of a hop is one of all later hops too, as its layers need its own values. kept: bool[hops, R], False
     for relations that a hop leaves out; None leaves out none.
