@@ -125,8 +125,6 @@ class RelationLayer(Layer, traits=LayerTraits()):
 
         A mean is multiplied by the matrix of its relation, once for each destination that has drawn from it.
         """
-        if block.weight is not None:
-            raise ConfigError("means by relation have no use for a sampler's edge weights; give --sampler node-wise")
         groups, rows = block.groups, dense(rows)
         means = weighted_sum(groups.edges, rows, block.relation_share(rows.dtype))
         weights = self.weights() * self.scale.to(rows.dtype).view(-1, 1, 1)

@@ -48,6 +48,11 @@ class Edges:
         """int64[destinations]: edges of each destination."""
         return self.indptr.diff()
 
+    @property
+    def numbers(self) -> Tensor:
+        """int64[edges]: the number of the destination of each edge."""
+        return torch.arange(self.destinations, device=self.indptr.device).repeat_interleave(self.counts)
+
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
         """The edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
         indptr = self.indptr[first : end + 1]
@@ -230,15 +235,26 @@ class BlockTensors:
         return _groups(self.edges, self.relation)
 
     def relation_share(self, dtype: torch.dtype) -> Tensor:
-        """float[edges], in the order of `groups`: one over the drawn in-neighbours of its destination and relation."""
-        edges = self.groups.edges
-        spread = operations(edges.indptr.device).spread
-        return spread(edges.indptr, edges.counts.to(dtype).reciprocal_(), len(edges.indices))
+        """float[edges], in the order of `groups`: each edge's share in the mean of its destination and relation.
+
+        One over the number of its drawn edges, or weight over the sum of their weights.
+        """
+        edges, order = self.groups.edges, self.groups.order
+        if self.weight is None:
+            return edges.counts.double().reciprocal_().repeat_interleave(edges.counts).to(dtype)
+        weight = self.weight.double()[order]
+        sums = weight.new_zeros(edges.destinations).index_add_(0, edges.numbers, weight)
+        return (weight / sums[edges.numbers]).to(dtype)
 
 
 def _groups(edges: Edges, relation: Tensor | None) -> RelationGroups:
     relation = torch.zeros_like(edges.indices) if relation is None else relation
     return RelationGroups.of(edges, relation)
+
+
+def as_tensor_dtype(relation: np.ndarray) -> np.ndarray:
+    """Return relations, uint8[n] as they are, others as int32[n]: torch computes little with uint16."""
+    return relation if relation.dtype == np.uint8 else relation.astype(np.int32)
 
 
 def drawn_there(block: Block, device: torch.device) -> bool:
@@ -264,10 +280,7 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         sums = tensor(block.src_weight_sum)
         weights = EdgeWeights(tensor(block.edge_weight), tensor(block.drawn_weight), sums[: block.n_dst], sums)
     names = tensor(block.src_original), tensor(block.src_degree)
-    relation = None
-    if block.relation is not None:
-        # torch computes little with uint16.
-        relation = tensor(block.relation if block.relation.itemsize == 1 else block.relation.astype(np.int32))
+    relation = None if block.relation is None else tensor(as_tensor_dtype(block.relation))
     return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights, relation=relation)
 
 
@@ -298,8 +311,9 @@ class PartialBlock:
     """float[n_dst, sent_width]: what each destination has sent, where the layer wants it and an edge starts here."""
     relation: Tensor | None = None
     """As in a block."""
-    alike: Tensor | None = None
-    """int32[edges], with relations: sampled edges of the same relation and destination, on all ranks together."""
+    relation_sum: Tensor | None = None
+    """float64[edges], with relations: the number, or the sum of the sampler's weights, of the sampled edges of the same
+    destination and relation, on all ranks together."""
 
     @property
     def n_src(self) -> int:
@@ -333,8 +347,10 @@ class PartialBlock:
 
     def relation_share(self, dtype: torch.dtype) -> Tensor:
         """float[edges], in the order of `groups`, as in a block."""
-        assert self.alike is not None, "blocks of typed graphs count edges by relation"
-        return self.alike[self.groups.order].to(dtype).reciprocal_()
+        assert self.relation_sum is not None, "blocks of typed graphs know what each destination drew of a relation"
+        order, weight = self.groups.order, self.weight
+        each = torch.ones_like(self.relation_sum) if weight is None else weight.double()
+        return (each / self.relation_sum)[order].to(dtype)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""
@@ -356,5 +372,5 @@ class PartialBlock:
             None if self.weights is None else self.weights.of_destinations(first, end, kept),
             None if self.sent is None else self.sent[first:end],
             None if self.relation is None else self.relation[kept],
-            None if self.alike is None else self.alike[kept],
+            None if self.relation_sum is None else self.relation_sum[kept],
         )

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from leapmpi.errors import ConfigError
+from leapmpi.exchange.named_edges import sums_by_relation
 from leapmpi.nn.kernels.relation_groups import _group_edges_tensor, group_edges
 from leapmpi.nn.layer import share_step
 from leapmpi.nn.model import build_model
@@ -201,8 +202,7 @@ def owned(block, mine, rows):
     number = np.cumsum(mine) - 1
     of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(of_edge[kept], minlength=block.n_dst))))
-    keys = of_edge * 16 + block.relation
-    alike = np.array([(keys == key).sum() for key in keys])
+    sums = sums_by_relation(block.indptr, block.relation, None)
     local = np.flatnonzero(mine[: block.n_dst])
     tensor = torch.from_numpy
     partial = PartialBlock(
@@ -213,7 +213,7 @@ def owned(block, mine, rows):
         src_degree=tensor(block.src_degree[mine]),
         local=(tensor(local), tensor(number[local])),
         relation=tensor(block.relation[kept]),
-        alike=tensor(alike[kept].astype(np.int32)),
+        relation_sum=tensor(sums[kept]),
     )
     return partial, rows[block.src[mine]]
 
@@ -247,8 +247,17 @@ def test_what_does_not_fit_is_refused_in_a_sentence(model, changes, typed, messa
         build_model(config, 2, HIDDEN, CLASSES, 0, schema=schema(2) if typed else None)
 
 
-def test_weights_of_a_sampler_are_refused(made, graph, rows):
+def test_weights_of_a_sampler_weigh_the_mean_of_a_relation(made, graph, rows):
     block = drawn_blocks(graph, np.arange(4), 2)[-1]
-    weighted = replace(block, weight=np.ones(block.edges, np.float32))
-    with pytest.raises(ConfigError, match="give --sampler node-wise"):
-        made("rsage").layers[0](to_tensors(weighted), rows[block.src])
+    weight = np.random.default_rng(4).random(block.edges).astype(np.float32) + 0.5
+    layer, weighted = made("rsage").layers[0], replace(block, weight=weight)
+    h = layer.prefix(rows[block.src], torch.from_numpy(block.src_original), None)
+    found = layer._of_relations(to_tensors(weighted), h)
+    place = {r: k for k, r in enumerate(layer.types.relations.tolist())}
+    for i in range(block.n_dst):
+        edges, wanted = np.arange(block.indptr[i], block.indptr[i + 1]), 0
+        for r in set(block.relation[edges].tolist()):
+            mine = edges[block.relation[edges] == r]
+            each = torch.from_numpy(weight[mine].astype(np.float64))
+            wanted = wanted + layer.neighbour[place[r]] @ (each @ h[block.indices[mine].tolist()] / each.sum())
+        torch.testing.assert_close(found[i], torch.as_tensor(wanted, dtype=h.dtype).expand(HIDDEN))

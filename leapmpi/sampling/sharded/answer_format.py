@@ -90,6 +90,8 @@ class AnswerFormat:
     """Whether replies include edge weights of the dataset."""
     last: bool = True
     """Whether the last hop's sources, which draw nothing, are described."""
+    relations: bool = False
+    """Whether edges have relations."""
 
     @property
     def of_vertices(self) -> tuple[Column, ...]:
