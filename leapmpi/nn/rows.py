@@ -13,7 +13,7 @@ from leapmpi.nn.kernels import row_sums
 from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, read_addressed
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.tensors import Edges
-from leapmpi.nn.typed_rows import TypedMatrix
+from leapmpi.nn.typed_matrix import TypedMatrix
 
 LEAST_WIDTH = COLUMNS
 """Columns of a vector: narrower rows cannot be read in whole vectors."""

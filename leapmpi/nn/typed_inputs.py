@@ -17,7 +17,7 @@ from leapmpi.nn.gemm import product
 from leapmpi.nn.grouped import by_kind
 from leapmpi.nn.layer import Weighted
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.typed_rows import TypedMatrix
+from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema, places_among
 
 

@@ -9,7 +9,7 @@ import torch
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType, reached
-from leapmpi.nn.typed_rows import TypedMatrix
+from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema
 from leapmpi.sampling.block import Block, indptr_of
 from tests.support.typed_graphs import typed_graph
