@@ -250,15 +250,14 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def schema_of(config: Config, dataset: Dataset) -> TypedSchema | None:
-    """Return the part of the schema of a typed `dataset` that the model of `config` reads; None for a plain graph.
+def schema_of_typed(config: Config, dataset: Dataset) -> TypedSchema:
+    """Return the part of the schema of a typed `dataset` that the model of `config` reads.
 
     Types without features have learned rows, of as many columns as hidden rows unless `--missing-features` says how
     many.
     """
     types = dataset.types
-    if types is None:
-        return None
+    assert types is not None, "the dataset is typed"
     targets = range(len(types.vertices)) if types.target_number is None else [types.target_number]
     found = reached(types, targets, len(config.sampling.fanout))
     columns = learned_width(config.model.missing_features) or config.model.hidden
@@ -283,7 +282,7 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.parameter_dtype)
     task, width = task_of(config, dataset), input_width(config, dataset)
-    given = dataset.edge_feature_dim, schema_of(config, dataset)
+    given = dataset.edge_feature_dim, None if dataset.types is None else schema_of_typed(config, dataset)
     model = build_model(config.model, layers, width, task.width, config.model_seed, dtype, *given)
     if (scorer := task.scorer()) is not None:
         model.scorer = scorer.to(dtype)
