@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from leapmpi.config.options import MODELS, ModelMember, options_of, texts_of
 from leapmpi.config.setting import learned_width, names_code
-from leapmpi.dataset.graph_types import reached
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
@@ -29,6 +28,7 @@ from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.nn.typed_schema import TypedSchema
+from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -258,8 +258,7 @@ def schema_of_typed(config: Config, dataset: Dataset) -> TypedSchema:
     """
     types = dataset.types
     assert types is not None, "the dataset is typed"
-    targets = range(len(types.vertices)) if types.target_number is None else [types.target_number]
-    found = reached(types, targets, len(config.sampling.fanout))
+    found = reached_in_training(types, config.sampling)
     columns = learned_width(config.model.missing_features) or config.model.hidden
     lacking = np.array([not each.feature_dim for each in types.vertices])
     return TypedSchema.of(types, found, np.where(lacking & found.types[-1], columns, 0))

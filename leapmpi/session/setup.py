@@ -93,7 +93,7 @@ def open_for_training(config: Config) -> Dataset:
     """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
     if not config.data:
         raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
-    dataset = open_dataset(config.data)
+    dataset = open_dataset(config.data, typed=True)
     if not input_width(config, dataset):
         raise DataError(
             f"{config.data} has no features, which training needs; import the graph again with features, or learn a "
