@@ -181,6 +181,44 @@ ROWS: tuple[Row, ...] = (
         lambda f: _prepares(f) and f.config.run.topology == "sharded",
         "with --prepare-ranks every node that prepares holds a copy; use node",
     ),
+    # Refused by the types of the graph.
+    _of_typed(
+        "sampling.sampler",
+        lambda f: not f.draws_by_relation,
+        "{value} does not draw by relation, as a typed graph needs; use node-wise, with-replacement, labor-0, weighted "
+        "or temporal",
+        "samplers other than `node-wise`, `with-replacement`, `labor-0`, `weighted`, `temporal`",
+    ),
+    _of_typed(
+        "sampling.edge_weights",
+        lambda f: f.edge_weights and f.config.sampling.edge_weights == "use",
+        "weights of edges are not read in a typed graph; give ignore",
+        "`use`, where edges have weights",
+    ),
+    _of_typed(
+        "train.task",
+        lambda f: f.roots == "edges",
+        "edges of a typed graph cannot be trained; train vertices of its target type",
+        "tasks on edges",
+    ),
+    _of_typed(
+        "strategy.name",
+        lambda f: f.own_mode or f.by_layer,
+        "{value} does not train typed graphs; use leap or pull",
+        "`p3`, `naive`, `owner`, `depcomm`, `depcache`, `hybrid`",
+    ),
+    _of_typed("strategy.vary", _varies, "one model of a typed graph is trained at a time; leave it out"),
+    _of_typed("strategy.prepare_ranks", _prepares, "all ranks prepare batches of a typed graph; leave it out"),
+    _of_typed(
+        "strategy.cache",
+        lambda f: f.config.strategy.cache > 0,
+        "copies are kept of rows of one width, not of those of types; leave it out",
+    ),
+    _of_typed(
+        "strategy.feature_memory",
+        lambda f: bool(f.config.strategy.feature_memory),
+        "rows of types are held in memory whole; leave it out",
+    ),
     # Refused by the strategy, the dataset or the task.
     Row(
         "strategy.vary",
@@ -241,44 +279,6 @@ ROWS: tuple[Row, ...] = (
         "learned rows: `sgd`",
         lambda f: _learned(f) and f.config.train.optimizer == "sgd",
         "learned rows are updated by Adam; use adam or adamw",
-    ),
-    # Refused by the types of the graph.
-    _of_typed(
-        "sampling.sampler",
-        lambda f: not f.draws_by_relation,
-        "{value} does not draw by relation, as a typed graph needs; use node-wise, with-replacement, labor-0, weighted "
-        "or temporal",
-        "samplers other than `node-wise`, `with-replacement`, `labor-0`, `weighted`, `temporal`",
-    ),
-    _of_typed(
-        "sampling.edge_weights",
-        lambda f: f.edge_weights and f.config.sampling.edge_weights == "use",
-        "weights of edges are not read in a typed graph; give ignore",
-        "`use`, where edges have weights",
-    ),
-    _of_typed(
-        "train.task",
-        lambda f: f.roots == "edges",
-        "edges of a typed graph cannot be trained; train vertices of its target type",
-        "tasks on edges",
-    ),
-    _of_typed(
-        "strategy.name",
-        lambda f: f.own_mode or f.by_layer,
-        "{value} does not train typed graphs; use leap or pull",
-        "`p3`, `naive`, `owner`, `depcomm`, `depcache`, `hybrid`",
-    ),
-    _of_typed("strategy.vary", _varies, "one model of a typed graph is trained at a time; leave it out"),
-    _of_typed("strategy.prepare_ranks", _prepares, "all ranks prepare batches of a typed graph; leave it out"),
-    _of_typed(
-        "strategy.cache",
-        lambda f: f.config.strategy.cache > 0,
-        "copies are kept of rows of one width, not of those of types; leave it out",
-    ),
-    _of_typed(
-        "strategy.feature_memory",
-        lambda f: bool(f.config.strategy.feature_memory),
-        "rows of types are held in memory whole; leave it out",
     ),
     Row(
         "sampling.relation_fanout",
