@@ -86,7 +86,6 @@ def test_any_ranks_train_as_one_process(name, world, folder, parts):
         for got, wanted in zip(epochs(run), epochs(expected), strict=True):
             np.testing.assert_allclose(got["losses"], wanted["losses"], rtol=1e-9)
             assert got["accuracy"] == wanted["accuracy"]
-            print("ACC", name, got["accuracy"])
     world.comm.barrier()
 
 
@@ -99,6 +98,23 @@ def test_the_same_ranks_end_with_the_same_bits(world, folder, parts, monkeypatch
     for which in ("final", "best"):
         wanted = {key: array.tobytes() for key, array in whole.weights(which).items()}
         assert {key: array.tobytes() for key, array in run.weights(which).items()} == wanted
+
+
+def test_predictions_are_those_of_one_process(world, folder, parts):
+    base = Config.from_values({**COMMON, "sampling.relation_fanout": ("*:cites:*=0,3",)})
+    run = train(base.replaced({"data": str(parts[1]), "run.folder": str(folder / "predicts")}), world.comm)
+    wanted = [("logits", {"what": "logits"}), ("authors", {"what": "embeddings", "layer": 1, "type": "author"})]
+    wanted.append(("test", {"what": "classes", "vertices": "test"}))
+    for name, request in wanted:
+        run.write_predictions(parts[1], folder / f"{name}-all.npy", comm=world.comm, **request)
+        if world.rank == 0:
+            run.write_predictions(parts[0], folder / f"{name}-one.npy", comm=MPI.COMM_SELF, **request)
+            found, expected = (np.load(folder / f"{name}-{which}.npy") for which in ("all", "one"))
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+            assert len(found) == {"logits": 120, "authors": 90}.get(name, len(found)) > 0
+        world.comm.barrier()
+    with pytest.raises(ConfigError, match="--type city: no layer computes outputs of it; use --type paper"):
+        run.write_predictions(parts[1], folder / "city.npy", comm=world.comm, type="city")
 
 
 @pytest.mark.parametrize(
