@@ -64,7 +64,9 @@ def build_sharded_sampler(
         )
     if isinstance(inner, FrontierSampler):
         inner.share(FrontierRanks(shard, communicator, rank_offsets))
-    answers = answer_format(largest, dataset.edges, inner.weighted, edge_numbers, carried, last)
+    answers = answer_format(
+        largest, dataset.edges, inner.weighted, edge_numbers, carried, last, dataset.types is not None
+    )
     return ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
 
 

@@ -53,7 +53,7 @@ class HopDraws(NamedTuple):
     indptr: np.ndarray
     """int64[n + 1]."""
     of_edges: list[np.ndarray]
-    """Columns of the format by drawn edge: sources (ids in the dataset), weights, numbers, ..."""
+    """Columns of the format by drawn edge: sources (ids in the dataset), weights, relations, numbers, ..."""
     of_vertices: list[np.ndarray]
     """Original ids, in-degrees, ... of each newly requested vertex."""
 
@@ -279,6 +279,8 @@ class RemoteLists:
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
+        if drawn.relation is not None:
+            columns.append(drawn.relation)
         if answers.numbers:
             found = edge_numbers(own, drawn.indptr, drawn.neighbours, numbers)
             columns.append(found + self.shard.first_edge)

@@ -150,7 +150,7 @@ def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
     of_vertices = [topology.original_id[first:end], topology.indptr[first : end + 1]]
     if topology.weight_sum is not None:
         of_vertices.append(topology.weight_sum[first:end])
-    of_edges = [topology.indices, topology.edge_weight, topology.edge_time, topology.edge_label]
+    of_edges = [topology.indices, topology.edge_weight, topology.edge_time, topology.edge_label, topology.relation]
     held = sum(each.nbytes for each in of_vertices)
     held += sum(each[edges].nbytes for each in of_edges if each is not None)
     if not named:
