@@ -24,7 +24,7 @@ from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_byte
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
-from leapmpi.plan.homes import at_home
+from leapmpi.plan.homes import in_range
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.relation_lists import scoring_fanouts
@@ -85,7 +85,7 @@ class Outputs:
 
     def mine(self, ids: np.ndarray) -> np.ndarray:
         """Return those of the vertices `ids` whose home is this rank. Local."""
-        return at_home(ids, *self.ctx.local_range)
+        return in_range(ids, *self.ctx.local_range)
 
     def use_whole_model(self) -> None:
         """Take the whole model as it is now, where ranks hold shares of its parameters. Collective."""

@@ -96,7 +96,7 @@ class TypedFetcher(FeatureFetcher):
             learns = self.shard.learns[self.shard.types_of(request.remote_ids)]
             self.network.count("row gradients", _count_chosen(learns, request.remote_counts), self.returned_row_bytes)
 
-    def stand_in(self, count: int, width: int, scattered: bool = False) -> TypedMatrix:
+    def dummy_rows(self, count: int, width: int, scattered: bool = False) -> TypedMatrix:
         """Return `count` rows of zeros, of all types in turn. Local."""
         shard, types = self.shard, torch.arange(count) % self.shard.types
         features = [None if each is None else torch.zeros(count, each.width, dtype=self.dtype) for each in shard.tables]
@@ -133,7 +133,7 @@ class TypedFetcher(FeatureFetcher):
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: np.ndarray) -> TypedMatrix:
         if not self.network.carries:
-            return self.stand_in(len(request.ids), self.shard.width)
+            return self.dummy_rows(len(request.ids), self.shard.width)
         packed = [self._packed(request.remote_positions, request.remote_ids, arrived)]
         if self.cache:
             assert isinstance(self.cache.rows, np.ndarray), "`fill` has filled it"

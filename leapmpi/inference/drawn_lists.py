@@ -83,7 +83,7 @@ def lists_of_schema(ctx: RankContext, topology: Topology | TopologyShard, relati
 
 
 def most_edges(ctx: RankContext, topology: Topology, fanouts: tuple[int, ...], roots: np.ndarray) -> int:
-    """Count the edges that the layers of `drawn_inference` read at most on this rank for `roots` (int64). Local."""
+    """Count the edges that layers by `lists_by_layer` read at most on this rank for `roots` (int64). Local."""
     degrees = np.diff(topology.indptr[ctx.local_range[0] : ctx.local_range[1] + 1])
     of_hops = [degrees[roots - ctx.local_range[0]], *([degrees] * (len(fanouts) - 1))]
     pairs = zip(of_hops, fanouts, strict=True)
