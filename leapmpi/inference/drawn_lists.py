@@ -29,12 +29,10 @@ class DrawnLists(OwnLists):
     """The lists of all in-neighbours, which know in-degrees in the graph."""
 
     def in_degrees(self, first: int, end: int) -> np.ndarray:
-        """See OwnLists."""
         assert self.whole is not None, "`drawn_lists` gives them"
         return self.whole.in_degrees(first, end)
 
     def degrees_of(self, numbers: np.ndarray) -> np.ndarray:
-        """See OwnLists."""
         assert self.whole is not None, "`drawn_lists` gives them"
         return self.whole.degrees_of(numbers)
 

@@ -36,7 +36,7 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.features.shards.typed_shard import TypedShard
+from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of, schema_of_typed
