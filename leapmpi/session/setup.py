@@ -86,7 +86,7 @@ def check_device(setting: str, device: torch.device) -> None:
     """Raise ConfigError when a GPU is requested and `device` is none."""
     if setting == "cuda" and device.type != "cuda":
         host = socket.gethostname()
-        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+        raise ConfigError(f"run.device: cuda was requested, but torch sees no GPU on {host}; use --device auto or cpu")
 
 
 def open_for_training(config: Config) -> Dataset:
