@@ -234,6 +234,7 @@ def _features(
             types.append(VertexType(name, each.count))
             stored.append(_Stored())
             continue
+        # Narrow types are made from exact rows: rounding twice would lose more than one step.
         dtype = chosen.get(name) or ("float16" if _is_half(each.features) else "float32")
         plain = "float16" if dtype == "float16" else "float32"
         place = f"{where}: type {name}"

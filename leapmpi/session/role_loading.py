@@ -136,6 +136,7 @@ def _without_data(
     facts: dict[str, Any],
 ) -> Loaded:
     """Return what a compute rank holds: the model, and no vertex. Local."""
+    # Its shards are empty: the same context as on other ranks, so that engine and trainer need no case for roles.
     use_threads(config, role.threads)
     communicator = MPICommunicator(role.comm, ahead=role.ahead_comms)
     dtype, nobody = getattr(torch, config.train.parameter_dtype), np.zeros(role.size + 1, np.int64)
@@ -161,6 +162,7 @@ def _without_data(
         seed=config.train.seed,
         machine=rates,
     )
+    # Statistics of labels come from the ranks that hold these.
     if facts["class_weights"] is not None:
         task.class_weights = torch.tensor(facts["class_weights"], dtype=dtype, device=device)
     if facts["scale"] is not None:

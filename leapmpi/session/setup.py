@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,9 +34,10 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
+from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
-from leapmpi.nn.model import input_width, model_of
+from leapmpi.nn.model import input_width, model_of, schema_of_typed
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import part_starts, rank_offsets
@@ -141,9 +143,7 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
     topology, held = _topology(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
-    counts = share_entry_counts(world, dataset) if dataset.sparse else None
-    learned = None if dataset.feature_dim else _first_rows(config, dataset, topology, *own)
-    host: HostShard = learned.shard if learned else world.on_all(lambda: _shard(config, opened, own[0], counts))
+    host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
     shared, dtype = sharers(world, device), getattr(torch, config.train.parameter_dtype)
@@ -153,7 +153,8 @@ def load(
     task, reads = task_of(config, dataset), reads_features(config, dataset)
     drawing = _sampler(config, world, dataset, topology, communicator, offsets)
     sampler = on_device(drawing, device, room_for_topology(device, shared))
-    shard, label_rows = host if learned else load_shard(host, device, shared), _labels(opened, own[0], task)
+    shard = host if learned or dataset.types else load_shard(host, device, shared)
+    label_rows = _labels(opened, own[0], task)
     features = fetcher_class(shard)(communicator, shard, offsets, device, dtype, "features", phases)
     features.learned = learned
     ctx = RankContext(
@@ -178,6 +179,25 @@ def load(
     return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
 
 
+def _held_rows(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    parts: range,
+    own: list[int],
+) -> tuple[HostShard, LearnedRows | None]:
+    """Return the feature rows of the vertices own[0] to own[1], and those that training moves, if any. Collective."""
+    if dataset.types is not None:
+        by_type = _first_rows_by_type(config, dataset, topology, parts, own[0])
+        return world.on_all(partial(typed_shard_of, config, dataset, parts, by_type)), by_type
+    if not dataset.feature_dim:
+        learned = _first_rows(config, dataset, topology, own[0], own[1])
+        return learned.shard, learned
+    counts, opened = share_entry_counts(world, dataset) if dataset.sparse else None, map(dataset.part, parts)
+    return world.on_all(lambda: _shard(config, list(opened), own[0], counts)), None
+
+
 def use_threads(config: Config, threads: int) -> None:
     """Compute on `threads` threads, in the type of `config`."""
     torch.set_num_threads(threads)
@@ -196,10 +216,14 @@ def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.nda
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
     held, edges = ctx.features.shard, ctx.edge_features
-    host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    if dataset.types is not None:
+        host: HostShard = typed_shard_of(config, dataset, parts, None)
+    else:
+        host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    shard = host if dataset.types is not None else load_shard(host, ctx.device, loaded.shared)
     moved = replace(
         ctx,
-        features=ctx.features.holding(load_shard(host, ctx.device, loaded.shared), offsets),
+        features=ctx.features.holding(shard, offsets),
         labels=ctx.labels.holding(_labels(opened, first, ctx.task), offsets),
         rank_offsets=offsets,
         edge_features=edges and edges.holding(*edge_rows(dataset, opened, world.rank, world.size, starts)),
@@ -257,6 +281,7 @@ def _sampler(
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    # Draws by time read times of vertices or edges that other ranks hold: these are exchanged once.
     splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
     share_times(sampler.inner, topology, communicator, offsets, splits)
     return sampler
@@ -273,8 +298,16 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """Return the same data with a new model of `config`, and its own way to fetch rows."""
     ctx = loaded.ctx
     model = model_of(config, loaded.dataset).to(ctx.device)
-    learned = _first_rows(config, loaded.dataset, loaded.topology, *ctx.local_range) if ctx.learned else None
-    features = ctx.features.holding(learned.shard if learned else ctx.features.shard, ctx.rank_offsets)
+    shard, learned = ctx.features.shard, None
+    if ctx.learned:
+        dataset, (first, end) = loaded.dataset, ctx.local_range
+        if dataset.types is None:
+            learned = _first_rows(config, dataset, loaded.topology, first, end)
+            shard = learned.shard
+        else:
+            learned = _first_rows_by_type(config, dataset, loaded.topology, loaded.parts, first)
+            shard = typed_shard_of(config, dataset, loaded.parts, learned)
+    features = ctx.features.holding(shard, ctx.rank_offsets)
     features.learned = learned
     sampler, answers = ctx.sampler, ctx.answers
     if isinstance(sampler, ShardedSampler) and reads_sources(model.layers[0]):
@@ -295,6 +328,29 @@ def _first_rows(
     else:
         original = topology.own.original_id[: end - first]
     return LearnedRows(original, first, width, config.train.parameter_dtype, config.model_seed)
+
+
+def typed_shard_of(config: Config, dataset: Dataset, parts: range, learned: LearnedRows | None) -> TypedShard:
+    """Return the input rows of `parts` of a typed dataset; nothing is read. `learned` as in TypedShard."""
+    rows = [dataset.part(part).typed for part in parts]
+    found = [each for each in rows if each is not None]
+    columns, width = schema_of_typed(config, dataset).learned, input_width(config, dataset)
+    return TypedShard(dataset, parts, found, width, columns, config.train.parameter_dtype, learned)
+
+
+def _first_rows_by_type(
+    config: Config, dataset: Dataset, topology: Topology | TopologyShard, parts: range, first: int
+) -> LearnedRows | None:
+    """Return the rows of the vertices of `parts` whose types learn rows, type by type; None where no type does."""
+    columns = schema_of_typed(config, dataset).learned
+    if not columns.any():
+        return None
+    assert dataset.type_offsets is not None, "typed datasets say where types begin"
+    held = topology if isinstance(topology, Topology) else topology.own
+    offsets = dataset.type_offsets[parts.start : parts.stop] - (0 if isinstance(topology, Topology) else first)
+    sections = [slice(*each[t : t + 2].tolist()) for t in np.flatnonzero(columns) for each in offsets]
+    original = np.concatenate([held.original_id[section] for section in sections])
+    return LearnedRows(original, 0, int(columns.max()), config.train.parameter_dtype, config.model_seed)
 
 
 def direct_path(setting: str) -> tuple[bool, str]:

@@ -87,24 +87,28 @@ def test_typed_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks):
     roots = [np.random.default_rng(rank).permutation(60)[:20] for rank in range(ranks)]
     batch = np.unique(np.concatenate(roots))
 
-    def work(rank):
+    def of_rank(rank):
         shard = cut(whole, *offsets[rank.rank : rank.rank + 2].tolist(), named=True)
         inner = made(kind, shard.own)
         if kind.startswith("temporal"):
             inner.root_time = TimesOf(np.arange(105), plain.root_time)
-        sampler = ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
+        return ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
+
+    def work(rank):
+        sampler = of_rank(rank)
         first = sampler.sample(KEY, roots[rank.rank], batch)
         sent = dict(rank.sent)
         return first, sampler.neighbours(KEY, 1, roots[rank.rank], batch), sent
 
-    traffic, found = Traffic(ranks), on_ranks(ranks, work)
+    world, found = VirtualWorld(ranks), on_ranks(ranks, work)
+    counted = world.run(lambda rank: of_rank(world.communicators[rank]).sample(KEY, roots[rank], batch))
     for rank, (blocks, drawn, _) in enumerate(found):
         same(blocks, plain.sample(KEY, roots[rank], batch))
         expected = plain.neighbours(KEY, 1, roots[rank], batch)
         assert drawn.relation.tolist() == expected.relation.tolist()
         assert drawn.neighbours.tolist() == expected.neighbours.tolist()
-        predict_draws(plain, KEY, blocks, rank, offsets, answers, traffic)
-    assert [sent["topology"] for _, _, sent in found] == traffic.sent["topology"].sum(axis=1).tolist()
+        same(counted[rank], blocks)
+    assert [sent["topology"] for _, _, sent in found] == world.take().sent["topology"].sum(axis=1).tolist()
 
 
 def same(got, wanted) -> None:
