@@ -33,7 +33,7 @@ class LayerTypes:
 
 @dataclass(frozen=True, eq=False)
 class TypedSchema:
-    """What a model reads of a typed graph.
+    """Part of the schema of a typed graph that a model reads.
 
     bases: int64[T + 1], original ids of type t are bases[t] to bases[t + 1] (exclusive); names: those of the types;
     widths: int64[T], feature columns, 0 without features; learned: int64[T], columns of learned rows, 0 without;
