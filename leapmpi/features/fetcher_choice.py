@@ -23,8 +23,8 @@ from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.shards.sparse_shard import SparseShard, empty_rows, place_entries
-from leapmpi.features.shards.typed_shard import TypedShard
 from leapmpi.features.typed_fetcher import TypedFetcher
+from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges

@@ -15,7 +15,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.host_shard import place_rows
 from leapmpi.features.shards.row_request import RowCache, RowRequest
-from leapmpi.features.shards.typed_shard import TypedShard, first_bytes
+from leapmpi.features.typed_shard import TypedShard, first_bytes
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.system.buffer_pool import BufferPool
 

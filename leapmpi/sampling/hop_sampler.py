@@ -133,6 +133,7 @@ class HopSampler(Sampler):
     def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         if len(self.fanouts) == 1:
             return self.sample(key, roots, batch)
+        # The outermost frontier is the largest, and numbering it takes longest: its readers need ids alone.
         upper = self._numbered(key, roots, batch, len(self.fanouts) - 1)
         reached = upper[-1]
         drawn = self.drawn(key, len(upper), reached.src, reached.src_original, reached.src_degree)

@@ -36,7 +36,7 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.features.shards.typed_shard import TypedShard
+from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of, schema_of_typed
@@ -86,7 +86,7 @@ def check_device(setting: str, device: torch.device) -> None:
     """Raise ConfigError when a GPU is requested and `device` is none."""
     if setting == "cuda" and device.type != "cuda":
         host = socket.gethostname()
-        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+        raise ConfigError(f"run.device: cuda was requested, but torch sees no GPU on {host}; use --device auto or cpu")
 
 
 def open_for_training(config: Config) -> Dataset:

@@ -115,6 +115,7 @@ class RemoteLists:
 
         alone: do not involve other ranks. Remote vertices draw nothing and their ids serve as original ids. Local then.
         """
+        # Owners keep the vertices named so far: a later hop draws for all of them, and names only new ones.
         home, order, counts = self._by_owner(new)
         rank = self.communicator.rank
         self._home = np.concatenate((self._home, home))
@@ -185,6 +186,7 @@ class RemoteLists:
         The result waits, and returns the own numbers requested by each.
         """
         rank, network = self.communicator.rank, self.communicator
+        # Own ids are answered in place and do not travel.
         begin = int(counts[:rank].sum())
         ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))
         counts = counts.copy()

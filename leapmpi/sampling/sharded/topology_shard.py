@@ -129,6 +129,7 @@ def load_shard_of_topology(
         fill_topology(dataset, part, own, parts.start)
     first, end = int(dataset.offsets[parts.start]), int(dataset.offsets[parts.stop])
     first_edge = int(dataset.edge_offsets[parts.start])
+    # Sources of other ranks are numbered after own vertices, so arrays by number are as long as this rank's share.
     outside = None
     if named or numbered:
         found = _outside_sources(own.indices, dataset.vertices, first, end)
