@@ -216,6 +216,7 @@ def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.nda
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
+    # The count of entries by vertex covers the whole graph, so it needs no second pass over the files.
     held = ctx.features.shard
     if dataset.types is not None:
         host: HostShard = typed_shard_of(config, dataset, parts, None)
@@ -291,6 +292,7 @@ def _sampler(
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    # Draws by time read times of vertices or edges that other ranks hold: these are exchanged once.
     if isinstance(sampler.inner, Temporal) and task_of(config, dataset).roots == "edges":
         share_newest(sampler.inner, communicator)
     elif isinstance(sampler.inner, Temporal):
