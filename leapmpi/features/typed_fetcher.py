@@ -83,9 +83,9 @@ class TypedFetcher(FeatureFetcher):
             self.learned.read(self.shard.learned_numbers(chosen), rows.learned)
         return rows
 
-    def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
+    def prepare(self, ids: np.ndarray, scattered: bool = False, trains: bool = False) -> RowExchange:
         exchange = super().prepare(ids)
-        if learns and self.shard.learns.any():
+        if trains and self.shard.learns.any():
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)
         return exchange
 
@@ -168,7 +168,7 @@ class TypedFetcher(FeatureFetcher):
                 shard.table(t).place(shard.numbers(ids[rows]), target, places[rows])
             if learned is not None and shard.learns[t]:
                 assert shard.learned is not None, "rows are read in a job"
-                learned[learned_places[rows]] = shard.learned.values[shard.learned_numbers(ids[rows])]
+                learned[learned_places[rows]] = shard.learned[shard.learned_numbers(ids[rows])]
 
         # Rows that have arrived, and cached ones.
         for each in packed:

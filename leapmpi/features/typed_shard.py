@@ -14,7 +14,6 @@ import numpy as np
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.typed_rows import TypedRows
-from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.system.jit import compiled
 
@@ -39,8 +38,8 @@ class TypedShard(HostShard):
     """Rows of the parts `parts` of `dataset`, whose typed rows are `rows`, in the order of parts.
 
     width: columns that the input layer makes of each row. learned_columns: int64[T], those of the learned rows of each
-    type, 0 without; `dtype` is theirs. `learned` holds them, first those of the first such type; None if nothing is
-    read.
+    type, 0 without; `dtype` is theirs. learned: [k, N], these rows, first those of the first such type; None if nothing
+    is read.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class TypedShard(HostShard):
         width: int,
         learned_columns: np.ndarray,
         dtype: str,
-        learned: LearnedRows | None = None,
+        learned: np.ndarray | None = None,
     ) -> None:
         assert dataset.types is not None, "the dataset is typed"
         assert dataset.type_offsets is not None, "typed datasets say where types begin"
@@ -140,7 +139,7 @@ class TypedShard(HostShard):
                 _scatter(rows.view(np.uint8), starts[chosen], flat)
             if self.learns[t]:
                 assert self.learned is not None, "rows are read in a job"
-                found = self.learned.values[numbers[chosen] + self._first_learned[t]]
+                found = self.learned[numbers[chosen] + self._first_learned[t]]
                 _scatter(found.view(np.uint8), starts[chosen] + self.feature_bytes[t], flat)
         return out
 

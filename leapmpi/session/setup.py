@@ -335,7 +335,8 @@ def typed_shard_of(config: Config, dataset: Dataset, parts: range, learned: Lear
     rows = [dataset.part(part).typed for part in parts]
     found = [each for each in rows if each is not None]
     columns, width = schema_of_typed(config, dataset).learned, input_width(config, dataset)
-    return TypedShard(dataset, parts, found, width, columns, config.train.parameter_dtype, learned)
+    dtype = config.train.parameter_dtype
+    return TypedShard(dataset, parts, found, width, columns, dtype, learned.values if learned else None)
 
 
 def _first_rows_by_type(
