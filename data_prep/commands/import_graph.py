@@ -185,7 +185,7 @@ def _held_back(
     summary: Summary,
     steps: Steps,
 ) -> Graph:
-    """Hold edges of `graph` back by the flags, or as the source has `given` them; adds notes to `summary`."""
+    """Move edges to the splits that the flags or the source (`given`) name, and add notes to `summary`."""
     from data_prep.assembly.edge_splits.given_splits import hold_back_given
     from data_prep.assembly.edge_splits.split_edges import split_edges
 
