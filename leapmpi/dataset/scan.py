@@ -96,7 +96,7 @@ def scan(
 
 @dataclass(frozen=True)
 class _Scan:
-    """What `scan` needs to check and hash a block, in any thread; its arguments."""
+    """Arguments of a `scan`, by which any thread checks and hashes a block."""
 
     rows: VertexRows
     original_of: np.ndarray | None
