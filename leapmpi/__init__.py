@@ -35,7 +35,7 @@ __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", 
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return sorted(__all__)
 
 
@@ -73,7 +73,7 @@ def open_dataset(path: Path | str) -> Dataset:
 
 
 def load_run(path: Path | str) -> TrainedRun:
-    """The run in folder `path`, finished or not; its parts are read when asked for. Raises RunFolderError when there
+    """Open the run in folder `path`, finished or not; its parts are read on demand. Raises RunFolderError when there
     is none."""
     from leapmpi.job.trained_run import TrainedRun
     from leapmpi.runs.run import load_run

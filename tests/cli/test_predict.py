@@ -141,11 +141,11 @@ def test_a_killed_job_goes_on_from_its_layers(small_data, finished_run, capsys, 
         ("--out none/p.npy", 3, "its folder"),
         ("--out p.npy --what rows", 2, "--what rows: expected one of logits, classes, embeddings"),
         ("--out p.npy --layer 1", 2, "--layer 1: it numbers layers from 1, and goes with --what embeddings"),
-        ("--out p.npy --what embeddings --layer 3", 2, "the model has 2 layers, of which none is number 3"),
+        ("--out p.npy --what embeddings --layer 3", 2, "layer 3 does not exist, the model has 2"),
         ("--out p.npy --vertices none.npy", 3, "--vertices none.npy: no ids can be read (No such file"),
         ("--out p.npy --vertices ids.npy", 3, "ids.npy: row 1 names vertex 100000, which"),
         ("--out p.npy --memory-limit 1k", 6, "more than --memory-limit 1.0 KiB"),
-        ("--out p.npy --resume", 2, "--resume goes on from the rows of layers in a folder"),
+        ("--out p.npy --resume", 2, "--resume continues from the rows of layers in a folder"),
     ],
 )
 def test_what_cannot_be_done_is_said(
