@@ -140,6 +140,7 @@ class EdgeNames:
         """
         of_pairs, of_edges = columns_of(self.answers)
         pairs, edges = self._values()
+        # Pairs and edges of an owner are packed side by side: one message for each owner, not one for each column.
         words, start = np.empty(int(self.sizes.sum()), self.answers.word), 0
         pair_bounds = indptr_of(self.counts)
         for rank in range(len(self.counts)):

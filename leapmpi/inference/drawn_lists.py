@@ -58,19 +58,24 @@ def drawn_lists(
     counts[numbers] = np.diff(drawn.indptr)
     indices = drawn.neighbours.astype(whole.indices.dtype)
     nothing = replace(whole, edge_weight=None, weight_sum=None, edge_time=None, edge_label=None)
-    topology = replace(nothing, indptr=indptr_of(counts), indices=indices)
+    topology = replace(nothing, indptr=indptr_of(counts), indices=indices, relation=drawn.relation)
     return DrawnLists(topology, lists.first, lists.end, lists.bounds, lists.shard, np.diff(whole.indptr))
 
 
 def drawn_inference(
-    ctx: RankContext, topology: Topology, fanouts: tuple[int, ...], key: DrawKey, round: Round
+    ctx: RankContext,
+    topology: Topology,
+    fanouts: tuple[int, ...],
+    key: DrawKey,
+    round: Round,
+    relation_fanouts: np.ndarray | None = None,
 ) -> LayerwiseInference:
     """Make the inference of the model of `ctx` on samples by `key` of `fanouts` (from the root outward).
 
-    Edges carry no data.
+    relation_fanouts: int64[hops, R] of a typed graph. Edges carry no data.
     """
     lists = own_lists(ctx, topology)
-    sampler = NodeWiseSampler(lists.topology, fanouts, ctx.sampler.threads)
+    sampler = NodeWiseSampler(lists.topology, fanouts, ctx.sampler.threads, relation_fanouts)
 
     def lists_of(layer: int, destinations: np.ndarray) -> OwnLists:
         return drawn_lists(lists, sampler, key, len(fanouts) - 1 - layer, destinations)

@@ -84,14 +84,14 @@ def check_device(setting: str, device: torch.device) -> None:
     """Raise ConfigError when a GPU is requested and `device` is none."""
     if setting == "cuda" and device.type != "cuda":
         host = socket.gethostname()
-        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+        raise ConfigError(f"run.device: cuda was requested, but torch sees no GPU on {host}; use --device auto or cpu")
 
 
 def open_for_training(config: Config) -> Dataset:
     """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
     if not config.data:
         raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
-    dataset = open_dataset(config.data)
+    dataset = open_dataset(config.data, typed=True)
     if not input_width(config, dataset):
         raise DataError(
             f"{config.data} has no features, which training needs; import the graph again with features, or learn a "
@@ -317,14 +317,20 @@ def compile_unsampled(world: World, ctx: RankContext, config: Config) -> None:
         ctx.features.warm_up()
         ctx.labels.warm_up()
     # A user's module sees no edges but those of the graph, with what they carry.
-    if not isinstance(ctx.model, OwnModel):
+    # The first layers of a typed graph read other types than the roots'.
+    if not isinstance(ctx.model, OwnModel) and ctx.sampler.types is None:
         roots = _few_roots(ctx)
         _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
 
 
 def _few_roots(ctx: RankContext) -> np.ndarray:
+    """Return a few own vertices that may be roots: int64[k]. Local."""
     first, end = ctx.local_range
-    return np.arange(first, min(first + 2, end), dtype=np.int64)
+    types = ctx.sampler.types
+    if types is None or types.target_number is None:
+        return np.arange(first, min(first + 2, end), dtype=np.int64)
+    own = np.arange(first, end)
+    return own[types.of_original(ctx.sampler.original_ids(own)) == types.target_number][:2]
 
 
 def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
@@ -408,7 +414,9 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     if config.run.verify == "none":
         verify_ranges(dataset, parts)
         return False
-    if dataset.sparse:
+    if dataset.types is not None:
+        size = sum(array.nbytes for part in parts for _, _, array in dataset.part(part).sections() if array is not None)
+    elif dataset.sparse:
         size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
