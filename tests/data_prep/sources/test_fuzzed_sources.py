@@ -36,7 +36,7 @@ from tests.data_prep.sources.test_webgraph import random_lists
 from tests.data_prep.typed_folders import write_folder
 from tests.support.bv_streams import write_graph
 
-CASES = 1200 if "LEAPMPI_SOAK" in os.environ else 48
+CASES = 1200 if "LEAPMPI_SOAK" in os.environ else 72
 """Damages of each kind of file."""
 MOST_BYTES = 64 * 2**20
 
