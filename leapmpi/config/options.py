@@ -42,6 +42,8 @@ class ModelMember(Optioned):
     """A model: build(config, layers, in_dim, out_dim) -> Model; with edge_dim too where it reads edge features."""
 
     reads_edge_features: bool = False
+    typed: bool = False
+    """Whether it models typed graphs: `build` takes their `schema` too (leapmpi/nn/typed_schema.py)."""
     reads: tuple[str, ...] | None = None
     """Settings of hidden rows (hidden, dropout, norm) that a model of one layer reads; None if it may read any."""
     has: tuple[str, ...] = ()
@@ -80,7 +82,7 @@ def parse_options(declared: type | None, texts: Sequence[str], name: str, kind: 
         option, equals, value = (part.strip() for part in text.partition("="))
         option = _spelled(option)
         if not equals:
-            raise ConfigError(f"{_KEYS[kind]}: {text!r} is no option; write it as name=value")
+            raise ConfigError(f"{_KEYS[kind]}: {text!r} is not an option; write it as name=value")
         if option not in known:
             help = nearest(option, known) if known else "it has none"
             raise ConfigError(f"{_KEYS[kind]}: {kind} {name} has no option {option!r}; {help}")

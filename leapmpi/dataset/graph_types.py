@@ -97,7 +97,7 @@ class GraphTypes:
                 raise DataError(f"relation {relation} names the type {min(missing)!r}, which no vertices have")
             self._check_reverse(relation)
         if self.target is not None and self.target not in known:
-            raise DataError(f"the target type {self.target!r} is no type of vertices ({', '.join(known)})")
+            raise DataError(f"the target type {self.target!r} is not a type of vertices ({', '.join(known)})")
 
     def _check_reverse(self, relation: Relation) -> None:
         """Raise DataError if `relation` is marked as the reverse of one that it cannot be."""
@@ -229,6 +229,7 @@ def map_types(file: OpenedFile, path: Path, found: Attributes) -> GraphTypes | N
         )
     except (ValueError, TypeError, DataError) as error:
         raise DataError(f"{path}: {names.SCHEMA} is damaged ({error}); make the file again") from None
+    # One schema has one spelling, so that content hashes of equal graphs are equal.
     if not np.array_equal(types.as_bytes(), stored):
         raise DataError(f"{path}: {names.SCHEMA} is not written as FORMAT.md says; make the file again")
     sizes = tuple(required(found, name, int, path) for name in (names.VERTEX_TYPES, names.RELATIONS))

@@ -26,13 +26,11 @@ from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import normalising
-from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.plan.cost_model import Rates
-    from leapmpi.plan.traffic_model import Traffic
 
 Step = Callable[[MiniBatch], float]
 """Function that adds the gradients of a mini-batch to the parameters', and returns this rank's share of the loss."""
@@ -60,6 +58,7 @@ class Engine:
         """Raise ConfigError for an unknown strategy, or one that cannot train the model, task or sampler of `ctx`."""
         self.ctx = ctx
         self.config = config
+        # The mode is that of the configured strategy, even where a given placement distributes the roots.
         own = placement_of(ctx, config)
         self.mode_name, self.mode = mode_of(own)
         self.placement = placement or own
@@ -71,6 +70,7 @@ class Engine:
             self.roots = EdgeRoots(ctx, self.placement, self.tuning_log, scatters)
         else:
             self.roots = VertexRoots(ctx, self.placement, self.tuning_log)
+        # Preparations read placement, mode and roots of the engine, so these come first.
         self.preparation = (preparation or preparation_of(config.name))(self)
         self._step = step or self._train_micro_batches
         batch_rows.check_time_steps(ctx.model, self.placement.time_steps, trains_labelled(self.placement))
@@ -91,11 +91,8 @@ class Engine:
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
         """Sample `batch` in so many time steps, on a random stream of its own. Collective."""
-        return self.draw(self.roots.plan_trial(batch, time_steps), DrawKey(PRESAMPLE, self.ctx.seed, 0, 0))
-
-    def planned(self, batch: np.ndarray, key: DrawKey) -> Plan:
-        """Plan `batch` for all ranks of a forecast; `draw` of each of them takes the plan. Local."""
-        return self.roots.plan_here(batch, key)
+        key = DrawKey(PRESAMPLE, self.ctx.seed, 0, 0)
+        return self.draw(self.roots.plan_shared(self.roots.share(batch, key, time_steps), key), key)
 
     def draw(self, planned: Plan, key: DrawKey) -> MiniBatch:
         """Draw this rank's part of a plan with `key`. Local unless `preparation.sample` or the topology is shared."""
@@ -279,27 +276,20 @@ class Preparation:
             return 0
         if config.prefetch != "auto":
             return int(config.prefetch)
+        # Files are as slow as a network, even with one rank.
         if isinstance(ctx.features.shard, MappedShard) and engine.fetches_ahead:
             return 2
         if ctx.ranks == 1:
             return 0
         if engine.fetches_ahead:
             return 2
+        # A mini-batch ahead takes memory, so a limit that the user set comes first.
         pays = (ctx.sampler.sharded or engine.interleaves) and not config.memory_limit
         return 1 if pays and not ctx.features.returned_row_bytes else 0
 
     def sentences(self) -> list[str]:
         """Return sentences about choices for the start of the log, on rank 0. Local."""
         return []
-
-    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what its draws move, where the topology is sharded. Local."""
-        ctx = self.ctx
-        if ctx.answers is not None:
-            drawn = ctx.sampler.drawing, minibatch.key
-            predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
-            for micro_batch in minibatch.micro_batches:
-                predict_draws(*drawn, micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
 
 
 def preparation_of(strategy: str) -> type[Preparation]:

@@ -16,8 +16,8 @@ _NOWHERE = -1
 
 
 @compiled
-def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
-    """List the other ranks that each destination depends on, for its neighbours or, `with_home`, itself.
+def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_owner):
+    """List the other ranks that each destination depends on, for its neighbours or, `with_owner`, itself.
 
     `elsewhere` are its neighbours on other ranks, from indptr[i] on. Returns int64[ranks], pairs by owner, and
     int64[pairs], the number of the destination of each, by owner.
@@ -30,7 +30,7 @@ def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_hom
     pairs = np.empty((len(elsewhere) + n_dst, 2), np.int64)
     for i in range(n_dst):
         # The destination itself comes before its edges.
-        for e in range(indptr[i] - with_home, indptr[i + 1]):
+        for e in range(indptr[i] - with_owner, indptr[i + 1]):
             owner = home_rank(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
             if owner != rank and last[owner] != i:
                 last[owner] = i
@@ -146,6 +146,7 @@ def fewest_items(
     The remote sources `others` (int64) of destination i begin at indptr[i] (int64[n + 1]); bounds[r] to bounds[r + 1]
     are the numbers of rank r. pairs: as `pairs_by_owner` returns them; forced: bool[pairs], pairs that need a share.
     """
+    # Pairs are in order of owner and destination, so the pair of each edge is found in one walk.
     counts, destinations = pairs
     ranks = len(counts)
     owner = np.repeat(np.arange(ranks), counts)

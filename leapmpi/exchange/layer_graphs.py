@@ -290,6 +290,7 @@ class GraphBuilder:
         known: KnownEdges | None,
     ) -> KindRoutes:
         """Make the routes of this layer; `places` are those of sources here, `foreign` what others requested."""
+        # Received rows follow own ones in the matrix; sources whose owners send shares have no row at all.
         block, home = self._inputs.block, self._inputs.home
         source_rows = np.full(block.n_src, _NOWHERE, np.int64)
         source_rows[places[0]] = places[1]
@@ -389,8 +390,7 @@ def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
     """Build the graph of this rank. Collective."""
     codec = IdCodec.any_id(builder.rank_offsets)
     for _ in range(builder.layers):
-        costs = communicator.all_gather_rows(builder.costs())
-        kind = _cheapest(costs)
+        kind = _cheapest(communicator.all_gather_rows(builder.costs()))
         builder.give([communicator.exchange_ids(*each, codec) for each in builder.needs(kind)])
     return builder.graph()
 

@@ -14,7 +14,7 @@ from leapmpi.config.setting import parse_size
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.iteration_memory import predicted_memory
-from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
+from leapmpi.exchange.feeds.feed_choice import can_run_by_owner, runs_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import (
     KINDS,
@@ -30,13 +30,12 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.shards.row_request import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
-from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
+from leapmpi.full_batch.layer_account import Account, account_of, counts_of, received_features, sentence
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.memory import available_bytes
 
@@ -45,7 +44,6 @@ class FullBatchGraphs(Preparation):
     """Layer graphs of all training vertices, made for the first iteration and kept."""
 
     limits_memory = plans_once = True
-    plans_once = True
     placement: FullBatchPlacement
 
     @property
@@ -84,7 +82,7 @@ class FullBatchGraphs(Preparation):
         """Make the mini-batch of a forecast, with the cache that would be filled. Collective."""
         ctx, (minibatch, _, _) = self.ctx, self._chosen(schedule, key)
         graph = graph_of(minibatch)
-        come = bool(features_that_come(graph, ctx.rank_offsets, ctx.rank))
+        come = bool(received_features(graph, ctx.rank_offsets, ctx.rank))
         stay = not ctx.communicator.all_gather_rows(np.array([come], np.int64)).any() and not reads_learned(ctx)
         return replace(minibatch, graph=replace(graph, features_stay=stay))
 
@@ -96,9 +94,6 @@ class FullBatchGraphs(Preparation):
             self.ctx.communicator.byte_counters.add({}, self._read_counts)
         else:
             self.engine.mode.request(minibatch)
-
-    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add nothing: lists have arrived before the first iteration."""
 
     @property
     def prefetch_depth(self) -> int:
@@ -139,11 +134,11 @@ class FullBatchGraphs(Preparation):
         held = held_rows(graph, self.ctx.model.layers)
         return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None, held_rows=held)], graph=graph)
 
-    def can_go_by_owner(self, graph: LayerGraph) -> bool:
+    def can_run_by_owner(self, graph: LayerGraph) -> bool:
         """Return whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
         parts = list(zip(self.ctx.model.layers, graph.plans, strict=True))
-        some = self.ctx.ranks > 1 and any(goes_by_owner(*each) for each in parts)
-        return some and all(can_go_by_owner(*each) for each in parts)
+        some = self.ctx.ranks > 1 and any(runs_by_owner(*each) for each in parts)
+        return some and all(can_run_by_owner(*each) for each in parts)
 
     @property
     def _sums_are_wanted(self) -> bool:
@@ -173,10 +168,11 @@ class FullBatchGraphs(Preparation):
         if why:
             ways = advice(self.engine.config.name, bool(self.engine.config.memory_limit), len(graph.plans))
             raise TooLarge(f"{why}; {ways}", room)
+        # A graph that does not fit is refused on all ranks, with the changes that would make it fit.
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
         placement.record(tuning_log, {"layers": self._account})
 
-        # Features that are kept, those of edges, and labels.
+        # Cached features, features of edges and labels are the same in every iteration, so they travel once.
         with ctx.phases("exchange"):
             if any(layer["cached"] for layer in self._account[:1]):
                 ctx.features.fill(ctx.features.cache or RowCache(graph.cached, ctx.vertices))
@@ -192,6 +188,7 @@ class FullBatchGraphs(Preparation):
         minibatch.feeds = [feeds]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         self._read_counts = {}
+        # Where no features cross ranks, the first layer's inputs never change: they are fetched once.
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
                 self.engine.mode.request(minibatch)
@@ -203,8 +200,8 @@ class FullBatchGraphs(Preparation):
         """Return the feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
-            asked = nothing if graph.summed is None else graph.summed
-            rows = self.ctx.features.fetch(asked)
+            requested = nothing if graph.summed is None else graph.summed
+            rows = self.ctx.features.fetch(requested)
         if graph.summed is None:
             return None
         with self.ctx.phases("compute"):
@@ -215,6 +212,8 @@ class FullBatchGraphs(Preparation):
 
         Returns it with the reason why it does not fit, empty where it does, and the bytes that it may take.
         """
+        # From the fastest to the smallest: with caching, without it, and with the rows of one owner at a time. `why` is
+        # the same on all ranks, so they take the same branches (rule R4).
         communicator, limit, least = self.ctx.communicator, math.inf, None
         if self._caches_by_room:
             least = build_here(self.builder(schedule, AllCommunicated()), communicator)
@@ -226,7 +225,7 @@ class FullBatchGraphs(Preparation):
             graph = least or build_here(self.builder(schedule, AllCommunicated()), communicator)
             minibatch = self.minibatch(schedule, key, graph)
             why, room = self._too_much(minibatch)
-        if why and communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
+        if why and communicator.all_gather_rows(np.array([int(self.can_run_by_owner(graph))])).all():
             minibatch = self.minibatch(schedule, key, graph, by_owner=True)
             why, room = self._too_much(minibatch)
         return minibatch, why, room

@@ -25,7 +25,7 @@ from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.features.learned_rows import without_rows
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.nn.model import canonical, input_width
 from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.runs import schemas
@@ -70,21 +70,23 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     finished = Run(folder).finished
     name, state, complaints = CheckpointFolder(folder).newest(schemas.CHECKPOINT)
     if name is None or state is None:
-        anew = f"where --init {folder} starts from its weights" if finished else "or pass --overwrite to start anew"
+        otherwise = (
+            f"where --init {folder} starts from its weights" if finished else "or pass --overwrite to start again"
+        )
         raise RunFolderError(
             f"{folder} holds {'a ' if finished else 'an un'}finished run whose checkpoints are all damaged "
-            f"({complaints[0]}); choose another --run folder, {anew}"
+            f"({complaints[0]}); choose another --run folder, {otherwise}"
         )
     waited = evaluations_since(state.values["best"]["epoch"], state.values["epochs"])
     if finished and 0 < config.train.early_stop <= waited:
         raise RunFolderError(
-            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to go on "
-            "with it raise --early-stop or leave it out, or choose another --run folder"
+            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to continue "
+            "it, raise --early-stop or leave it out, or choose another --run folder"
         )
     if found := list(_differences(state.values, config, dataset)):
         raise RunFolderError(
             f"{folder} holds {'a ' if finished else 'an un'}finished run that was started otherwise: "
-            f"{'; '.join(found)}; start it with the same settings to {'go on with' if finished else 'resume'} it, or "
+            f"{'; '.join(found)}; start it with the same settings to {'continue' if finished else 'resume'} it, or "
             "choose another --run folder"
         )
     return SavedRun(name, state, complaints)
@@ -103,7 +105,7 @@ def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[in
 def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the weights that config.train.init names, and the description in their file. Local.
 
-    Raises RunFolderError for a folder that is no run of one model, DataError for a missing or damaged file.
+    Raises RunFolderError for a folder that is not a run of one model, DataError for a missing or damaged file.
     """
     path = Path(config.train.init)
     if not path.is_dir():
@@ -119,6 +121,7 @@ def start_from(components: Components) -> dict[str, Any]:
 
     Raises DataError when they do not fit, on all ranks alike.
     """
+    # Widths are compared before any weight is assigned, so that a refusal leaves the models unchanged.
     config, dataset = components.config, components.loaded.dataset
     init = config.train.init
     arrays, about = components.world.on_all(lambda: initial_weights(config))
@@ -224,10 +227,10 @@ def _text(value: object) -> str:
     return str(value) or "not given"
 
 
-def restore(components: Components, saved: SavedRun, part_dealing: PartDealing | None) -> Origin:
+def restore(components: Components, saved: SavedRun, part_assignment: PartAssignment | None) -> Origin:
     """Restore models and rows as they were when `saved` was written, but for what `prepare` restores. Collective.
 
-    Returns where training goes on; `part_dealing` is restored too. Raises DataError, on all ranks alike, where the
+    Returns where training goes on; `part_assignment` is restored too. Raises DataError, on all ranks alike, where the
     state does not fit the model or a file is damaged.
     """
     checkpoints = CheckpointFolder(Path(components.config.run.folder))
@@ -237,8 +240,8 @@ def restore(components: Components, saved: SavedRun, part_dealing: PartDealing |
     # On other ranks sums may differ in their last bits.
     if scale := values.get("target_scale"):
         set_scale(ctx, np.array(scale))
-    if part_dealing and (dealt := part_starts(saved, components.loaded.dataset, world.size)):
-        part_dealing.restore({**values["part_dealing"], "starts": dealt})
+    if part_assignment and (starts := part_starts(saved, components.loaded.dataset, world.size)):
+        part_assignment.restore({**values["part_dealing"], "starts": starts})
     epochs = list(values["epochs"])
     world.on_all(lambda: components.models.restore((arrays, values), epochs, origin))
     _restore_ranks(components, saved, checkpoints)

@@ -20,7 +20,7 @@ from leapmpi.errors import RESUMABLE
 from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.report import how_it_ended, wait_for_silence
 from leapmpi.forecast.memory_advice import MemoryAdvice
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.job import resume
 from leapmpi.job.exact_scores import exact_scores
 from leapmpi.job.resume import SavedRun
@@ -35,7 +35,8 @@ from leapmpi.runs.run_lock import RunLock
 from leapmpi.session.role_checks import by_role
 from leapmpi.session.role_loading import LoadedByRole
 from leapmpi.session.session import Session, in_session
-from leapmpi.session.setup import compile_unsampled, with_batch_size
+from leapmpi.session.setup import with_batch_size
+from leapmpi.session.warm_up import compile_unsampled
 from leapmpi.system.trace import record_timeline
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.model_state import below
@@ -93,18 +94,18 @@ def build_trainer(config: Config, world: World, loaded: Loaded, found: Found, be
         raise advise_on_memory(error, components) from None
 
     # Weights, records and parts: as they were saved, or those of the beginning.
-    dealing = None
+    assignment = None
     if config.strategy.balance_parts != "off":
         assert isinstance(loaded.topology, Topology), "full batches read the whole topology"
-        dealing = PartDealing(loaded.dataset, loaded.topology, loaded.starts)
+        assignment = PartAssignment(loaded.dataset, loaded.topology, loaded.starts)
     if saved:
-        origin = resume.restore(components, saved, dealing)
+        origin = resume.restore(components, saved, assignment)
     else:
         origin = Origin(choice=found.choice, initial=resume.start_from(components) if config.train.init else None)
         if found.choice:
             choice = found.choice
             tuning_log.make(TuningRecord(STRATEGY, 0, 0, choice.strategy, choice.to_values()))
-    return Trainer(components, prepared, begun, origin, dealing)
+    return Trainer(components, prepared, begun, origin, assignment)
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ def _load(
 
     Returns the settings with their open choices made, too.
     """
+    # Checkpoint and weights are found before anything is loaded: a refusal then costs seconds, not minutes.
     world, dataset = session.world, session.open(config)
     config = by_role(with_batch_size(config, dataset), dataset)
     saved = world.on_root(lambda: resume.find(config, dataset) if resumes else None)

@@ -53,6 +53,9 @@ class MachineRates:
         return cls(**found)
 
 
+DOCUMENTED = MachineRates()
+
+
 def processor_name() -> str:
     """Return the processor model as Linux reports it, else its architecture."""
     try:
@@ -95,6 +98,7 @@ def keep_rates(key: str, rates: MachineRates, about: Mapping[str, Any]) -> Path:
     try:
         known = _kept()
     except ConfigError:
+        # A damaged file is replaced: measuring again must be able to mend it.
         known = {}
     path = rates_file()
     try:

@@ -18,25 +18,25 @@ IN_LOG = 30.0
 _ON_TERMINAL = 0.5
 _BAR = 20
 
-Tell = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 class Progress:
     """Progress of one step, shown on `out`: rewritten in place on a terminal, else one line per `every` seconds.
 
-    `tell`, if given, receives the lines of a log instead; `every` = 0 disables output. A step that reports no progress
+    `emit`, if given, receives the lines of a log instead; `every` = 0 disables output. A step that reports no progress
     shows its elapsed time, half as often.
     """
 
     def __init__(
-        self, name: str, out: TextIO | None = None, every: float | None = None, tell: Tell | None = None
+        self, name: str, out: TextIO | None = None, every: float | None = None, emit: Emit | None = None
     ) -> None:
         self._name = name
         self._out = out
         self._terminal = out is not None and rewrites(out)
-        self._tell = tell or (lambda line: _write(out, f"{line}\n"))
+        self._emit = emit or (lambda line: _write(out, f"{line}\n"))
         self._every = _ON_TERMINAL if self._terminal else IN_LOG if every is None else every
-        self._shows = (out is not None or tell is not None) and self._every > 0
+        self._shows = (out is not None or emit is not None) and self._every > 0
         self._total = 0
         self._unit = ""
         self._done = self._first = 0
@@ -91,7 +91,7 @@ class Progress:
 
     def _show(self, line: str) -> None:
         if not self._terminal:
-            self._tell(line)
+            self._emit(line)
             return
         # A line that wraps cannot be rewritten.
         line = line[: shutil.get_terminal_size().columns - 1]
@@ -158,15 +158,15 @@ _display = _Display()
 
 
 @contextmanager
-def shown_by(tell: Tell, every: float, out: TextIO | None) -> Iterator[None]:
-    """Show steps while the body runs: on `out` if it can be rewritten, else as whole lines to `tell`.
+def shown_by(emit: Emit, every: float, out: TextIO | None) -> Iterator[None]:
+    """Show steps while the body runs: on `out` if it can be rewritten, else as whole lines to `emit`.
 
     every: seconds between two lines; 0 disables output.
     """
     # Only a terminal shows a bar; a log gets whole lines.
     terminal = out if out is not None and every > 0 and rewrites(out) else None
     before = _display.make
-    _display.make = lambda name: Progress(name, terminal, every, tell)
+    _display.make = lambda name: Progress(name, terminal, every, emit)
     try:
         yield
     finally:

@@ -65,10 +65,10 @@ class Holder:
         job = f" of Slurm job {self.job}" if self.job else ""
         return f"rank 0 of {self.ranks} on {self.host}, process {self.process}{job}, since {self.since}"
 
-    def is_leaving(self, environment: Mapping[str, str] = os.environ) -> bool:
+    def is_leaving(self) -> bool:
         """Return whether it is stopping: after a stop request, or as this is the same Slurm job, requeued."""
-        requeued = bool(self.job) and self.job == environment.get("SLURM_JOB_ID")
-        return bool(self.stopping) or (requeued and self.restarts < _restarts(environment))
+        requeued = bool(self.job) and self.job == os.environ.get("SLURM_JOB_ID")
+        return bool(self.stopping) or (requeued and self.restarts < _restarts(os.environ))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class RunLock:
             if self.folder is None or self.lost:
                 return
             if self._stopping() and not self._said_stopping:
-                self._say_stopping()
+                self._report_stopping()
             if time.monotonic() - self._beaten > BEAT:
                 with suppress(OSError):
                     self._beat(self.folder)
@@ -185,7 +185,7 @@ class RunLock:
             raise FileNotFoundError(path)
         return sight.holder is not None and sight.holder.token == self._token
 
-    def _say_stopping(self) -> None:
+    def _report_stopping(self) -> None:
         """Change the last number of the file, which is `stopping`."""
         with suppress(OSError):
             os.pwrite(self._descriptor, b"1", os.fstat(self._descriptor).st_size - 2)

@@ -16,7 +16,9 @@ import torch
 from leapmpi.comm.launcher import launched_rank, launcher_size
 from leapmpi.comm.world import World, finish, split, start
 from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.options import SAMPLERS
 from leapmpi.config.schema import Config, models_of
+from leapmpi.config.setting import names_code
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
@@ -27,12 +29,13 @@ from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import report_bus_errors
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
-from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, set_stand_in
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
 from leapmpi.sampling.edge_lookup import uses_times
+from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.scoring.metric import choose_metric
 from leapmpi.session.role_checks import check_roles
 from leapmpi.session.role_loading import LoadedByRole, load_by_role
@@ -78,17 +81,17 @@ class Session:
         dataset: Dataset,
         rates: MachineRates | None = None,
         starts: np.ndarray | None = None,
-        goes_through_all: bool = False,
+        reads_all_lists: bool = False,
     ) -> Loaded:
         """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
 
-        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. goes_through_all: as
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. reads_all_lists: as
         in setup.load.
         """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts, reads_all_lists)
 
     def load_by_role(self, config: Config, dataset: Dataset) -> LoadedByRole:
         """Load as `load` does, where the last ranks prepare mini-batches and the others compute. Collective."""
@@ -126,7 +129,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             return action(session)
     finally:
         watchdog.stop()
-        stand_in(False)
+        set_stand_in(False)
         autocast("float32")
         for each in (*session.roles, session.world):
             finish(each)
@@ -168,6 +171,20 @@ def check_settings(config: Config, world: World) -> Dataset:
     return dataset
 
 
+def has_all_features(config: Config, dataset: Dataset) -> bool:
+    """Return whether all vertices that training reads have features: none has learned rows. Local."""
+    if dataset.types is None:
+        return dataset.feature_dim > 0
+    read = reached_in_training(dataset.types, config.sampling).types[-1]
+    return all(each.feature_dim for each, is_read in zip(dataset.types.vertices, read, strict=True) if is_read)
+
+
+def draws_by_relation(config: Config) -> bool:
+    """Return whether the sampler draws from typed graphs. Local."""
+    name = config.sampling.sampler
+    return not names_code(name) and SAMPLERS.load(name).typed
+
+
 def facts_of(config: Config, dataset: Dataset) -> Facts:
     """Return the facts about `dataset` and the strategy of `config` before anything is loaded. Local."""
     placement, task, edges = strategy_named(config.strategy.name), task_of(config, dataset), dataset.edge_splits
@@ -175,14 +192,16 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
     return Facts(
         config,
         own_mode=placement.mode is not None and not placement.by_layer,
-        deals_parts=placement.deals_parts,
-        features=dataset.feature_dim > 0,
+        reassigns_parts=placement.reassigns_parts,
+        features=has_all_features(config, dataset),
         edge_weights=dataset.has_edge_weight,
         roots=task.roots,
         validation=len(validation) > 0,
         answers=task.answers,
         edge_labels=task.reads_edge_labels,
         optimizers=tuple(each.train.optimizer for each in models_of(config)),
+        typed=dataset.types is not None,
+        draws_by_relation=draws_by_relation(config),
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.dealt_placement import DealtPlacement, fixed_mode, looks_up_all_ranks, one_time_step
+from leapmpi.engine.even_placement import EvenPlacement, fixed_mode, looks_up_all_ranks, one_time_step
 from leapmpi.engine.placement import Strategy
 from leapmpi.engine.ring_payload import (
     BlockArrays,
@@ -79,6 +79,7 @@ class RingFeed(LayerFeed):
 
     def backward(self, gradient: Tensor) -> Tensor | None:
         """Give every share its gradient; first-layer gradients are added to those that return. Collective."""
+        # Gradients travel the ring in the opposite direction, with those of the first layer's weights.
         gathered = self._gathered
         with self.ctx.phases("compute"):
             pass_back(self._output, gradient)
@@ -213,7 +214,7 @@ class RingMode(ExchangeMode):
 
 
 MEMBER = Strategy(
-    DealtPlacement,
+    EvenPlacement,
     one_time_step,
     mode=fixed_mode("ring", lambda ctx: RingMode),
     roots_are_local=False,

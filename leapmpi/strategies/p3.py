@@ -19,7 +19,7 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset, column_bounds
-from leapmpi.engine.dealt_placement import DealtPlacement, fixed_mode, looks_up_all_ranks, one_time_step
+from leapmpi.engine.even_placement import EvenPlacement, fixed_mode, looks_up_all_ranks, one_time_step
 from leapmpi.engine.placement import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
@@ -32,7 +32,6 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.partial_block import PartialBlockBuilder
 from leapmpi.exchange.stage import Route, Transfer
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.fetcher_choice import fetcher_for
 from leapmpi.features.shards.column_shard import check_columns, load_columns
 from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.nn.layer import Layer
@@ -225,15 +224,7 @@ def place(world: World, loaded: Loaded) -> Loaded:
     assert isinstance(ctx.parameters, ShardedParameterLayout)
     first, end = (int(bound) for bound in ctx.parameters.bounds[world.rank : world.rank + 2])
     host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
-    columns = fetcher_for(
-        ctx.communicator,
-        load_shard(host, ctx.device, loaded.shared),
-        ctx.rank_offsets,
-        ctx.device,
-        ctx.features.dtype,
-        "features",
-        ctx.phases,
-    )
+    columns = ctx.features.holding(load_shard(host, ctx.device, loaded.shared), ctx.rank_offsets)
     return replace(loaded, shard_bytes=host.nbytes, ctx=replace(ctx, columns=columns))
 
 
@@ -251,7 +242,7 @@ def feature_bytes(ctx: RankContext) -> int:
 
 
 MEMBER = Strategy(
-    DealtPlacement,
+    EvenPlacement,
     one_time_step,
     mode=fixed_mode("columns", lambda ctx: ColumnSums if ctx.model.layers[0].linear else ColumnRows),
     roots_are_local=False,

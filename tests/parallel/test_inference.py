@@ -4,6 +4,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
@@ -58,12 +59,12 @@ def base(world, folder):
     return folder
 
 
-def loaded(world, base, name, labels, dtype, goes_through_all=False, **settings):
+def loaded(world, base, name, labels, dtype, reads_all_lists=False, **settings):
     settings = {"model.name": name, "model.hidden": 8, "sampling.fanout": "3,3,3", **MODELS.get(name, {}), **settings}
     folder = str(variant(labels).folder(base))
     config = Config.from_values({"data": folder, "train.dtype": dtype, "train.seed": 3, **settings})
     dataset = open_for_training(config)
-    found = load(config, dataset, world, CPU, PhaseTimers(), goes_through_all=goes_through_all)
+    found = load(config, dataset, world, CPU, PhaseTimers(), reads_all_lists=reads_all_lists)
     return config, found.ctx, found.topology
 
 
@@ -83,7 +84,7 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
         # Whole, and of own lists alone in small chunks and for some vertices: in float32 with the same bits.
         allowed = tolerance * np.abs(truth).max()
         at_once = inference_for(ctx, topology).outputs(wanted)
-        _, ctx, topology = loaded(world, base, name, labels, dtype, goes_through_all=True)
+        _, ctx, topology = loaded(world, base, name, labels, dtype, reads_all_lists=True)
         assert isinstance(topology, TopologyShard)
         with monkeypatch.context() as patch:
             patch.setattr(layerwise, "CHUNK_BYTES", 60_000)
@@ -98,8 +99,7 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
                 np.testing.assert_array_equal(found, at_once[where])
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(("name", "kept"), here(list(product(["gcn", "sage", "gin"], [False, True]))))
 def test_shares_and_rows_give_the_outputs_of_rows(name, kept, world, base, monkeypatch):
     for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5)):
         _, ctx, topology = loaded(world, base, name, "single", dtype, kept, **{"model.hidden": 20})
@@ -131,7 +131,7 @@ def test_ranks_without_wanted_vertices_serve_the_others(world, base):
     np.testing.assert_allclose(found, every[len(own) - len(wanted) :], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "kept"), [("sage", False), ("sage", True), ("gin", True)])
+@pytest.mark.parametrize(("name", "kept"), here([("sage", False), ("sage", True), ("gin", True)]))
 def test_rows_found_by_number_give_the_bits_of_rows_that_chunks_number(name, kept, world, base, monkeypatch):
     _, ctx, topology = loaded(world, base, name, "single", "float32", kept, **{"model.hidden": 20})
     own, ways = np.arange(*ctx.local_range), []
@@ -146,7 +146,7 @@ def test_rows_found_by_number_give_the_bits_of_rows_that_chunks_number(name, kep
 @pytest.mark.parametrize("shares", [False, True])
 def test_bytes_are_those_that_were_expected(shares, world, base, monkeypatch):
     for name in ("gcn", "sage"):
-        _, ctx, topology = loaded(world, base, name, "single", "float32", goes_through_all=True, **{"model.hidden": 20})
+        _, ctx, topology = loaded(world, base, name, "single", "float32", reads_all_lists=True, **{"model.hidden": 20})
         ctx, network = on_slow_links(ctx) if shares else ctx, ctx.communicator
         for limit in (1 << 30, 100_000):
             monkeypatch.setattr(layerwise, "CHUNK_BYTES", limit)

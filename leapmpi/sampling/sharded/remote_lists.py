@@ -53,7 +53,7 @@ class HopDraws(NamedTuple):
     indptr: np.ndarray
     """int64[n + 1]."""
     of_edges: list[np.ndarray]
-    """Columns of the format by drawn edge: sources (ids in the dataset), weights, numbers, ..."""
+    """Columns of the format by drawn edge: sources (ids in the dataset), weights, relations, numbers, ..."""
     of_vertices: list[np.ndarray]
     """Original ids, in-degrees, ... of each newly requested vertex."""
 
@@ -115,6 +115,7 @@ class RemoteLists:
 
         alone: do not involve other ranks. Remote vertices draw nothing and their ids serve as original ids. Local then.
         """
+        # Owners keep the vertices named so far: a later hop draws for all of them, and names only new ones.
         home, order, counts = self._by_owner(new)
         rank = self.communicator.rank
         self._home = np.concatenate((self._home, home))
@@ -132,15 +133,15 @@ class RemoteLists:
         # Own draws overlap the transfer of requests, unless draws are collective themselves.
         finish = self._start_naming(new[order], counts)
         if self._draws.collective:
-            asked = self._note(finish())
+            requested = self._note(finish())
             drawn = self._drawn(key, hop, np.concatenate((self._own, *self._named)))
             of_own, of_others = drawn.cut(len(self._own))
         else:
             of_own = self._drawn(key, hop, self._own)
-            asked = self._note(finish())
+            requested = self._note(finish())
             of_others = self._drawn(key, hop, np.concatenate(self._named))
         own = self._own_part(of_own, mine)
-        replies, sizes = self._answers(of_others, asked)
+        replies, sizes = self._answers(of_others, requested)
         received = self._exchange_answers(replies, sizes)
         parts = [
             own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
@@ -153,13 +154,13 @@ class RemoteLists:
         home, order, counts = self._by_owner(new)
         rank, answers = self.communicator.rank, self.answers
         own = self._about(self.shard.own_numbers(new[home == rank]))
-        asked = self._start_naming(new[order], counts)()
+        requested = self._start_naming(new[order], counts)()
 
         # Both sides know the sizes, so none are exchanged.
-        sizes = np.array([len(each) for each in asked])
+        sizes = np.array([len(each) for each in requested])
         send = np.empty(int(answers.about_words(sizes).sum()), answers.word)
         start = 0
-        for each in asked:
+        for each in requested:
             start = pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
         wanted = counts.copy()
         wanted[rank] = 0
@@ -185,6 +186,7 @@ class RemoteLists:
         The result waits, and returns the own numbers requested by each.
         """
         rank, network = self.communicator.rank, self.communicator
+        # Own ids are answered in place and do not travel.
         begin = int(counts[:rank].sum())
         ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))
         counts = counts.copy()
@@ -237,27 +239,27 @@ class RemoteLists:
         about = [new, *(np.zeros(len(new), column.dtype) for column in own.of_vertices[1:])]
         return OwnerPart(np.zeros(named, np.int64), [column[:0] for column in own.of_edges], about)
 
-    def _note(self, asked: list[np.ndarray]) -> list[np.ndarray]:
-        """Add `asked` (own numbers by rank) to the requested vertices. Local."""
-        self._named = [np.concatenate(each) for each in zip(self._named, asked, strict=True)]
-        return asked
+    def _note(self, requested: list[np.ndarray]) -> list[np.ndarray]:
+        """Add `requested` (own numbers by rank) to the requested vertices. Local."""
+        self._named = [np.concatenate(each) for each in zip(self._named, requested, strict=True)]
+        return requested
 
-    def _answers(self, drawn: OwnerDrawn, asked: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the replies to all ranks, which newly request `asked`, and the words of each. Local.
+    def _answers(self, drawn: OwnerDrawn, requested: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the replies to all ranks, which newly request `requested`, and the words of each. Local.
 
         drawn: draws of all vertices requested by them so far.
         """
         answers, (indptr, edges) = self.answers, drawn
-        about = self._about(np.concatenate(asked))
+        about = self._about(np.concatenate(requested))
 
         # Each rank's reply is a slice of vertices, new vertices and edges.
         vertices = indptr_of(np.array([len(each) for each in self._named]))
-        new = indptr_of(np.array([len(each) for each in asked]))
+        new = indptr_of(np.array([len(each) for each in requested]))
         bounds = indptr[vertices]
         sizes = answers.answer_words(np.diff(vertices), np.diff(new), np.diff(bounds))
         words, counts = np.empty(int(sizes.sum()), answers.word), np.diff(indptr)
         start = 0
-        for rank in range(len(asked)):
+        for rank in range(len(requested)):
             start = pack([NUMBER], [counts], _rows(vertices, rank), words, start)
             start = pack(answers.of_vertices, about, _rows(new, rank), words, start)
             start = pack(answers.of_edges, edges, _rows(bounds, rank), words, start)
@@ -279,6 +281,8 @@ class RemoteLists:
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
+        if drawn.relation is not None:
+            columns.append(drawn.relation)
         if answers.numbers:
             found = edge_numbers(own, drawn.indptr, drawn.neighbours, numbers)
             columns.append(found + self.shard.first_edge)

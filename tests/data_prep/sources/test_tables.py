@@ -126,7 +126,9 @@ def test_names_of_another_graph_are_noticed(imported, folder, tmp_path, prep):
 def test_names_are_read_from_beside_the_graph_alone(imported, folder, tmp_path, name):
     graph = imported(folder())
     graph.attributes["vertex_names"] = name
-    with pytest.raises(DataError, match=r"as the file of its vertices' names, which is no file beside it|is missing"):
+    with pytest.raises(
+        DataError, match=r"as the file of its vertices' names, which is not a file beside it|is missing"
+    ):
         read_names(tmp_path / "out.h5", graph)
 
 
@@ -163,7 +165,8 @@ def test_tables_refused(refused, folder):
 
 
 def test_parquet_without_pyarrow(refused, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    # The package itself: its submodule would still be found there, where another test has loaded it.
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "data_prep.formats.parquet_table", raising=False)
     (tmp_path / "e.parquet").write_bytes(b"PAR1")
     assert "pip install pyarrow" in refused(tmp_path / "e.parquet")
