@@ -63,8 +63,6 @@ class Facts:
     """Whether the graph has types of vertices and relations."""
     draws_by_relation: bool = True
     """Whether the sampler draws from typed graphs."""
-    by_layer: bool = False
-    """Whether the strategy computes layer by layer."""
     optimizers: tuple[str, ...] = ("sgd",)
     """Those of all models."""
     ranks: int = 0
@@ -203,9 +201,9 @@ ROWS: tuple[Row, ...] = (
     ),
     _of_typed(
         "strategy.name",
-        lambda f: f.own_mode or f.by_layer,
-        "{value} does not train typed graphs; use leap or pull",
-        "`p3`, `naive`, `owner`, `depcomm`, `depcache`, `hybrid`",
+        lambda f: f.own_mode or f.config.strategy.name == "depcache",
+        "{value} does not train typed graphs; use leap, pull, owner, depcomm or hybrid",
+        "`p3`, `naive`, `depcache`",
     ),
     _of_typed("strategy.vary", _varies, "one model of a typed graph is trained at a time; leave it out"),
     _of_typed("strategy.prepare_ranks", _prepares, "all ranks prepare batches of a typed graph; leave it out"),

@@ -21,19 +21,18 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.own_lists import serves_all
 from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
-from leapmpi.inference.drawn_lists import drawn_inference
+from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import in_range
 from leapmpi.sampling.edge_lookup import with_edge_data
-from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
 from leapmpi.session.topology_kind import scores_exactly
-from leapmpi.system.counter_rng import TEST, DrawKey
+from leapmpi.system.counter_rng import DrawKey
 
 Round = Callable[[], AbstractContextManager[None]]
 """Function that makes a context, which all ranks enter together for each batch or chunk."""
@@ -66,8 +65,7 @@ class Outputs:
         # Whole models are scored, on whole rows.
         answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
         self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
-        in_layers = runs_in_layers(ctx.model) and (types is None or isinstance(topology, Topology))
-        self.exact = exact and scores_exactly(config) and in_layers and self._takes_all(own)
+        self.exact = exact and scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self.by_layers = None
         plain = isinstance(topology, Topology) and topology.edge_weight is None
@@ -121,13 +119,10 @@ class Outputs:
     def all_at_once(self, model: Model, vertices: np.ndarray) -> np.ndarray:
         """Return the answers of `model` for `vertices` (int64 ascending), from all in-neighbours. Collective."""
         ctx = replace(self.ctx, model=model)
-        if self._of_relations is None:
-            inference = LayerwiseInference(ctx, self.topology, round=lambda: self.round())
-        else:
-            # Layers of a typed graph read the relations that its schema leads to.
-            fanouts, key = (ALL,) * len(self._of_relations), DrawKey(TEST, ctx.seed, 0, 0)
-            given = fanouts, key, lambda: self.round(), self._of_relations
-            inference = drawn_inference(ctx, whole(self.topology), *given)
+        given, lists_of = self._of_relations, None
+        if given is not None:
+            lists_of = lists_of_schema(ctx, self.topology, given)
+        inference = LayerwiseInference(ctx, self.topology, round=lambda: self.round(), lists_of=lists_of)
         outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
         return self.ctx.task.answer(outputs).cpu().numpy()
 

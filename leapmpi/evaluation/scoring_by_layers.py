@@ -12,8 +12,8 @@ import torch
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.context import RankContext
-from leapmpi.inference.drawn_lists import drawn_inference, most_edges
-from leapmpi.inference.layerwise import Round, runs_in_layers
+from leapmpi.inference.drawn_lists import lists_by_layer, most_edges
+from leapmpi.inference.layerwise import LayerwiseInference, Round, runs_in_layers
 from leapmpi.system.counter_rng import DrawKey
 
 LEAST_BATCHES = 4
@@ -60,7 +60,8 @@ class ScoringByLayers:
         """Return the answers of the task of `ctx` for `roots` (int64, of this rank) on samples drawn with `key`.
         Collective.
         """
-        inference = drawn_inference(ctx, self._topology, ctx.sampler.fanouts, key, round, self._of_relations)
+        lists_of = lists_by_layer(ctx, self._topology, ctx.sampler.fanouts, key, self._of_relations)
+        inference = LayerwiseInference(ctx, self._topology, round=round, lists_of=lists_of)
         ordered, places = np.unique(roots, return_inverse=True)
         rows = torch.from_numpy(inference.outputs(ordered)).to(ctx.device)
         return ctx.task.answer(rows).cpu().numpy()[places]

@@ -121,6 +121,7 @@ def start_from(components: Components) -> dict[str, Any]:
 
     Raises DataError when they do not fit, on all ranks alike.
     """
+    # Widths are compared before any weight is assigned, so that a refusal leaves the models unchanged.
     config, dataset = components.config, components.loaded.dataset
     init = config.train.init
     arrays, about = components.world.on_all(lambda: initial_weights(config))

@@ -202,7 +202,6 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
         optimizers=tuple(each.train.optimizer for each in models_of(config)),
         typed=dataset.types is not None,
         draws_by_relation=draws_by_relation(config),
-        by_layer=placement.by_layer,
     )
 
 

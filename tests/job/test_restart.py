@@ -135,7 +135,7 @@ def test_the_best_weights_so_far_serve_while_a_run_is_not_finished(small_data, m
     assert main(["evaluate", str(small_data), str(run.path), *model, "--weights", "final"]) != 0
     assert "it is written when the run ends, and leapmpi train --run " in capsys.readouterr().err
     assert main(["compare", str(run.path)]) != 0
-    assert f"was interrupted; leapmpi train --run {run.path} goes on" in capsys.readouterr().err
+    assert f"was interrupted; leapmpi train --run {run.path} continues it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["TERM", "USR2", "INT"])

@@ -167,7 +167,7 @@ def test_each_relation_has_its_fan_out(kind):
         ("paper:cits:paper=3", "fits no relation of the dataset; it has author:writes:paper"),
         ("paper:cites:paper", "gives no relation its fan-outs"),
         ("paper:cites:paper=3,2,1", "has 3 fan-outs, and --fanout has 2"),
-        ("paper:cites:paper=-3", "is no fan-out"),
+        ("paper:cites:paper=-3", "is not a fan-out"),
     ],
 )
 def test_wrong_fan_outs_of_relations_are_refused(text, part):

@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the K best partners of the vertices of --vertices by a run with --task link; those that they have "
         "an edge to do not count",
     )
+    parser.add_argument(
+        "--type",
+        default="",
+        metavar="NAME",
+        help="typed graphs: type of the vertices, whose rows are written by their numbers within it (default the "
+        "target type)",
+    )
     which = "weights of the best or the final epoch, or a file of weights"
     parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
@@ -109,6 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.stage and Path(arguments.stage),
         arguments.resume,
         arguments.overwrite,
+        arguments.type,
     )
     # The run's settings, but for those that cannot change its outputs.
     changed = {**given(arguments), "data": arguments.data}

@@ -9,7 +9,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.named_edges import KnownEdges
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
+from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock, as_tensor_dtype
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
@@ -73,6 +73,8 @@ def _cut(
         local=(tensor(local), tensor(self_rows[local])),
         weight=None if known.weight is None else tensor(known.weight[kept]),
         weights=weights,
+        relation=None if known.relation is None else tensor(as_tensor_dtype(known.relation[kept])),
+        relation_sum=None if known.relation_sum is None else tensor(known.relation_sum[kept]),
     )
 
 

@@ -21,10 +21,16 @@ class Words:
     classes: list[str] | None = None
     column: str = "value"
     """The name of the only column, or what names of several columns begin with."""
+    first: int = 0
+    """The original id of the vertex that is called 0, where ids count within a type."""
 
     def of_vertices(self, ids: np.ndarray) -> list[str]:
         """Return the names of the original ids `ids` (int64[k]), which are their numbers where they have no others."""
-        return list(map(str, ids.tolist())) if self.vertices is None else self.vertices.of(ids)
+        return (
+            list(map(str, ids.tolist()))
+            if self.vertices is None
+            else self.vertices.of(np.where(ids < 0, -1, ids + self.first))
+        )
 
     def of_columns(self, count: int) -> list[str]:
         """Return the names of `count` columns: those of the classes, where these are the columns, else numbered."""

@@ -19,8 +19,9 @@ from leapmpi.config.setting import parse_size
 from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.engine.own_model import code_of
-from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.errors import RESUMABLE, ConfigError, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
+from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
 from leapmpi.inference.output.csv_file import CsvFile
@@ -38,6 +39,8 @@ from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
+from leapmpi.sampling.hop_sampler import ALL
+from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
@@ -85,22 +88,29 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset))
     request = world.on_all(lambda: request.for_task(ctx.task))
     layer = world.on_all(lambda: request.layer_of(ctx))
+    kind = world.on_all(lambda: request.type_of(dataset, config, layer))
     if world.rank == 0:
         for note in notes([saved], loaded):
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.
     facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
+    if dataset.types is not None and kind is not None:
+        facts["type"] = dataset.types.vertices[kind].name
     facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-    job = _Job(request, dataset, loaded, world, names, facts)
+    job = _Job(request, dataset, loaded, world, names, facts, kind)
     pairs = _named_pairs(job) if request.scores_pairs else None
-    wanted = world.on_all(lambda: request.wanted(dataset, names)) if pairs is None else pairs.computed
-    rows = _requested_rows(request, dataset, loaded, wanted)
+    wanted = (
+        world.on_all(lambda: request.wanted(dataset, names if kind is None else None))
+        if pairs is None
+        else pairs.computed
+    )
+    rows = _requested_rows(request, dataset, loaded, wanted, kind)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
     try:
         with session.phases("evaluate"):
-            outputs = _computed(request, loaded, layer, rows, store, record)
+            outputs = _computed(request, config, loaded, layer, rows, store, record)
             computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
             written = _write(job, rows, outputs) if pairs is None else _write_pairs(job, pairs, outputs)
             writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
@@ -144,18 +154,24 @@ class _RequestedRows:
 
 
 def _requested_rows(
-    request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None
+    request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None, kind: int | None
 ) -> _RequestedRows:
-    """Find the rows of this rank. Raises DataError for unknown vertices. Collective."""
-    ctx, own = loaded.ctx, _own_ids(loaded)
-    first, end = ctx.local_range
+    """Find the rows of this rank; in a typed graph those of the type `kind`, by number within it. Collective.
+
+    Raises DataError for unknown vertices.
+    """
+    ctx = loaded.ctx
+    own, vertices = _own_ids(loaded), np.arange(*ctx.local_range)
+    if dataset.types is not None and kind is not None:
+        chosen = dataset.types.of_original(own) == kind
+        own, vertices = own[chosen] - dataset.types.bases[kind], vertices[chosen]
     if wanted is None:
         total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
-        return _RequestedRows(own, np.arange(first, end), total)
-    chosen, places = places_of(own, wanted)
+        return _RequestedRows(own, vertices, total)
+    found, places = places_of(own, wanted)
     request.check_known(wanted, places, dataset, ctx)
-    distinct, order = np.unique(chosen, return_inverse=True)
-    return _RequestedRows(own, first + distinct, len(wanted), wanted, order, places)
+    distinct, order = np.unique(found, return_inverse=True)
+    return _RequestedRows(own, vertices[distinct], len(wanted), wanted, order, places)
 
 
 class _Record:
@@ -177,6 +193,7 @@ class _Record:
 
 def _computed(
     request: PredictionRequest,
+    config: Config,
     loaded: Loaded,
     layer: int | None,
     rows: _RequestedRows,
@@ -186,7 +203,12 @@ def _computed(
     """Compute the answers for the vertices of this rank. Bytes are counted from here on. Collective."""
     ctx = loaded.ctx
     limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
-    inference = inference_for(ctx, loaded.topology, limit, store, report=record.report, expect=record.expect)
+    lists_of, types = None, loaded.dataset.types
+    if types is not None:
+        layers = (ALL,) * len(ctx.model.layers)
+        lists_of = lists_of_schema(ctx, loaded.topology, scoring_fanouts(types, config.sampling, layers))
+    given = {"report": record.report, "expect": record.expect, "lists_of": lists_of}
+    inference = inference_for(ctx, loaded.topology, limit, store, **given)
     ctx.communicator.byte_counters.take()
     return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
 
@@ -201,6 +223,8 @@ class _Job:
     world: World
     names: VertexNames | None
     facts: dict[str, Any]
+    kind: int | None
+    """The number of the type of vertices in a typed graph, whose ids are then those within the type."""
 
 
 def _write(job: _Job, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
@@ -212,7 +236,9 @@ def _write(job: _Job, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
         order, places = places_of(rows.own, None)
     named = places if rows.wanted is None else rows.wanted[places]
     shape = Shape((rows.total, *outputs.shape[1:]), outputs.dtype)
-    words = Words(job.names, class_names(job.dataset), request.column(ctx.task, outputs.ndim))
+    types = job.dataset.types
+    first = 0 if types is None or job.kind is None else int(types.bases[job.kind])
+    words = Words(job.names, class_names(job.dataset), request.column(ctx.task, outputs.ndim), first)
     file = FORMATS[request.out.suffix](shape, world.rank, words)
     with _written(ctx, world, request, file, job.facts):
         deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
@@ -234,6 +260,10 @@ class _NamedPairs:
 def _named_pairs(job: _Job) -> _NamedPairs:
     """Read what the request names. Raises DataError. Collective."""
     request, world, ctx = job.request, job.world, job.loaded.ctx
+    if job.kind is not None:
+        raise ConfigError(
+            f"{job.dataset.folder} is a typed graph, whose pairs are not scored; leave out --pairs and --top"
+        )
     if (path := request.pairs) is not None:
         named, where = world.on_all(lambda: read_vertices(path, 2, job.names, "--pairs")), f"--pairs {path}"
     else:
@@ -268,7 +298,7 @@ def _own_ids(loaded: Loaded) -> np.ndarray:
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     """Open the dataset, which may lack labels, or have other classes than the training data. Raises DataError."""
-    dataset = open_dataset(config.data)
+    dataset = open_dataset(config.data, typed=True)
     task = about.get("task")
     reads = TASKS.load(task).task.reads if task else ()
     kind = dataset.label_kind if not reads or dataset.label_kind in reads else reads[0]

@@ -64,7 +64,7 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
         and serves("sums over edges", z.device, partial(_tried, z.device))
     ):
         return _triton_sums()(indptr, indices, weight, z)
-    # Sparse products on a GPU add by atomics, in any order.
+    # Sparse products on a GPU may add by atomics, in any order.
     if torch.are_deterministic_algorithms_enabled():
         each = zip(weight.split(1, 1), z.chunk(heads, dim=1), strict=True)
         return torch.cat([_sums_in_order(indptr, indices, *one) for one in each], dim=1)
@@ -97,11 +97,6 @@ def _tried(device: torch.device) -> bool:
             if not torch.equal(found, _sums_in_order(indptr, index, weight[:, :1], rows)):
                 return False
     return True
-
-
-def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """Do the same as in csr.py."""
-    return values.repeat_interleave(indptr.diff(), output_size=edges)
 
 
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
