@@ -118,13 +118,17 @@ def write_dataset(
         for first in range(0, parts, _FILES_AT_ONCE):
             chosen = range(first, min(first + _FILES_AT_ONCE, parts))
             _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-        of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
-        of_graph.pop(FILE, None)
-        if vertex_names is not None:
-            shutil.copyfile(vertex_names, aside / OF_DATASET)
-            of_graph[FILE] = OF_DATASET
-        of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
-        _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
+        root = {names.SOURCE: "", **_copied(graph, aside, vertex_names), **figures, names.COMMAND: command}
+        _write_root(aside, graph, order, {**root, "method": method, "seed": seed, **common})
+
+
+def _copied(graph: Graph, aside: Path, vertex_names: Path | None) -> Attributes:
+    """Copy the file of names, if any, to `aside`; return the attributes of the graph, which name the copy."""
+    found = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items() if k != FILE}
+    if vertex_names is None:
+        return found
+    shutil.copyfile(vertex_names, aside / OF_DATASET)
+    return found | {FILE: OF_DATASET}
 
 
 def check_folder(folder: Path, overwrite: bool) -> None:

@@ -36,6 +36,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default logits; embeddings for a run on edges)",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="layer of embeddings (default the last hidden one)")
+    _add_vertices(parser)
+    which = "weights of the best or the final epoch, or a file of weights"
+    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="K",
+        help="model K of several, or the code of your own model: FILE.py:CLASS",
+    )
+    parser.add_argument(
+        "--memory-limit",
+        default="",
+        metavar="SIZE",
+        help="memory limit for rows of layers and the work on them, per rank, such as 2G (default: rows as "
+        "needed, work 1 GiB)",
+    )
+    parser.add_argument(
+        "--stage", metavar="FOLDER", help="keep rows of layers in files in this folder, on a disk of each node"
+    )
+    parser.add_argument("--resume", action="store_true", help="reuse the layers that a killed job finished in --stage")
+    parser.add_argument("--overwrite", action="store_true", help="replace the output file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    group = parser.add_argument_group("settings that may differ from the run's")
+    for key, setting in fields():
+        if key in _SETTINGS:
+            add_flag(group, setting, default="")
+
+
+def _add_vertices(parser: argparse.ArgumentParser) -> None:
+    """Add what is predicted for: vertices, pairs of them, their partners, and a type."""
     parser.add_argument(
         "--vertices",
         default="",
@@ -65,32 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="typed graphs: type of the vertices, whose rows are written by their numbers within it (default the "
         "target type)",
     )
-    which = "weights of the best or the final epoch, or a file of weights"
-    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
-    parser.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="K",
-        help="model K of several, or the code of your own model: FILE.py:CLASS",
-    )
-    parser.add_argument(
-        "--memory-limit",
-        default="",
-        metavar="SIZE",
-        help="memory limit for rows of layers and the work on them, per rank, such as 2G (default: rows as "
-        "needed, work 1 GiB)",
-    )
-    parser.add_argument(
-        "--stage", metavar="FOLDER", help="keep rows of layers in files in this folder, on a disk of each node"
-    )
-    parser.add_argument("--resume", action="store_true", help="reuse the layers that a killed job finished in --stage")
-    parser.add_argument("--overwrite", action="store_true", help="replace the output file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    group = parser.add_argument_group("settings that may differ from the run's")
-    for key, setting in fields():
-        if key in _SETTINGS:
-            add_flag(group, setting, default="")
 
 
 def run(arguments: argparse.Namespace) -> int:

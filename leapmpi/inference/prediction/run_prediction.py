@@ -16,10 +16,9 @@ import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
-from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.engine.own_model import code_of
-from leapmpi.errors import RESUMABLE, ConfigError, DataError
+from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layer_work import FEATURES, Expectation
@@ -30,10 +29,8 @@ from leapmpi.inference.output.parquet import ParquetFolder
 from leapmpi.inference.output.raw_files import HDF5File, RawFile, Shape
 from leapmpi.inference.output.words import Words, class_names, vertex_names
 from leapmpi.inference.own_inference import inference_for
-from leapmpi.inference.prediction.named_vertices import read_vertices
-from leapmpi.inference.prediction.pair_scores import Ends, best_partners, find_ends, flat_partners, pair_scores
+from leapmpi.inference.prediction.pair_prediction import PredictionJob, named_pairs, own_ids, write_pairs
 from leapmpi.inference.prediction.prediction_request import PredictionRequest
-from leapmpi.inference.prediction.scores_file import PairTable
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
@@ -41,7 +38,6 @@ from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
 from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
@@ -98,8 +94,8 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     if dataset.types is not None and kind is not None:
         facts["type"] = dataset.types.vertices[kind].name
     facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-    job = _Job(request, dataset, loaded, world, names, facts, kind)
-    pairs = _named_pairs(job) if request.scores_pairs else None
+    job = PredictionJob(request, dataset, loaded, world, names, facts, kind)
+    pairs = named_pairs(job) if request.scores_pairs else None
     wanted = (
         world.on_all(lambda: request.wanted(dataset, names if kind is None else None))
         if pairs is None
@@ -112,7 +108,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         with session.phases("evaluate"):
             outputs = _computed(request, config, loaded, layer, rows, store, record)
             computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-            written = _write(job, rows, outputs) if pairs is None else _write_pairs(job, pairs, outputs)
+            written = _write(job, rows, outputs) if pairs is None else write_pairs(job, pairs, outputs)
             writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
         store.close()
     finally:
@@ -161,7 +157,7 @@ def _requested_rows(
     Raises DataError for unknown vertices.
     """
     ctx = loaded.ctx
-    own, vertices = _own_ids(loaded), np.arange(*ctx.local_range)
+    own, vertices = own_ids(loaded), np.arange(*ctx.local_range)
     if dataset.types is not None and kind is not None:
         chosen = dataset.types.of_original(own) == kind
         own, vertices = own[chosen] - dataset.types.bases[kind], vertices[chosen]
@@ -213,21 +209,7 @@ def _computed(
     return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One prediction: the request, the data and the model; names of vertices, and facts for the file."""
-
-    request: PredictionRequest
-    dataset: Dataset
-    loaded: Loaded
-    world: World
-    names: VertexNames | None
-    facts: dict[str, Any]
-    kind: int | None
-    """The number of the type of vertices in a typed graph, whose ids are then those within the type."""
-
-
-def _write(job: _Job, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
+def _write(job: PredictionJob, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
     """Write `outputs`, one for each vertex of this rank, to the file; return the shape of its rows. Collective."""
     request, world, ctx = job.request, job.world, job.loaded.ctx
     order, places = rows.order, rows.places
@@ -243,57 +225,6 @@ def _write(job: _Job, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
     with _written(ctx, world, request, file, job.facts):
         deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
     return shape
-
-
-@dataclass(frozen=True)
-class _NamedPairs:
-    """Pairs to score, or vertices whose partners are ranked: original ids named int64[k, 2] or int64[k, 1].
-
-    computed: int64, original ids of the vertices to embed; None for all.
-    """
-
-    named: np.ndarray
-    ends: Ends
-    computed: np.ndarray | None
-
-
-def _named_pairs(job: _Job) -> _NamedPairs:
-    """Read what the request names. Raises DataError. Collective."""
-    request, world, ctx = job.request, job.world, job.loaded.ctx
-    if job.kind is not None:
-        raise ConfigError(
-            f"{job.dataset.folder} is a typed graph, whose pairs are not scored; leave out --pairs and --top"
-        )
-    if (path := request.pairs) is not None:
-        named, where = world.on_all(lambda: read_vertices(path, 2, job.names, "--pairs")), f"--pairs {path}"
-    else:
-        wanted, where = world.on_all(lambda: request.wanted(job.dataset, job.names)), f"--vertices {request.vertices}"
-        if wanted is None:
-            wanted = world.on_all(lambda: np.sort(original_ids(job.dataset, np.arange(job.dataset.vertices))))
-        named = wanted[:, None]
-    ends = find_ends(ctx, _own_ids(job.loaded), named.reshape(-1), where)
-    return _NamedPairs(named, ends, None if request.top else np.unique(named))
-
-
-def _write_pairs(job: _Job, pairs: _NamedPairs, embeddings: np.ndarray) -> Shape:
-    """Score pairs by the `embeddings` of this rank's vertices, and write the file. Collective."""
-    request, ctx, shard, ends = job.request, job.loaded.ctx, job.loaded.topology, pairs.ends
-    assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
-    if request.top:
-        partners = best_partners(ctx, shard, ends.ids, embeddings, request.top)
-        table = PairTable(*flat_partners(pairs.named[:, 0], partners), None)
-    else:
-        scores = pair_scores(ctx, ends.ids.reshape(-1, 2), ends.own, embeddings)
-        table = PairTable(pairs.named, scores, class_names(job.dataset, of_edges=True))
-    job.world.on_root(lambda: table.write(request.out, job.names, job.facts | {"what": "scores"}, request.overwrite))
-    return Shape(table.scores.shape, table.scores.dtype)
-
-
-def _own_ids(loaded: Loaded) -> np.ndarray:
-    """Return int64: the original ids of this rank's vertices, in the order of their ids."""
-    first, end = loaded.ctx.local_range
-    assert isinstance(loaded.topology, TopologyShard), "each rank holds its own lists alone"
-    return loaded.topology.own.original_id[: end - first]
 
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
