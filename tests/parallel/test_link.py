@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi.comm.byte_counters import KINDS
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -86,7 +87,7 @@ def base(world, folder):
             for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
                 cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
                 write_dataset(folder / held / partition, split, cut, parts, method=partition, figures={}, seed=1)
-    world.comm.barrier()
+    wait_for(world.comm.Ibarrier)
     return folder
 
 
