@@ -68,7 +68,7 @@ class TrainedRun(Run):
 
         path = Path(out) if out else self.path / REPORT
         if launched_rank() == 0:
-            runs = read_runs([self.path])
+            runs, _ = read_runs([self.path])
             write_page(path, run_page(runs, run_sections(runs)))
         return ReportPage(path)
 

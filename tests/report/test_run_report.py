@@ -15,7 +15,7 @@ from tests.support.made_run import make_run
 
 
 def page_of(*folders, **further):
-    runs = read_runs(folders)
+    runs, _ = read_runs(folders)
     return run_page(runs, run_sections(runs, **further))
 
 
@@ -73,7 +73,7 @@ def test_more_ranks_than_a_record_lists_stand_in_groups(tmp_path):
 
 
 def test_charts_by_class_degree_and_part_show_test_beside_validation(tmp_path):
-    runs = read_runs([make_run(tmp_path / "run")])
+    runs, _ = read_runs([make_run(tmp_path / "run")])
     figures = {each.name: each for section in run_sections(runs) for each in section.figures}
     for name in ("scores-by-class", "scores-by-degree", "scores-by-part"):
         assert [split for split, _ in figures[name].stacks] == ["val", "test"]
@@ -129,6 +129,18 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert out.read_text() == "my thesis"
     assert main(["report", str(tmp_path / "nothing")]) != 0
     assert "is not a run folder" in capsys.readouterr().err
+
+
+def test_the_command_takes_what_compare_takes(tmp_path, capsys):
+    """A folder of runs, of which one has no record yet: it is left out with a line, as by compare."""
+    make_run(tmp_path / "sweep" / "a")
+    make_run(tmp_path / "sweep" / "b", finished=False)
+    (make_run(tmp_path / "sweep" / "c") / "metrics.jsonl").write_text("")
+    assert main(["report", str(tmp_path / "sweep"), "-o", str(tmp_path / "report.html")]) == 0
+    assert capsys.readouterr().err.startswith(f"leapmpi: left out: {tmp_path / 'sweep' / 'c'}: ")
+    assert "2 runs: a, b" in (tmp_path / "report.html").read_text()
+    assert main(["report", str(tmp_path / "sweep" / "c"), "-o", str(tmp_path / "c.html")]) == 4
+    assert "metrics.jsonl is still empty" in capsys.readouterr().err
 
 
 def test_single_figures_are_written_for_papers(tmp_path, capsys):

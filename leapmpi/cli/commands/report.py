@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.program_imports import program_imports
-from leapmpi.errors import DataError, LeapmpiError
+from leapmpi.errors import DataError, LeapmpiError, one_line
 
 if TYPE_CHECKING:
     from leapmpi.report.run_data import RunData
@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.report.sections.run_report import run_page, run_sections
     from leapmpi.runs.run import run_folders
 
-    runs, out = read_runs(run_folders(arguments.runs)), Path(arguments.out)
+    (runs, left_out), out = read_runs(run_folders(arguments.runs)), Path(arguments.out)
+    sys.stderr.writelines(f"leapmpi: left out: {one_line(each)}\n" for each in left_out)
     known = _of_dataset(arguments.data, runs) if arguments.data else (None, {}, ())
     sections = run_sections(runs, *known)
     figures = figures_of(sections)
