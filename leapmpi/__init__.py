@@ -35,7 +35,7 @@ __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", 
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return sorted(__all__)
 
 

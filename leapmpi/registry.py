@@ -40,7 +40,7 @@ class Registry(Generic[M]):
         self.kind, self.package, self.member = kind, package, member
 
     def names(self) -> list[str]:
-        """All member names, sorted, without importing a member."""
+        """Return all member names, sorted, without importing a member."""
         return sorted({*self._modules(), *self._plugins()})
 
     def load(self, name: str) -> M:
@@ -74,13 +74,13 @@ class Registry(Generic[M]):
 
 @functools.cache
 def _modules_in(folders: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """The module of each member in `folders`, each with its time of change: a job asks hundreds of times."""
+    """Return the module of each member in `folders`, each with its time of change: a job asks hundreds of times."""
     paths = [folder for folder, _ in folders]
     return {module.name.replace("_", "-"): module.name for module in pkgutil.iter_modules(paths)}
 
 
 def plugins_installed() -> bool:
-    """Whether any distribution adds members to a kind of leapmpi."""
+    """Return whether any distribution adds members to a kind of leapmpi."""
     return any(group.partition(".")[0] in ("leapmpi", "data_prep") for group in _entry_points(tuple(sys.path)).groups)
 
 

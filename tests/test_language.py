@@ -23,9 +23,11 @@ ROOMS = (
     "leapmpi/device",
     "leapmpi/engine",
     "leapmpi/evaluation",
+    "leapmpi/exchange",
     "leapmpi/fault_tolerance",
     "leapmpi/features",
     "leapmpi/full_batch",
+    "leapmpi/inference",
     "leapmpi/job",
     "leapmpi/nn/aggregate.py",
     "leapmpi/nn/gemm.py",
@@ -50,6 +52,7 @@ ROOMS = (
     "leapmpi/report",
     "leapmpi/runs",
     "leapmpi/sampling",
+    "leapmpi/scoring",
     "leapmpi/session",
     "leapmpi/strategies",
     "leapmpi/system",
@@ -72,20 +75,20 @@ DIALECT = re.compile(
 VERBS = frozenset(
     re.findall(
         r"\w+",
-        """accept add aggregate agree allocate alternate announce append apply assemble assign attend average begin
-        bring build cache call cancel cap change check choose clear cluster collect combine compare compile
-        complete compress compute concatenate continue contract convert copy count create cut decide declare
-        decode describe digest distribute do double drain draw drop encode end ensure enter escape estimate
-        examine exchange exclude expand expect explain export extend feed fetch fill finalise find finish
-        fit flatten flush follow forecast forget format gather give group grow halve hash import improve
-        include interleave join judge keep leave let limit list load locate log look make map mark measure
-        merge mix move multiply name normalise note number observe open order pack parse partition pass pick
-        place plan point polish predict prepare print propagate push put queue quote raise rank react read
-        receive record redistribute reduce refine refuse register release remove rename renumber repeat
-        replace report request reserve reset restore resume return reverse run sample save scale scan
+        """accept add aggregate agree allocate alternate announce append apply assemble assign attend average
+        backpropagate begin break bring build cache call cancel cap change check choose clear cluster collect
+        combine compare compile complete compress compute concatenate continue contract convert copy count
+        create cut decide declare decode describe digest distribute do double drain draw drop encode end ensure
+        enter escape estimate examine exchange exclude expand expect explain export extend feed fetch fill
+        finalise find finish fit flatten flush follow forecast forget format gather give group grow halve hash
+        import improve include interleave join judge keep leave let limit list load locate log look make map
+        mark measure merge mix move multiply name normalise note number observe open order pack parse partition
+        pass pick place plan point polish predict prepare print project propagate push put queue quote raise
+        rank react read receive record redistribute reduce refine refuse register release remove rename renumber
+        repeat replace report request reserve reset restore resume return reverse run sample save scale scan
         scatter schedule score select send serve set settle share shorten show shuffle sink skip sort split
-        spread stack start stop store stream submit subtract sum swap sync take test train translate try
-        turn unpack update use verify view wait warn watch weigh wrap write yield zero""",
+        spread stack start stop store stream submit subtract sum swap sync take test train translate try turn
+        unpack update use verify view wait warn watch weigh wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

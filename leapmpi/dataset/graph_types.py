@@ -7,9 +7,11 @@ part are sorted by type, and so are the in-neighbours of a vertex by relation. A
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,9 @@ from leapmpi.errors import DataError
 MOST_TYPES = 1 << 8
 MOST_RELATIONS = 1 << 16
 """Numbers of relations take one or two bytes per edge."""
+
+MOST_VERTICES = 1 << 47
+"""Relation and original id of a vertex make one word of a draw's key (sampling/relation_lists.py)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class GraphTypes:
 
     def __post_init__(self) -> None:
         known = [each.name for each in self.vertices]
+        if (vertices := sum(each.vertices for each in self.vertices)) > MOST_VERTICES:
+            raise DataError(f"the schema has {vertices:,} vertices; a typed graph has at most {MOST_VERTICES:,}")
         if not 1 <= len(known) <= MOST_TYPES or not 1 <= len(self.relations) <= MOST_RELATIONS:
             raise DataError(
                 f"the schema has {len(known):,} types of vertices and {len(self.relations):,} relations; a typed graph "
@@ -125,6 +132,10 @@ class GraphTypes:
         """Number of the target type."""
         return None if self.target is None else [each.name for each in self.vertices].index(self.target)
 
+    def of_original(self, ids: np.ndarray) -> np.ndarray:
+        """Return the number of the type of each of the original `ids` (int64[n]): uint8[n]."""
+        return np.searchsorted(self.bases[1:], ids, "right").astype(np.uint8)
+
     def attributes(self) -> Attributes:
         """Return the root attributes of a file with this schema."""
         return {names.VERTEX_TYPES: len(self.vertices), names.RELATIONS: len(self.relations)}
@@ -163,6 +174,32 @@ class GraphTypes:
             for r, each in enumerate(self.relations)
         ]
         return {names.VERTEX_TYPE_LIST: types, names.RELATION_LIST: relations}
+
+
+class Reached(NamedTuple):
+    """Part of a schema that vertices of some types reach within a number of hops."""
+
+    relations: np.ndarray
+    """bool[hops, R]: whether hop h draws from a relation; hop 0 feeds the last layer."""
+    types: np.ndarray
+    """bool[hops + 1, T]: types of the destinations of hop h, and, last, of all sources: those that need inputs."""
+
+
+def reached(types: GraphTypes, targets: Iterable[int], hops: int, kept: np.ndarray | None = None) -> Reached:
+    """Return the part of the schema reached by roots of the types with the numbers `targets`. Pure.
+
+    A destination of a hop is one of all later hops too, as its layers need its own values. kept: bool[hops, R], False
+    for relations that a hop leaves out; None leaves out none.
+    """
+    sources, destinations = types.ends.T
+    drawn = np.zeros((hops, len(types.relations)), bool)
+    found = np.zeros((hops + 1, len(types.vertices)), bool)
+    found[0, list(targets)] = True
+    for hop in range(hops):
+        drawn[hop] = found[hop, destinations] if kept is None else found[hop, destinations] & kept[hop]
+        found[hop + 1] = found[hop]
+        found[hop + 1, sources[drawn[hop]]] = True
+    return Reached(drawn, found)
 
 
 _SCHEMA = record(

@@ -11,10 +11,11 @@ import numpy as np
 
 from leapmpi.dataset.edge_data import check_edge_values, check_not_negative
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_types import GraphTypes, relation_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.validation import check_bounds, check_range
+from leapmpi.dataset.validation import check_bounds, check_range, check_relations
 from leapmpi.system.jit import compiled
 
 
@@ -26,7 +27,8 @@ class Topology:
     each vertex in the source. The in-neighbours of v are indices[indptr[v]:indptr[v+1]], by ascending original id.
     An edge's number is its position in `indices`. edge_weight: float32[m] or None, not negative; weight_sum: float64[n]
     or None, the sums of the weights of each vertex's in-edges; edge_time: int64[m], float64[m] or None; edge_label:
-    int32[m] or None, -1 unlabelled; vertex_time: int64[n] or None.
+    int32[m] or None, -1 unlabelled; vertex_time: int64[n] or None. relation: uint8[m] or uint16[m] of a typed graph, of
+    the schema `types`, or None: in-neighbours then ascend by (relation, original id).
 
     In a shard (leapmpi/sampling/sharded) vertices without a list may follow: they have an original id, and the
     in-degrees outside_degree: int64[k]; or neither, and `unnamed` is how many they are.
@@ -40,6 +42,8 @@ class Topology:
     edge_time: np.ndarray | None = None
     edge_label: np.ndarray | None = None
     vertex_time: np.ndarray | None = None
+    relation: np.ndarray | None = None
+    types: GraphTypes | None = None
     outside_degree: np.ndarray | None = None
     unnamed: int = 0
 
@@ -101,7 +105,8 @@ def from_graph(graph: Graph) -> Topology:
         sums = np.empty(graph.vertices)
         _row_sums(np.asarray(graph.indptr), np.asarray(weight), sums)
     data = graph.edge_data
-    return Topology(graph.indptr, graph.indices, graph.original_id, weight, sums, data.time, data.labels, graph.time)
+    arrays = graph.indptr, graph.indices, graph.original_id, weight, sums, data.time, data.labels, graph.time
+    return Topology(*arrays, relation=data.relation, types=graph.types)
 
 
 def topology_bytes(
@@ -115,7 +120,8 @@ def topology_bytes(
         16 + 8 * weights + 8 * (times and dataset.has_vertex_time),
         np.dtype(names.index_dtype(dataset.vertices)).itemsize,
     )
-    return 8 + n * of_vertex + m * (of_edge + 4 * weights + 8 * times + 4 * labels)
+    of_relation = np.dtype(relation_dtype(len(dataset.types.relations))).itemsize if dataset.types else 0
+    return 8 + n * of_vertex + m * (of_edge + 4 * weights + 8 * times + 4 * labels + of_relation)
 
 
 def empty_topology(
@@ -140,6 +146,9 @@ def empty_topology(
         topology = replace(topology, vertex_time=np.empty(n, np.int64))
     if labels:
         topology = replace(topology, edge_label=np.empty(m, np.int32))
+    if dataset.types is not None:
+        kind = relation_dtype(len(dataset.types.relations))
+        topology = replace(topology, relation=np.empty(m, kind), types=dataset.types)
     return topology
 
 
@@ -177,6 +186,10 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: i
         assert data.labels is not None, "the caller has seen that there are labels"
         check_edge_values(names.EDGE_LABELS, data.labels, 0, str(opened.path), data.classes)
         topology.edge_label[edge_first:edge_last] = data.labels
+    if topology.relation is not None:
+        assert data.relation is not None, "the dataset is typed"
+        check_relations(data.relation, data.relations, str(opened.path))
+        topology.relation[edge_first:edge_last] = data.relation
     if topology.vertex_time is not None:
         assert opened.time is not None, "the dataset says that there are times"
         topology.vertex_time[first:last] = opened.time

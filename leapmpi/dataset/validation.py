@@ -193,6 +193,13 @@ def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
         )
 
 
+def check_relations(relation: np.ndarray, relations: int, where: str) -> None:
+    """Check that all numbers of `relation` (unsigned[m]) are below `relations`."""
+    if len(relation) and relation.max() >= relations:
+        row = int(np.flatnonzero(relation >= relations)[0])
+        raise DataError(f"{where}: {names.RELATION}, row {row}: {relation[row]} is outside 0..{relations - 1}")
+
+
 @compiled
 def _first_typed_fault(indptr, indices, relation, original_of, own, bounds, vertices, first):
     """Return (kind, row, position) of the first fault in lists ordered by (relation, original id), kind 0 for none.

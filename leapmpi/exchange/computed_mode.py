@@ -29,21 +29,21 @@ class ComputedRowsMode(ExchangeMode):
 
     @abstractmethod
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> LayerFeed:
-        """Request what `micro_batch` needs of other ranks, and learn what they need; the feed of its first layer.
+        """Request what `micro_batch` needs of other ranks, receive their requests, and return its first layer's feed.
 
         Collective.
         """
 
     @abstractmethod
     def plan_bytes(self, block: Block) -> int:
-        """Bytes, about, of the plan for `block`, if others request here as much as this rank requests there. Local."""
+        """Estimate the bytes of the plan for `block`, if others request as much here as this rank does there. Local."""
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
-        """The plans: no row is there before the step."""
+        """Count the plans alone: no row is there before the step."""
         return sum(self.plan_bytes(each.first_block) for each in minibatch.micro_batches)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """Local rows, if copied, and computed rows with their gradients, for this rank and as much for others."""
+        """Count local rows, if copied, and computed rows with their gradients, for this rank and as many for others."""
         block, layer = micro_batch.first_block, self.layer
         copies = (not self.ctx.scatters) + (layer.dropout > 0)
         computed = 4 * layer.rows.width * layer.bias.element_size()
@@ -79,7 +79,7 @@ class ComputedRowsMode(ExchangeMode):
                 feed.drop_block()
 
     def request_rows(self, ids: np.ndarray) -> tuple[Route, np.ndarray]:
-        """The route by which rows for distinct vertices `ids` (int64[k]) come from their owners. Collective.
+        """Return the route by which rows for distinct vertices `ids` (int64[k]) come from their owners. Collective.
 
         With int64: the local ones of `ids`, then those that other ranks request here.
         """
@@ -92,5 +92,5 @@ class ComputedRowsMode(ExchangeMode):
         return route, np.concatenate((request.local_ids, requested))
 
     def features_of(self, ids: np.ndarray) -> Callable[[], Rows]:
-        """What gathers the feature rows of local vertices `ids` (int64[k]) when they are read. Local."""
+        """Return a function that gathers the feature rows of local vertices `ids` (int64[k]) once read. Local."""
         return partial(self.ctx.features.local, ids, self.ctx.scatters)

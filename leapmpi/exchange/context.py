@@ -1,4 +1,4 @@
-"""What a strategy works with on one rank, and the loaded dataset that it comes from."""
+"""The objects of one rank that a strategy works with, and the loaded dataset behind them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RankContext:
     features: FeatureFetcher
     labels: FeatureFetcher
     rank_offsets: np.ndarray
-    """int64[ranks + 1]: rank r is the home of vertices rank_offsets[r] to rank_offsets[r + 1]."""
+    """int64[ranks + 1]: rank r owns vertices rank_offsets[r] to rank_offsets[r + 1] (exclusive)."""
     device: torch.device
     seed: int
     columns: FeatureFetcher | None = None
@@ -47,15 +47,15 @@ class RankContext:
     edge_features: FeatureFetcher | None = None
     """The features of edges by their numbers in the topology, where a layer reads them."""
     in_place: bool = True
-    """Whether features may be read where they lie. A forecast for GPUs, which it does not have, sets this to False."""
+    """Whether features may be read in place. A forecast for GPUs, which it does not have, sets this to False."""
     machine: MachineRates = field(default_factory=MachineRates)
-    """What this machine does in a second, by which choices are made before training; the same on all ranks."""
+    """Rates of this machine, for choices that are made before training; the same on all ranks."""
     answers: AnswerFormat | None = None
-    """How owners answer what their vertices draw, where the topology is spread over the ranks."""
+    """The format of owners' replies about the draws of their vertices, where the topology is sharded."""
     counts_sources: bool = False
-    """Whether all sources of mini-batches are counted, as a forecast does, so that they are numbered when drawn."""
+    """Whether all sources of mini-batches are numbered when drawn, because a forecast counts them."""
     packs: bool = False
-    """Whether rows that are computed travel without dropped columns and zeros: worth it where links are slow."""
+    """Whether computed rows travel without dropped columns and zeros, which pays on slow links."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 
@@ -81,7 +81,7 @@ class RankContext:
 
     @property
     def local_range(self) -> tuple[int, int]:
-        """First vertex (inclusive) and last (exclusive) of which this rank is the home."""
+        """First vertex (inclusive) and last (exclusive) that this rank owns."""
         first, end = self.rank_offsets[self.rank : self.rank + 2]
         return int(first), int(end)
 
@@ -93,18 +93,18 @@ class RankContext:
 
     @property
     def scatters(self) -> bool:
-        """Whether layer 0 reads feature rows where they lie, and needs no copy of them."""
+        """Whether layer 0 reads feature rows in place, without a copy of them."""
         plain = plain_prefix(self.model.layers[0]) or not self.drops
         return self.in_place and (self.columns or self.features).scatters and plain
 
     def stand_in(self, count: int) -> Rows:
-        """`count` rows that layer 0 can read, for compiling and measuring. Local."""
+        """Make `count` rows that layer 0 can read, for compiling and measuring. Local."""
         return (self.columns or self.features).stand_in(count, self.model.layers[0].in_dim, self.scatters)
 
     def root_labels(self, roots: np.ndarray, local: bool = False) -> torch.Tensor:
-        """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
+        """Return the labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
 
-        All ranks pass the same `local`: True says that every rank requests local vertices only, so nothing travels.
+        All ranks pass the same `local`. With True every rank requests local vertices only, so nothing travels.
         """
         labels = self.labels.local(roots) if local else self.labels.fetch(roots)
         assert isinstance(labels, torch.Tensor), "labels are stored dense"
@@ -118,7 +118,7 @@ class Loaded:
     dataset: Dataset
     topology: Topology | TopologyShard
     topology_held: str
-    """How the topology is held, in words: one copy per node, a copy per rank, sharded."""
+    """A description of how the topology is held: one copy per node, a copy per rank, sharded."""
     parts: range
     starts: np.ndarray
     """int64[ranks + 1]: the first part of each rank."""
@@ -127,6 +127,6 @@ class Loaded:
     verified: bool = True
     """Whether the features of this rank were verified while loading."""
     root_edges: TrainingEdges | None = None
-    """The edges that are trained, once it is known that edges are."""
+    """The edges to train on, in a task on edges."""
     shared: Sharers = field(default_factory=Sharers)
-    """With how many ranks this one shares its device and its node."""
+    """The numbers of ranks that share this one's device and its node."""

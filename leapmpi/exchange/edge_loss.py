@@ -21,7 +21,7 @@ KIND = "embeddings"
 
 
 class EdgeLoss:
-    """The loss over the steps of `rank` in `plan`; `task` says how wrong a score is."""
+    """The loss over the steps of `rank` in `plan`; `task` gives the loss of a score."""
 
     def __init__(
         self,
@@ -40,30 +40,30 @@ class EdgeLoss:
             self.transfers[number].count()
 
     def held_bytes(self, number: int, row_bytes: int) -> int:
-        """Bytes, about, that scoring time step `number` takes on this rank beside the rows of its roots.
+        """Estimate the bytes that scoring time step `number` takes on this rank beside the rows of its roots.
 
-        Remote rows with gradients, rows that leave and gradients that come back, both ends of pairs with gradients.
+        These are remote rows with gradients, sent rows, returned gradients, and both ends of pairs with gradients.
         """
         step = self.steps[number]
         return row_bytes * (2 * int(step.receive_counts.sum()) + 2 * len(step.sent) + 4 * len(step.source))
 
     def __call__(self, number: int, embeddings: Tensor, scorer: Scorer) -> Tensor:
-        """The loss of time step `number`, a scalar; `embeddings` float[roots, D] are this rank's roots'.
+        """Return the loss of time step `number`, a scalar; `embeddings` float[roots, D] are those of this rank's roots.
 
-        Collective, unless edges are dealt, so that each rank has all ends of its own.
+        Collective, unless each rank embeds all ends of its own edges.
 
-        Gradients of the scorer's parameters are added at once; the scalar's backward passes on those of embeddings, the
-        shares of all ranks together.
+        Gradients of the scorer's parameters are added at once. The scalar's backward pass continues with those of
+        embeddings, summed over the shares of all ranks.
         """
         step, own, count = self.steps[number], embeddings.detach(), len(embeddings)
         device = own.device
         sent = torch.from_numpy(step.sent).to(device)
 
-        # Embeddings of remote ends.
+        # The plan gives the counts on all ranks, so no ids travel with the rows.
         transfer = self.transfers[number]
         arrived = transfer.start(own[sent])() if self.travels else own[:0]
 
-        # Score, and go back to the embeddings.
+        # The backward pass runs at once: other ranks' rows are not part of this rank's autograd graph.
         rows = torch.cat([own, arrived])
         with torch.enable_grad():
             rows.requires_grad_()
@@ -73,7 +73,7 @@ class EdgeLoss:
             loss.backward()
         assert rows.grad is not None, "scores depend on all rows, if by nothing"
 
-        # Gradients go home.
+        # Owners need the gradients of their rows before their own embeddings can be backpropagated.
         returned = transfer.start_back(rows.grad[count:].contiguous())() if self.travels else own[:0]
         gradient = torch.cat([rows.grad[:count], returned])
         every = torch.cat([torch.arange(count, device=device), sent])

@@ -74,7 +74,7 @@ class Items:
 
     @property
     def count(self) -> int:
-        """The number of items."""
+        """Number of items."""
         return len(self.pairs) + len(self.rows)
 
 
@@ -86,6 +86,7 @@ def items_of(
     home: int64[n_src], the owner of each source; chosen: bool[n_src]. The items are the fewest, or nearly so where not
     `exact`; they are shares alone unless `mixes`.
     """
+    # One key for each pair of owner and destination, so that sorting them orders pairs by owner.
     edges = np.flatnonzero(chosen[block.indices])
     of_edge = np.searchsorted(block.indptr, edges, side="right") - 1
     themselves = np.flatnonzero(chosen[: block.n_dst])
@@ -103,6 +104,7 @@ def items_of(
     by_owner = None if exact else pairs // block.n_dst
     as_share, as_row, by_rows = cover_edges(numbers[: len(edges)], sources, block.n_src, forced, by_owner)
 
+    # Owners receive requests by rank; rows of one owner keep their order.
     rows = np.flatnonzero(as_row)
     rows = rows[np.argsort(home[rows], kind="stable")]
     place = np.full(block.n_src, _NOWHERE, np.int64)
@@ -151,7 +153,7 @@ def fewest_items(
     of_edge = np.empty(len(others), np.int64)
     _pairs_of_edges(indptr, others, bounds, starts, destinations, of_edge)
 
-    # The cover, pair by pair and source by source.
+    # Edges of different owners share neither rows nor pairs, so one cover serves all owners at once.
     sources, numbers = np.unique(others, return_inverse=True)
     forced = np.zeros(len(owner), bool) if forced is None else forced
     as_share, as_row, by_rows = cover_edges(of_edge, numbers, len(sources), forced, owner)

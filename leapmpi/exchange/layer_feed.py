@@ -1,8 +1,8 @@
-"""One layer on one rank, forward and backward: its inputs, what other ranks need of it, and its output.
+"""One layer on one rank, forward and backward: its inputs, its work for other ranks, and its output.
 
 A feed takes the output of the layer below on this rank (for the first layer: feature rows) and computes the layer's
-output. Later it takes the gradient of that, adds to the gradients of the weights, and returns the gradient of the
-output below. Feeds of full batches are kept, those of mini-batches serve one micro-batch.
+output. Later it takes the gradient of its output, adds to the gradients of the weights, and returns the gradient of
+the output below. Feeds of full batches are kept; those of mini-batches serve one micro-batch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ForwardFeed(ABC):
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
         """Compute the layer's output, float[n_dst, out]. Collective.
 
-        `below` are the rows of the layer below on this rank; None where the feed reads its rows by itself. `key` is
-        that of dropout masks.
+        `below` are the rows of the layer below on this rank; None where the feed reads its rows itself. `key` is that
+        of dropout masks.
         """
 
 
@@ -47,13 +47,13 @@ class LayerFeed(ForwardFeed):
 
     @abstractmethod
     def backward(self, gradient: Tensor) -> Tensor | None:
-        """Backpropagate the output's `gradient`; the gradient of the output below, None for the first layer.
+        """Backpropagate the output's `gradient`; return that of the output below, None for the first layer.
 
         Collective.
         """
 
     def count(self) -> None:
-        """Count what a forward and a backward pass send, by default nothing. Local: nothing is computed."""
+        """Count the bytes that a forward and a backward pass send, by default none. Local: nothing is computed."""
         return
 
     def returned(self, outputs: Tensor, roots: int) -> Tensor:
@@ -62,7 +62,7 @@ class LayerFeed(ForwardFeed):
 
 
 class LocalFeed(LayerFeed):
-    """A layer of which no row crosses ranks within the step: `compute` gives its output from the rows below."""
+    """A layer whose rows stay on their ranks within the step: `compute` gives its output from the rows below."""
 
     def __init__(self, ctx: RankContext, layer: Layer, compute: Callable[[Rows | None], Tensor]) -> None:
         super().__init__(ctx, layer)
@@ -99,7 +99,7 @@ class SizesFeed(LayerFeed):
 
 
 class HiddenInput:
-    """The matrix that a layer above the first reads, of own rows of the layer below and of those that others send."""
+    """The input matrix of a layer above the first: own rows of the layer below and rows that others send."""
 
     def __init__(self, ctx: RankContext, layer: Layer, routes: RowRoutes) -> None:
         self.ctx, self.routes = ctx, routes
@@ -110,13 +110,13 @@ class HiddenInput:
 
     @property
     def local_positions(self) -> Tensor:
-        """int64[k]: where own rows stand in the matrix."""
+        """int64[k]: positions of own rows in the matrix."""
         assert self.stage.local_positions is not None, "some rows may be remote"
         return self.stage.local_positions
 
     @property
     def received_positions(self) -> Tensor:
-        """int64[m]: where received rows stand in the matrix."""
+        """int64[m]: positions of received rows in the matrix."""
         return self.stage.received_positions
 
     def _names(self) -> tuple[np.ndarray, np.ndarray]:
@@ -124,13 +124,13 @@ class HiddenInput:
         return original(self.routes.sent_vertices), original(self.routes.received_vertices)
 
     def matrix(self, below: Tensor, key: DropoutKey | None) -> Tensor:
-        """Exchange rows of `below`; float[rows, width], a leaf. Collective."""
+        """Exchange rows of `below`; return float[rows, width], a leaf. Collective."""
         with self.ctx.phases("compute"):
             picked = PickedRows(below, self.local_rows, self.sent_rows, self.routes.sent_counts, self._take)
         return self.stage.forward(picked, self.read_columns.kept(key, below.shape[1]))
 
     def back(self) -> Tensor:
-        """Return the gradient of the output below on this rank, once that of the matrix is there. Collective."""
+        """Return the gradient of the output below on this rank, once the matrix has its own. Collective."""
         self.stage.backward()
         gradient = self._gradient
         del self._gradient
@@ -153,7 +153,7 @@ class BlockFeed(LayerFeed):
 
     @property
     def block(self) -> BlockTensors:
-        """The block of the layer, once it is known: features of edges arrive late. Feeds of shares have none."""
+        """The block of the layer, set late where features of edges arrive late. Feeds of shares have none."""
         assert self._block is not None, "feeds that read a block are given one"
         return self._block
 
@@ -176,6 +176,7 @@ class BlockFeed(LayerFeed):
         return None if below is None else below.to(self.layer.bias.dtype)
 
     def backward(self, gradient: Tensor) -> Tensor | None:
+        # Freed before gradients travel: of a full batch, an output and its graph are large.
         output = self._output
         with self.ctx.phases("compute"):
             pass_back(output, gradient)
@@ -196,8 +197,8 @@ class BlockFeed(LayerFeed):
 class ExchangedFeed(BlockFeed):
     """Base of feeds for which ranks compute rows for each other: projected rows, or shares of destinations.
 
-    The rows they read are features of this rank's vertices (`features`, a function that gathers them) or, without, the
-    matrix of the layer below.
+    They read features of this rank's vertices (`features`, a function that gathers them) or, without it, the matrix of
+    the layer below.
     """
 
     def __init__(
@@ -220,14 +221,14 @@ class ExchangedFeed(BlockFeed):
 
     @abstractmethod
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
-        """Compute, from `rows`, what other ranks need and what this one does. Local."""
+        """Compute, from `rows`, the rows that other ranks need and those of this rank. Local."""
 
     @abstractmethod
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         """Compute the layer's output from the `combined` matrix; differentiable. Local."""
 
     def kept(self, key: DropoutKey | None) -> Kept:
-        """The numbers that are read of what is exchanged. Local."""
+        """Return which of the exchanged numbers are read. Local."""
         return EVERY
 
     def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:

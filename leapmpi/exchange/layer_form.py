@@ -1,9 +1,9 @@
 """The form in which a layer's values cross ranks, where its routes are fixed and all in-neighbours are read.
 
-raw         rows as stored, or as the layer below left them; linear layers sum them up, then multiply the sums
+raw         rows as stored, or as the layer below left them; linear layers sum them, then multiply the sums
 projected   rows that their owner has multiplied by the layer's weights, once
 
-Of either, owners may also send shares: sums of values for a destination.
+Owners may also send shares of either: sums of values for a destination.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LayerForm:
     form: str
     """RAW or PROJECTED."""
     width: int
-    """Columns of what a row gives to its neighbours."""
+    """Columns of a row's contribution to its neighbours."""
     projects_first: bool
     """Whether rows are multiplied before they are combined."""
     in_place: bool
@@ -48,7 +48,7 @@ class LayerForm:
     by_number: bool = False
     """Whether rows are found by the numbers of a rank's lists (feeds/addressed_rows.py). Ranks may differ in it."""
     shares: bool = False
-    """Whether owners send shares too, where these are fewer than rows."""
+    """Whether owners send shares too, where fewer shares than rows are needed."""
 
     @property
     def multiplies_sources(self) -> bool:
@@ -64,7 +64,7 @@ class LayerForm:
 def form_of(ctx: RankContext, number: int, inputs: FeatureFetcher) -> LayerForm:
     """Choose the form with the fewest bytes a row for layer `number` (from 0), whose input rows `inputs` holds.
 
-    Of forms with as many, and in one process, the one that multiplies fewer rows, or combines narrower ones.
+    Among forms with equal bytes, and in one process, the one that multiplies fewer rows or combines narrower ones wins.
     Collective: the mean length of sparse rows differs by rank.
     """
     layer = ctx.model.layers[number]
@@ -72,7 +72,7 @@ def form_of(ctx: RankContext, number: int, inputs: FeatureFetcher) -> LayerForm:
     if runs_whole(layer) or not layer.splits or not layer.projects:
         return LayerForm(layer, RAW, layer.rows.source_width, True, False)
 
-    # Where raw rows are combined first, sums are multiplied: one for each destination.
+    # Summing first multiplies one row per destination; multiplying first narrows the rows that are summed.
     width = _source_width(ctx, layer, inputs)
     narrows = not layer.linear or inputs.sparse or width < layer.in_dim
     sent = width * inputs.dtype.itemsize
@@ -126,7 +126,7 @@ def _carries(layer: Layer, lists: OwnLists) -> bool:
 
 
 def _source_width(ctx: RankContext, layer: Layer, inputs: FeatureFetcher) -> int:
-    """Return the columns of what a row of `inputs` gives to its neighbours in `layer`. Local."""
+    """Return the columns of a row's contribution to its neighbours in `layer`, for rows of `inputs`. Local."""
     row = inputs.stand_in(1, inputs.shard.width)
     name = torch.zeros(1, dtype=torch.int64, device=ctx.device)
     with torch.no_grad():
@@ -136,7 +136,7 @@ def _source_width(ctx: RankContext, layer: Layer, inputs: FeatureFetcher) -> int
 def project_own_rows(
     ctx: RankContext, form: LayerForm, inputs: FeatureFetcher, ids: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write what the vertices `ids` (int64, of this rank) give to their neighbours to their rows of `out`. Local.
+    """Write the values of the vertices `ids` (int64, of this rank) for their neighbours to their rows of `out`. Local.
 
     out: float[vertices of this rank, width].
     """
@@ -149,7 +149,7 @@ def project_own_rows(
         with ctx.phases("compute"):
             names = torch.zeros(len(chosen), dtype=torch.int64, device=ctx.device)
             z = source_rows(layer, layer.prefix(rows.to(layer.bias.dtype), names, None))
-            # Rows of consecutive vertices are copied as one.
+            # A slice is copied at once, an index row by row.
             whole = chosen[-1] - chosen[0] == len(chosen) - 1
             out[slice(chosen[0] - first, chosen[-1] + 1 - first) if whole else chosen - first] = z.cpu().numpy()
 

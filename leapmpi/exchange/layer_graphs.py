@@ -1,9 +1,9 @@
-"""What each rank computes of every layer, and which rows it gets from and gives to others: made once, then kept.
+"""The part of every layer that each rank computes, with the rows that it receives and sends: made once, then kept.
 
-From the last layer down: a rank computes some destinations (of the last layer its training vertices), and reads their
-in-neighbours. Of the inputs whose home is elsewhere it *caches* some, that is, it computes them itself one layer below,
-and has the others *communicated* by their homes: as rows, as rows that are projected already, or as partial sums. Any
-choice gives the same gradient. NeutronStar (SIGMOD 2022): all rows communicated is DepComm, all cached is DepCache.
+Graphs are built from the last layer down. A rank computes some destinations (in the last layer its training vertices),
+and reads their in-neighbours. It *caches* some of the remote inputs: it computes them itself one layer below. The
+others are *communicated* by their owners: as rows, as projected rows, or as partial sums. Any choice gives the same
+gradient. In NeutronStar (SIGMOD 2022), DepComm communicates all rows, and DepCache caches all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
 KINDS = RAW, PROJECTED, PARTIAL = "raw", "projected", "partial"
-"""What is communicated for a layer: rows as they are, projected rows, or partial sums, maybe with projected rows."""
+"""Kinds of communication for a layer: plain rows, projected rows, or partial sums, possibly with projected rows."""
 
 _NOWHERE = -1
 """The number of a row that is not here."""
@@ -53,13 +53,13 @@ class LayerInputs:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Where the remote inputs of a layer come from.
+    """Origins of the remote inputs of a layer.
 
-    cached: bool[n_src], sources that this rank computes itself, or, of the first layer, whose features it keeps.
-    as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows. An
-    owner that sends sums adds up all its sources, so that none of them is cached. destinations_as_rows: those sources
-    that are destinations too come as rows from all owners, where a layer needs more of them than of other sources.
-    mixes: whether owners that send sums send projected rows too, where these serve more edges.
+    cached: bool[n_src], sources that this rank computes itself, or, in the first layer, whose features it keeps.
+    as_kind: bool[ranks], owners whose other sources arrive in the layer's kind; those of other owners arrive as rows.
+    An owner that sends sums adds up all its sources, so none of them is cached. destinations_as_rows: sources that are
+    destinations too arrive as rows from all owners, where a layer needs more of them than of other sources. mixes:
+    whether owners that send sums send projected rows too, where these serve more edges.
     """
 
     cached: np.ndarray
@@ -69,18 +69,18 @@ class Split:
 
 
 class Chooser(Protocol):
-    """Who splits the inputs of a layer. Pure."""
+    """A rule that splits the inputs of a layer. Pure."""
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
-        """What feeding the layer would cost this rank by each of KINDS: float64, infinite where it cannot be."""
+        """Estimate this rank's cost of feeding the layer by each of KINDS: float64, infinite where impossible."""
 
     def split(self, inputs: LayerInputs, kind: str) -> Split:
-        """Where the inputs come from, once the ranks have agreed on `kind` for this layer."""
+        """Split the inputs by origin, once the ranks have agreed on `kind` for this layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """Destinations of other ranks and their edges, `known`, and what they read here: int64 `rows` of the matrix or -1.
+    """Destinations of other ranks, their edges `known`, and int64 `rows` of the matrix that these read here, or -1.
 
     self_rows: int64[n], the row of each destination itself, or -1.
     """
@@ -108,13 +108,13 @@ class MixedRoutes:
 
 @dataclass(frozen=True, eq=False)
 class KindRoutes:
-    """How a layer is fed whose kind is not raw. The matrix is that of RowRoutes, or of the features of `vertices`.
+    """Routes of a layer whose kind is not raw. The matrix is that of RowRoutes, or of the features of `vertices`.
 
     vertices: int64[rows], those of the matrix. source_rows: int64[n_src], the row of each source, -1 where another rank
     gives its share. received: int64[m], by rank, the numbers of sources (projected) or destinations (partial) for which
-    rows arrive; received_counts: int64[ranks]. sent_counts: int64[ranks], rows for others, which are, by rank, the rows
-    `sent_rows` of the matrix, projected, or sums for the destinations of `foreign`; `mixed` says which items of a
-    partial layer are projected rows.
+    rows arrive; received_counts: int64[ranks]. sent_counts: int64[ranks], rows for others, by rank. They are the
+    projected rows `sent_rows` of the matrix, or sums for the destinations of `foreign`. mixed: the items of a partial
+    layer that are projected rows.
     """
 
     vertices: np.ndarray
@@ -139,7 +139,7 @@ class LayerPlan:
 
 @dataclass(frozen=True, eq=False)
 class LayerGraph:
-    """What one rank computes of all layers.
+    """The part of all layers that one rank computes.
 
     roots: int64[n], its training vertices, the first destinations of every block. plans: from the first layer to the
     last. fed: int64[k], the vertices whose features the first layer reads here in every iteration. cached: those of
@@ -151,9 +151,9 @@ class LayerGraph:
     fed: np.ndarray
     cached: np.ndarray
     summed: np.ndarray | None = None
-    """int64[k]: vertices whose features are summed up once for the first layer, where the sums are kept."""
+    """int64[k]: vertices whose features are summed once for the first layer, where the sums are kept."""
     by_owner: bool = False
-    """Whether layers that can hold the rows of one other rank at a time do; the same on all ranks."""
+    """Whether layers hold the rows of one other rank at a time where they can; the same on all ranks."""
     features_stay: bool = False
     """Whether no features cross ranks in any iteration, so that the first layer's inputs are fetched once."""
 
@@ -166,7 +166,7 @@ class LayerGraph:
 class GraphBuilder:
     """Builds the LayerGraph of one rank, from the last layer down; for each layer `costs`, `needs` and `give` in turn.
 
-    What `needs` returns goes to other ranks, and what comes from others is passed to `give`. All is local, unless the
+    The result of `needs` goes to other ranks, and their requests are passed to `give`. All is local, unless the
     topology is sharded: then `costs` and `give` are collective.
     """
 
@@ -176,7 +176,7 @@ class GraphBuilder:
     def __init__(
         self, sampler: Sampler, roots: np.ndarray, rank_offsets: np.ndarray, rank: int, layers: int, chooser: Chooser
     ) -> None:
-        """`sampler` draws all in-neighbours, one hop; `roots` int64[n] have their home on `rank`."""
+        """Begin at the last layer; `sampler` draws all in-neighbours of one hop, and `rank` owns `roots` int64[n]."""
         self.sampler, self.rank_offsets, self.rank, self.chooser = sampler, rank_offsets, rank, chooser
         self.roots, self.layers = roots, layers
         self._layer, self._destinations = layers - 1, roots
@@ -184,41 +184,44 @@ class GraphBuilder:
         self._key = DrawKey(TRAIN, 0, 0, 0)
 
     def block(self, hop: int, destinations: np.ndarray) -> Block:
-        """The edges of `destinations` (int64[n], distinct) at `hop`."""
+        """Return the edges of `destinations` (int64[n], distinct) at `hop`."""
         (found,) = self.sampler.sample(self._key, destinations)
         return replace(found, hop=hop)
 
     def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
-        """Those of destinations of other ranks, int64[n], where the topology is whole. Local."""
+        """Draw the edges of `destinations` (int64[n]) of other ranks, where the topology is whole. Local."""
         return self.sampler.neighbours(self._key, 0, destinations)
 
     def costs(self) -> np.ndarray:
-        """What feeding this layer would cost here by each of KINDS: float64."""
+        """Estimate this rank's cost of feeding this layer by each of KINDS: float64."""
         block = self.block(self.layers - 1 - self._layer, self._destinations)
         self._inputs = LayerInputs(self._layer, block, home_of(block.src, self.rank_offsets))
         return self.chooser.costs(self._inputs)
 
     def needs(self, kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
-        """What other ranks are to send: vertices, int64 by rank, and int64[ranks] of them.
+        """List the requests to other ranks: vertices, int64 by rank, and int64[ranks], how many of each.
 
-        First those whose rows; for a layer of another `kind` then those whose projected rows, or destinations of sums
-        and after them sources whose projected rows serve more edges.
+        The first list names rows. For a layer of another `kind`, the second names projected rows, or destinations of
+        sums. A third then names sources whose projected rows serve more edges.
         """
         block, home = self._inputs.block, self._inputs.home
         split = self.chooser.split(self._inputs, kind)
         remote = home != self.rank
         cached = split.cached & remote
         if kind == PARTIAL:
+            # An owner that sends sums adds up all its sources, so a cached one would be counted twice.
             cached &= ~split.as_kind[home]
         elsewhere = remote & ~cached
         by_kind = elsewhere & split.as_kind[home] if kind != RAW else np.zeros(block.n_src, bool)
         by_kind[: block.n_dst] &= not split.destinations_as_rows
         self._kind, self._cached, self._by_kind = kind, cached, by_kind
-        # Features come with others that are not kept, by the fetcher.
+        # Features of the first layer arrive through the fetcher, with all others that are not kept.
         self._rows = self._sorted(np.flatnonzero(elsewhere & ~by_kind) if self._layer else np.empty(0, np.int64))
-        asked = [(block.src[self._rows], self._counts(home[self._rows]))]
+        requests = [(block.src[self._rows], self._counts(home[self._rows]))]
         if kind == RAW:
-            return asked
+            return requests
+
+        # Items are kept: `give` makes the routes of what arrives from them, in the order of these requests.
         if kind == PROJECTED:
             self._received = self._sorted(np.flatnonzero(by_kind))
             owners = home[self._received]
@@ -227,10 +230,10 @@ class GraphBuilder:
             self._items = self._inputs.items(self._by_kind, ranks, self.exact, split.mixes)
             owners, self._received = np.divmod(self._items.pairs, max(1, block.n_dst))
             self._pair_counts = self._counts(owners)
-        asked.append((block.src[self._received], self._counts(owners)))
+        requests.append((block.src[self._received], self._counts(owners)))
         if kind == PARTIAL:
-            asked.append((block.src[self._items.rows], self._counts(home[self._items.rows])))
-        return asked
+            requests.append((block.src[self._items.rows], self._counts(home[self._items.rows])))
+        return requests
 
     def give(self, requested: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         """Compute one layer below what other ranks requested too.
@@ -243,7 +246,8 @@ class GraphBuilder:
         self._rows_of_others = others[1] if self._kind == PARTIAL else (foreign[:0], np.zeros_like(row_counts))
         known = self._known(foreign) if self._kind == PARTIAL else None
 
-        # What is read here: by the own block, and by what others are sent.
+        # The layer below computes all that is read here: by the own block, and by what others are sent. Roots come
+        # first in every layer, because a head may read their rows of all layers.
         here = ~self._by_kind
         here[self._rows] = False
         positions = np.flatnonzero(here)
@@ -253,7 +257,8 @@ class GraphBuilder:
         vertices = _numbered(self.roots if self._layer else np.empty(0, np.int64), wanted)
         self._destinations = vertices.ids
 
-        # Where rows come from.
+        # A raw layer reads a matrix in the order of its block. Other kinds read own rows first, then received ones:
+        # they compute with all own rows, also those that only other ranks read.
         places = positions, vertices.numbers(block.src[positions])
         sent = vertices.numbers(rows_of_others)
         received = self._counts(inputs.home[self._rows])
@@ -271,7 +276,7 @@ class GraphBuilder:
         self._layer -= 1
 
     def graph(self) -> LayerGraph:
-        """The whole graph, when all layers are done."""
+        """Return the graph, once all layers are built."""
         first = self._plans[-1]
         fed = first.block.src if first.by_kind is None else first.by_kind.vertices
         return LayerGraph(self.roots, self._plans[::-1], fed, np.sort(first.block.src[self._cached]))
@@ -284,7 +289,7 @@ class GraphBuilder:
         counts: np.ndarray,
         known: KnownEdges | None,
     ) -> KindRoutes:
-        """How this layer is fed; `places` are those of sources that are here, `foreign` what others asked."""
+        """Make the routes of this layer; `places` are those of sources here, `foreign` what others requested."""
         block, home = self._inputs.block, self._inputs.home
         source_rows = np.full(block.n_src, _NOWHERE, np.int64)
         source_rows[places[0]] = places[1]
@@ -293,6 +298,8 @@ class GraphBuilder:
         if known is None:
             received = self._counts(home[self._received])
             return KindRoutes(ids, source_rows, self._received, received, counts, vertices.numbers(foreign))
+
+        # Both sides order the items of a rank alike, shares before rows, so no item needs a mark on its way.
         rows, self_rows = (self._numbers_here(vertices, each) for each in (known.neighbours, foreign))
         of_others, (wanted, wanted_counts) = Foreign(known, rows, self_rows), self._rows_of_others
         items, shares = self._items, np.arange(len(foreign))
@@ -316,27 +323,28 @@ class GraphBuilder:
         )
 
     def _known(self, foreign: np.ndarray) -> KnownEdges:
-        """What the destinations `foreign` of other ranks read, here at least. Collective where the topology is sharded.
+        """Find the edges of the destinations `foreign` of other ranks, those that start here at least.
 
-        There, nobody but their owners has their lists: those who ask for sums name the edges.
+        Collective where the topology is sharded. There only owners hold the lists of their vertices, so the ranks that
+        request sums name the edges.
         """
         sampler = self.sampler
         if isinstance(sampler, ShardedSampler):
             inputs = self._inputs
-            asked = KnownEdges.of(inputs.block), inputs.home[inputs.block.indices], self._pair_counts, self._received
-            return EdgeNames(*asked, sampler.answers).exchange(sampler.communicator)[0]
+            own = KnownEdges.of(inputs.block), inputs.home[inputs.block.indices], self._pair_counts, self._received
+            return EdgeNames(*own, sampler.answers).exchange(sampler.communicator)[0]
         drawn = self.drawn(self.layers - 1 - self._layer, foreign)
         return KnownEdges.listed(sampler.topology, foreign, *drawn)
 
     def _numbers_here(self, vertices: _Numbered, wanted: np.ndarray) -> np.ndarray:
-        """The number of each vertex whose home this is; -1 for others."""
+        """Return the number of each vertex of this rank; -1 for others."""
         numbers = np.full(len(wanted), _NOWHERE, np.int64)
         mine = home_of(wanted, self.rank_offsets) == self.rank
         numbers[mine] = vertices.numbers(wanted[mine])
         return numbers
 
     def _sorted(self, positions: np.ndarray) -> np.ndarray:
-        """Positions of sources, by home rank."""
+        """Sort positions of sources by owner."""
         return positions[np.argsort(self._inputs.home[positions], kind="stable")]
 
     def _counts(self, ranks: np.ndarray) -> np.ndarray:
@@ -349,7 +357,7 @@ class SampledGraphBuilder(GraphBuilder):
     exact = False
 
     def __init__(self, key: DrawKey, batch: np.ndarray, *of_rank: Any) -> None:
-        """`key` and `batch` (int64[B], all roots of the iteration) are those of the draws; the rest as GraphBuilder."""
+        """Begin; draws are those of `key` and `batch` (int64[B], all roots of the iteration). Else as GraphBuilder."""
         super().__init__(*of_rank)
         self._key, self._batch = key, batch
 
@@ -368,17 +376,17 @@ class _Numbered:
         self._order = np.argsort(ids)
 
     def numbers(self, vertices: np.ndarray) -> np.ndarray:
-        """int64[k]: the place of each of `vertices`, all of them among the ids."""
+        """Return int64[k], the place of each of `vertices`, all of them among the ids."""
         return self._order[np.searchsorted(self.ids, vertices, sorter=self._order)]
 
 
 def _numbered(first: np.ndarray, wanted: np.ndarray) -> _Numbered:
-    """The distinct ones of `wanted` (int64[k]): `first`, which are among them, and the others ascending."""
+    """Number the distinct ones of `wanted` (int64[k]): `first`, which are among them, then the others, ascending."""
     return _Numbered(np.concatenate((first, np.setdiff1d(wanted, first))))
 
 
 def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
-    """The graph of this rank. Collective."""
+    """Build the graph of this rank. Collective."""
     codec = IdCodec.any_id(builder.rank_offsets)
     for _ in range(builder.layers):
         costs = communicator.all_gather_rows(builder.costs())
@@ -388,5 +396,5 @@ def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
 
 
 def _cheapest(costs: np.ndarray) -> str:
-    """The kind that costs all ranks least, the first of equals; `costs` float64[ranks, kinds]."""
+    """Choose the kind with the lowest cost over all ranks, the first of equals; `costs` float64[ranks, kinds]."""
     return KINDS[int(costs.sum(axis=0).argmin())]

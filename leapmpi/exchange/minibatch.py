@@ -1,4 +1,4 @@
-"""A mini-batch on one rank: its micro-batches, one per time step, and what feeds their layers."""
+"""A mini-batch on one rank: its micro-batches, one per time step, and the feeds of their layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leapmpi.system.counter_rng import DrawKey
 
 
 class PendingExchange(Protocol):
-    """An exchange that brings the input of the first layer; `unpack` returns rows, or delivers what it made of them."""
+    """An exchange of the input of the first layer; `unpack` returns rows, or delivers a result made from them."""
 
     def begin(self) -> None: ...
 
@@ -35,9 +35,9 @@ class PendingExchange(Protocol):
 
 @dataclass
 class MicroBatch:
-    """What this rank trains in one time step: `roots` int64[n] and their `blocks`, from the roots outward.
+    """The work of this rank in one time step: `roots` int64[n] and their `blocks`, from the roots outward.
 
-    `positions` (int64) is where its input rows stand in the union of all micro-batches; None if the union is its input.
+    `positions` (int64) are those of its input rows in the union of all micro-batches; None if the union is its input.
     """
 
     roots: np.ndarray
@@ -48,7 +48,7 @@ class MicroBatch:
     edge_features: list[Tensor] | None = None
     """By block, the features of its edges, float[edges, Fe], where a layer reads them."""
     held_rows: list[int] | None = None
-    """By block, how many of its sources are held at once, where not all are."""
+    """By block, the number of its sources held at once, where not all are."""
 
     @property
     def first_block(self) -> Block:
@@ -56,7 +56,7 @@ class MicroBatch:
         return self.blocks[-1]
 
     def on_device(self, device: torch.device, count: int | None = None) -> list[BlockTensors]:
-        """The tensors of the first `count` blocks, or all, on `device`, with the features of their edges."""
+        """Return the tensors of the first `count` blocks, or all, on `device`, with the features of their edges."""
         tensors = [to_tensors(block, device) for block in self.blocks[:count]]
         if self.edge_features is None:
             return tensors
@@ -74,26 +74,26 @@ class MiniBatch:
     features: Rows | None = None
     """The union of all input rows, where raw rows travel."""
     feeds: list[Sequence[LayerFeed]] = field(default_factory=list)
-    """By micro-batch, what feeds and computes its layers from the first on, where ranks compute rows for each other."""
+    """By micro-batch, the feeds of its layers from the first on, where ranks compute rows for each other."""
     graph: LayerGraph | None = None
-    """What this rank computes of every layer, where layers above the first are fed by other ranks too."""
+    """The part of every layer that this rank computes, where layers above the first have remote inputs too."""
     labels: Sequence[Tensor] = ()
     root_weights: list[float | np.ndarray] = field(default_factory=list)
     """Weights of the roots whose loss this rank computes, by micro-batch: one float for all, or float64[roots]."""
     edge_loss: EdgeLoss | None = None
-    """The loss of the edges between the roots, where edges are trained; labels and weights do not count then."""
+    """The loss of the edges between the roots, in a task on edges; labels and weights do not count then."""
     batch_rows: BatchRows | None = None
-    """Which vertices this rank counts in the statistics of the batch, where the model is trained by these."""
+    """The vertices that this rank counts in the statistics of the batch, where the model normalises by these."""
     drops: bool = True
     """Whether dropout applies: in training."""
     row_exchange: PendingExchange | None = None
     """The exchange of the requested feature rows, or sums of them, until they have arrived."""
     sums: LayerSums | None = None
-    """What the first layer reads, where sums of raw rows travel."""
+    """The input of the first layer, where sums of raw rows travel."""
 
     @property
     def planned(self) -> Schedule:
-        """The schedule of a mini-batch that `Engine.plan` made; one that evaluation makes has none."""
+        """The schedule of a mini-batch made by `Engine.plan`; one made by evaluation has none."""
         assert self.schedule is not None
         return self.schedule
 
@@ -120,7 +120,7 @@ class MiniBatch:
             self.features, self.row_exchange = self.row_exchange.unpack(), None
 
     def settle(self) -> None:
-        """Wait until nothing of what `unpack` has sent is under way. Local: it sends nothing itself."""
+        """Wait until everything that `unpack` has sent is delivered. Local: it sends nothing itself."""
 
     def complete(self) -> None:
         """Exchange the feature rows: begin, wait, unpack and settle. Collective."""

@@ -1,8 +1,8 @@
-"""What an exchange mode is: one way in which the inputs of the first layer reach the rank that computes it.
+"""The base of exchange modes: ways in which the inputs of the first layer reach the rank that computes it.
 
-The input of a micro-batch lies partly on other ranks. Raw rows and sums of them can be fetched before the weights are
-known. Rows or shares that are multiplied by the layer's weights are smaller; they travel within the step, and gradients
-return. A mode requests what a mini-batch needs, and offers the feeds (layer_feed.py) that compute with it.
+Part of the input of a micro-batch is remote. Raw rows and sums of them can be fetched before the weights are known.
+Rows or shares multiplied by the layer's weights are smaller; they travel within the step, and gradients return. A mode
+requests the inputs of a mini-batch, and offers the feeds (layer_feed.py) that compute with them.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class ExchangeMode(ABC):
     """Whether a step computes while its own messages travel."""
 
     moves_raw_rows = False
-    """Whether raw rows are all that crosses ranks, which copies of them or fewer bytes a row spare."""
+    """Whether only raw rows cross ranks, so that a cache or narrower rows save bytes."""
 
     reads_numbers = True
-    """Whether sources of the layer's block are read by their numbers; else their ids suffice."""
+    """Whether the layer reads sources of its block by number; else their ids suffice."""
 
     surcharge = 1.0
-    """What its bytes count where modes are compared by bytes: one that takes more work must spare more of them."""
+    """Factor on its bytes where modes are compared by bytes: one that takes more work must save more of them."""
 
     order = 100
-    """Of modes that move equally many bytes, the one with the lowest order is taken."""
+    """Rank among modes that move equally many bytes: the lowest order wins."""
 
     description = "rows of remote vertices"
-    """What moves between ranks, for people."""
+    """Description, for users, of the data that move between ranks."""
 
     def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
@@ -62,10 +62,10 @@ class ExchangeMode(ABC):
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Why this mode cannot feed `layer`, None if it can. Local.
+        """Return why this mode cannot feed `layer`, None if it can. Local.
 
-        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output, or makes
-        messages of it, nor a user's own module.
+        By default, a mode whose rows depend on weights cannot feed a user's own module. Nor can it feed a layer that
+        adds its raw input to its output, or makes messages of it.
         """
         if cls.needs_weights and not layer.splits:
             return "a module of your own is run as a whole, on raw rows"
@@ -77,33 +77,33 @@ class ExchangeMode(ABC):
 
     @classmethod
     def serves_all(cls, layers: Sequence[Layer]) -> bool:
-        """Whether what is fetched for the model of one of `layers` feeds those of all, which it serves. Local."""
+        """Return whether one fetch feeds the models of all `layers`, if the mode serves each alone. Local."""
         return False
 
     @classmethod
     def refusal_of_rows(cls, features: FeatureFetcher) -> str | None:
-        """Why this mode cannot feed a first layer that reads `features`, None if it can. Local."""
+        """Return why this mode cannot feed a first layer that reads `features`, None if it can. Local."""
         return None
 
     def collectives(self, time_steps: int) -> int:
-        """How many exchanges bring the inputs of an iteration, and gradients back. Local."""
+        """Count the exchanges of an iteration that bring its inputs, and return gradients. Local."""
         return 2 * time_steps if self.needs_weights else 1
 
     @classmethod
     def order_for(cls, layer: Layer) -> int:
-        """The mode's `order` where it feeds `layer`. Local."""
+        """Return the mode's `order` where it feeds `layer`. Local."""
         return cls.order
 
     @abstractmethod
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Payload bytes that reach this rank for the layer's inputs, counted before any travel. Local."""
+        """Count the payload bytes of the layer's inputs that will reach this rank, before any travel. Local."""
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
-        """Bytes, about, that the layer's input rows take on this rank from `request` to the end of the step. Local."""
+        """Estimate the bytes of the layer's input rows on this rank, from `request` to the end of the step. Local."""
         return 0
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """Bytes, about, that the layer takes while `micro_batch` is trained, `alone` in its mini-batch or not. Local.
+        """Estimate the bytes of the layer while `micro_batch` is trained, `alone` in its mini-batch or not. Local.
 
         The default is that of raw rows: a copy of the micro-batch's rows unless it is alone, and one aggregated or
         projected row for each.
@@ -115,42 +115,42 @@ class ExchangeMode(ABC):
         else:
             projected = 2 * block.n_src * layer.rows.width
         if "edge_features" in layer.edge_data:
-            # Messages that read what edges carry are rows of edges.
+            # Messages that read features of edges are rows of edges.
             projected += 2 * block.edges * layer.rows.source_width
         return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
-        """Sources, destinations and edges of the layer that this rank computes in an iteration. Local.
+        """Count the sources, destinations and edges of the layer that this rank computes in an iteration. Local.
 
-        Given the mini-batches of all ranks, and what they read and send. By default those of its own blocks.
+        `minibatches` are those of all ranks, `traffic` is what they read and send. By default its own blocks count.
         """
         blocks = [each.first_block for each in minibatches[self.ctx.rank].micro_batches]
         return sum(b.n_src for b in blocks), sum(b.n_dst for b in blocks), sum(b.edges for b in blocks)
 
     @abstractmethod
     def request(self, minibatch: MiniBatch) -> None:
-        """Do what can be done before the weights are known: request rows, exchange ids, draw for other ranks."""
+        """Do all work that needs no weights: request rows, exchange ids, draw for other ranks."""
 
     def count(self, minibatch: MiniBatch, number: int) -> None:
-        """Count what training micro-batch `number` sends, once it is requested. Local: nothing is computed."""
+        """Count the bytes that training micro-batch `number` sends, once requested. Local: nothing is computed."""
         if number < len(minibatch.feeds):
             for feed in minibatch.feeds[number]:
                 feed.count()
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
-        """The feeds of micro-batch `number`, of its layers from the first on, and the rows that the first one reads.
+        """Return the feeds of micro-batch `number`, by layer from the first on, and the rows that the first one reads.
 
-        Layers above them are computed whole on this rank; without feeds the whole model is. By default the feeds that
-        `request` has made. Local.
+        This rank computes all layers above them; without feeds, the whole model. By default they are the feeds made by
+        `request`. Local.
         """
         return minibatch.feeds[number], minibatch.features
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
-        """Add the gradients of micro-batch `number` to the parameters'; returns this rank's share of the loss."""
+        """Add the gradients of micro-batch `number` to the parameters'; return this rank's share of the loss."""
         feeds, rows = self.feeds(minibatch, number)
         outputs = _forward(feeds, rows, minibatch.dropout)
 
-        # The loss, from the rows of the feeds' outputs that the layers above and the head read.
+        # Detached tops end this backward pass at the feeds, whose own passes are collective and follow in one order.
         with self.ctx.phases("compute"):
             blocks = self._blocks_above(feeds, minibatch, number)
             tops = [output.detach().requires_grad_() for output in self._read_above(outputs, blocks)]
@@ -172,7 +172,7 @@ class ExchangeMode(ABC):
 
     @torch.no_grad()
     def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """Outputs of the roots of micro-batch `number`, float[roots, classes]; nothing is kept for gradients."""
+        """Compute the outputs of the roots of micro-batch `number`, float[roots, classes], without gradients."""
         feeds, rows = self.feeds(minibatch, number)
         outputs = _forward(feeds, rows, minibatch.dropout)
         with self.ctx.phases("compute"):
@@ -181,12 +181,12 @@ class ExchangeMode(ABC):
         return feeds[-1].returned(found, len(minibatch.micro_batches[number].roots)) if feeds else found
 
     def _blocks_above(self, feeds: Sequence[LayerFeed], minibatch: MiniBatch, number: int) -> Sequence[BlockTensors]:
-        """The blocks that the layers above `feeds` and the head read. Local."""
+        """Return the blocks that the layers above `feeds` and the head read. Local."""
         elsewhere = feeds[-1].upper_blocks if feeds else None
         return elsewhere or self.tensors(minibatch.micro_batches[number])
 
     def _read_above(self, outputs: Sequence[Tensor], blocks: Sequence[BlockTensors]) -> list[Tensor]:
-        """The rows of `outputs` that are read above: all that feed a layer, else those of the roots. Local."""
+        """Return the rows of `outputs` that are read above: all that feed a layer, else those of the roots. Local."""
         read = [output[: blocks[0].n_dst] for output in outputs]
         if outputs and len(outputs) < len(self.ctx.model.layers):
             read[-1] = outputs[-1]
@@ -195,7 +195,7 @@ class ExchangeMode(ABC):
     def _outputs(
         self, tops: Sequence[Tensor], rows: Rows | None, blocks: Sequence[BlockTensors], minibatch: MiniBatch
     ) -> Tensor:
-        """The model's outputs from what is read of the feeds' outputs, or from `rows`. Local."""
+        """Return the model's outputs from what is read of the feeds' outputs, or from `rows`. Local."""
         if tops:
             return self.ctx.model.after(len(tops) - 1, blocks, tops[-1], minibatch.dropout, tops[:-1])
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
@@ -203,19 +203,19 @@ class ExchangeMode(ABC):
 
     @property
     def blocks_read(self) -> int:
-        """How many blocks of a micro-batch are read, from the roots outward; of the others ids suffice. Local."""
+        """Number of blocks of a micro-batch that are read, from the roots outward; ids of the others suffice. Local."""
         layers = len(self.ctx.model.layers)
         # A model of one layer may have a head, which reads the block.
         return layers if self.reads_numbers else max(1, layers - 1)
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """The blocks of `roots` as `Sampler.sample` has them; sources are numbered in those that are read, at least."""
+        """Sample the blocks of `roots` as `Sampler.sample` does; at least those that are read number their sources."""
         ctx = self.ctx
         numbered = ctx.counts_sources or self.blocks_read == len(ctx.model.layers)
         return ctx.sampler.sample(key, roots, batch) if numbered else ctx.sampler.sample_unnumbered(key, roots, batch)
 
     def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
-        """The blocks of `micro_batch` that are read, on the device. Local."""
+        """Return the blocks of `micro_batch` that are read, on the device. Local."""
         return micro_batch.tensors or micro_batch.on_device(self.ctx.device, self.blocks_read)
 
     def share_among_models(self, micro_batch: MicroBatch) -> None:
@@ -224,9 +224,9 @@ class ExchangeMode(ABC):
         micro_batch.tensors = [*upper, replace(first, sums={})]
 
     def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
-        """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.
+        """Return the share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.
 
-        Where edges are trained that over its edges, whose ends' embeddings cross ranks: collective.
+        In a task on edges it is the sum over its edges, whose ends' embeddings cross ranks: collective.
         """
         if minibatch.edge_loss is not None:
             assert self.ctx.model.scorer is not None, "a model of a task on edges has one"
@@ -245,7 +245,7 @@ class ModeMember(Member):
 
 
 def _forward(feeds: Sequence[LayerFeed], rows: Rows | None, key: DrawKey | None) -> list[Tensor]:
-    """The outputs of all `feeds`, the first of which reads `rows`. Collective."""
+    """Compute the outputs of all `feeds`; the first one reads `rows`. Collective."""
     outputs: list[Tensor] = []
     for feed in feeds:
         outputs.append(feed.forward(outputs[-1] if outputs else rows, key))

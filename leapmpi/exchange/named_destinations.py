@@ -1,7 +1,7 @@
 """Destinations that ranks name to the owners of their neighbours, so that these add up their own rows for them.
 
 Sampling is pure (rule R1) and the topology is on every node, so an owner draws the same neighbours again and keeps
-those that lie with it. Where the topology is sharded, the edges that were drawn are named too (named_edges.py).
+its own. Where the topology is sharded, the drawn edges are named too (named_edges.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Destinations of a block and the other ranks that own a neighbour of them, or their own row, by owner.
+    """Destinations of a block with the other ranks that own a neighbour of them, or their own row, by owner.
 
     here: the edges of all its destinations that start at rows of this rank.
     """
@@ -41,12 +41,12 @@ class Pairs:
 class NamedDestinations:
     """Names destinations of this rank's blocks, and answers for those that others name, for a layer of `ctx`.
 
-    Its home is named for a destination too if `with_home`, where the layer reads the destination's own row there.
+    If `with_home`, a destination is named to its own owner too, where the layer reads the destination's own row.
     """
 
     def __init__(self, ctx: RankContext, with_home: bool = True) -> None:
         self.ctx, self.answers, self.with_home = ctx, ctx.answers, with_home
-        # Destinations that are named have their home on any rank.
+        # Any rank may own a named destination.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         if isinstance(ctx.sampler, ShardedSampler):
             own, first = ctx.sampler.shard.own, ctx.sampler.shard.first
@@ -55,7 +55,7 @@ class NamedDestinations:
             self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
     def pairs(self, block: Block) -> Pairs:
-        """What this rank names for `block`. Local."""
+        """List the pairs that this rank names for `block`. Local."""
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
         here = self.builder.cut(block.indptr, block.neighbours)
         others = block.indptr - here.indptr, here.others
@@ -65,10 +65,10 @@ class NamedDestinations:
     def exchange(
         self, minibatch: MiniBatch, block: Block, pairs: Pairs, layer: Layer, inputs: FeatureFetcher
     ) -> tuple[LocalShare, np.ndarray, np.ndarray]:
-        """Name the destinations of `pairs` to their owners, and learn what others name here. Collective.
+        """Name the destinations of `pairs` to their owners, and receive those that others name here. Collective.
 
-        What local rows contribute to the destinations of `block`, then to those that others named: int64 ids by rank,
-        and int64[ranks], how many of each. Rows that are read are counted.
+        Returns the contribution of local rows to the destinations of `block`, then to those named by others; these as
+        int64 ids by rank; and int64[ranks], how many of each. Rows that are read are counted.
         """
         communicator = self.ctx.communicator
         if self.answers is None:
@@ -77,7 +77,7 @@ class NamedDestinations:
             with self.ctx.phases("sample"):
                 theirs = self._drawn_again(minibatch, block, foreign)
         else:
-            # Nobody but their owners has the lists of destinations: their edges are named too.
+            # Only owners hold the lists of destinations, so the edges are named too.
             theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
         communicator.byte_counters.add_rows("remote", len(pairs.destinations))
         return self._share(block, pairs, theirs, layer, inputs), theirs.destinations, counts
@@ -91,9 +91,9 @@ class NamedDestinations:
         layer: Layer,
         wanted: np.ndarray,
     ) -> LocalShare:
-        """What local rows contribute to `block` and to the destinations `foreign` that others name. Local.
+        """Return the contribution of local rows to `block` and to the destinations `foreign` named by others. Local.
 
-        `wanted` (int64[k]) are local vertices whose rows are read besides; the share says where they stand.
+        `wanted` (int64[k]) are further local vertices whose rows are read; the share holds their positions.
         """
         with self.ctx.phases("sample"):
             theirs = self._drawn_again(minibatch, block, foreign)
@@ -115,18 +115,18 @@ class NamedDestinations:
         return share
 
     def naming_bytes(self, block: Block, pairs: Pairs) -> np.ndarray:
-        """int64[ranks]: what it takes to name `pairs`, with their edges where owners lack the lists. Local."""
+        """Count the bytes that name `pairs`, with their edges where owners lack the lists: int64[ranks]. Local."""
         if self.answers is None:
             return pairs.counts * self.id_codec.id_bytes
         return self._names(block, pairs, self.answers).sizes * self.answers.word.itemsize
 
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
-        """The edges of the destinations of `pairs`, by owner."""
+        """Return the edges of the destinations of `pairs`, by owner."""
         home = home_of(block.neighbours, self.ctx.rank_offsets)
         return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers)
 
     def _drawn_again(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> KnownEdges:
-        """The edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`."""
+        """Return the edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`."""
         batch = minibatch.schedule.roots if minibatch.schedule else None
         drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
         return KnownEdges.listed(self.ctx.sampler.topology, foreign, *drawn)

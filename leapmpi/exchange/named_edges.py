@@ -1,7 +1,7 @@
 """Destinations that a rank names to the owners of their sources, with the edges that start there.
 
-An owner that has no list of a destination cannot draw it again: where the topology is sharded, the rank that asks for
-shares says which of the owner's rows were drawn, how many there were in all, and what the shares are scaled by.
+An owner without the list of a destination cannot repeat its draw. Where the topology is sharded, the requesting rank
+therefore names the owner's drawn rows, the number of all drawn, and the factors by which shares are scaled.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def _edges_at(destinations, owner, indptr, home_of_edge, pair_indptr, edges):
 
 @dataclass(frozen=True, eq=False)
 class KnownEdges:
-    """Destinations and edges of which all is known that a share needs, whatever lists are at hand."""
+    """Destinations and edges with all facts that a share needs, whatever lists are at hand."""
 
     destinations: np.ndarray
     """int64[n]: ids."""
     sampled: np.ndarray
-    """int64[n]: how many edges each drew, on all ranks together."""
+    """int64[n]: the number of edges that each drew, on all ranks together."""
     degree: np.ndarray
     """int64[n]: in-degrees."""
     indptr: np.ndarray
-    """int64[n + 1]: where the edges of each start that are listed here."""
+    """int64[n + 1]: offsets of the listed edges of each."""
     neighbours: np.ndarray
     """int64[edges]: ids of the sources."""
     weight: np.ndarray | None
     """float32[edges]: the sampler's."""
     edge_weight: np.ndarray | None
-    """float32[edges]: those of the dataset; the two sums go with them."""
+    """float32[edges]: those of the dataset; present together with the two sums."""
     drawn_weight: np.ndarray | None
     """float64[n]: the sum over the drawn edges of each, on all ranks together."""
     weight_sum: np.ndarray | None
@@ -67,7 +67,7 @@ class KnownEdges:
 
     @classmethod
     def of(cls, block: Block) -> KnownEdges:
-        """All of a block."""
+        """Return all of a block."""
         weights = block.weight, block.edge_weight, block.drawn_weight, block.dst_weight_sum
         return cls(block.dst, np.diff(block.indptr), block.dst_degree, block.indptr, block.neighbours, *weights)
 
@@ -81,9 +81,9 @@ class KnownEdges:
         weight: np.ndarray | None = None,
         sampled: np.ndarray | None = None,
     ) -> KnownEdges:
-        """What a whole `topology` knows of drawn edges; arrays as they are named above.
+        """Look up the facts of drawn edges in a whole `topology`; arrays are named as above.
 
-        sampled: where `neighbours` does not hold all edges that were drawn; else all are.
+        sampled: given where `neighbours` lacks some of the drawn edges.
         """
         edge_weight = drawn = total = None
         if topology.weight_sum is not None:
@@ -94,7 +94,7 @@ class KnownEdges:
         return cls(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total)
 
     def and_then(self, others: KnownEdges) -> KnownEdges:
-        """These before `others`."""
+        """Append `others`."""
         present = {name: array for name, array in vars(self).items() if array is not None}
         joined = {name: np.concatenate((array, getattr(others, name))) for name, array in present.items()}
         joined["indptr"] = np.concatenate((self.indptr, self.indptr[-1] + others.indptr[1:]))
@@ -102,7 +102,7 @@ class KnownEdges:
 
 
 class EdgeNames:
-    """The edges of destinations, as they are named to owners.
+    """The edges of destinations, in the form in which they are named to owners.
 
     counts: int64[ranks], pairs of destination and owner by owner; destinations: int64[pairs], their places in `known`.
     """
@@ -110,13 +110,13 @@ class EdgeNames:
     def __init__(
         self, known: KnownEdges, home: np.ndarray, counts: np.ndarray, destinations: np.ndarray, answers: AnswerFormat
     ) -> None:
-        """`home` is int64[edges], that of the source of each edge of `known`."""
+        """Take `home` as the owner of the source of each edge of `known`: int64[edges]."""
         self.known, self.counts, self.destinations, self.answers = known, counts, destinations, answers
         self._home_of_edge = home
 
     @cached_property
     def edge_bounds(self) -> np.ndarray:
-        """int64[ranks + 1]: where the named edges of each owner begin."""
+        """int64[ranks + 1]: offsets of the named edges of each owner."""
         return self._pair_indptr[indptr_of(self.counts)]
 
     @cached_property
@@ -134,7 +134,10 @@ class EdgeNames:
         return words_of(self.answers, self.counts, np.diff(self.edge_bounds))
 
     def exchange(self, communicator: Communicator) -> tuple[KnownEdges, np.ndarray]:
-        """Name the edges; what other ranks name here, by rank, and how many destinations each. Collective."""
+        """Name the edges; return those that other ranks name here, and each rank's number of destinations. Collective.
+
+        Destinations are ordered by the rank that names them; their numbers are int64[ranks].
+        """
         of_pairs, of_edges = columns_of(self.answers)
         pairs, edges = self._values()
         words, start = np.empty(int(self.sizes.sum()), self.answers.word), 0
@@ -143,7 +146,7 @@ class EdgeNames:
             start = pack(of_pairs, pairs, slice(*pair_bounds[rank : rank + 2].tolist()), words, start)
             start = pack(of_edges, edges, slice(*self.edge_bounds[rank : rank + 2].tolist()), words, start)
 
-        # Both counts first, so that all know how much arrives and what of it is which.
+        # Both counts go first: receivers need the size of a message, and the place where its edges begin.
         theirs = communicator.exchange_counts(np.stack([self.counts, np.diff(self.edge_bounds)], axis=1))
         expected = words_of(self.answers, theirs[:, 0], theirs[:, 1])
         received = np.empty(int(expected.sum()), self.answers.word)
@@ -158,7 +161,7 @@ class EdgeNames:
         return self._known(pairs, edges), np.ascontiguousarray(theirs[:, 0])
 
     def _values(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The columns of pairs and of edges."""
+        """Return the columns of pairs and of edges."""
         known, at = self.known, self.destinations
         named = np.empty(int(self.edge_bounds[-1]), np.int64)
         if len(named):
@@ -182,7 +185,7 @@ class EdgeNames:
 
 
 def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column]]:
-    """What is said of a pair: destination, edges drawn, in-degree, edges named, two sums; and of an edge."""
+    """List the columns of a pair (destination, edges drawn, in-degree, edges named, two sums), then of an edge."""
     pair = [NUMBER] * 4 + [WEIGHT_SUM] * (2 * answers.weights)
     return pair, [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]
 

@@ -1,9 +1,9 @@
 """Rows packed for their way between ranks: without columns that nobody reads, and without zeros.
 
 Dropout masks are functions of vertex and column (rule R1), so both sides of an exchange know which columns the reader
-drops: these never travel. Of the others a zero need not travel either, as behind ReLU: a bit for each number says which
-ones follow. Rows are packed in pieces of one message each, and each piece takes the shorter form. Every bit of a number
-that is read arrives; a negative zero is no zero here.
+drops: these never travel. Zeros of other columns, frequent behind ReLU, need not travel either: a bit for each number
+marks those that follow. Rows are packed in pieces of one message each, and each piece takes the shorter form. Every bit
+of a number that is read arrives; a negative zero is sent like any other number.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from leapmpi.exchange.read_columns import Kept
 from leapmpi.system.jit import compiled
 
 PIECE = FRAGMENT
-"""Most bytes of a piece: it is one message."""
+"""The most bytes of a piece, which is one message."""
 
 _SLOWEST_LINK = 1e-9
-"""Seconds of a byte from which on packing pays: it takes about 0.7e-9 for each byte of whole rows on both sides, and
-spares half of the bytes or more. Measured with one thread on 12,000 rows of 32 numbers."""
+"""Seconds a byte from which packing pays: it takes about 0.7e-9 for each byte of whole rows on both sides, and saves
+half of the bytes or more. Measured with one thread on 12,000 rows of 32 numbers."""
 
 _WORDS = {4: np.uint32, 8: np.uint64}
 """The unsigned integers by which numbers are packed, by their size in bytes."""
@@ -30,7 +30,7 @@ _WORDS = {4: np.uint32, 8: np.uint64}
 
 @compiled
 def _kept_numbers(rows, kept, out):
-    """The numbers of `rows` (unsigned[n, width]) that are kept, one after the other."""
+    """Write the numbers of `rows` (unsigned[n, width]) that are kept to `out`, one after the other."""
     count, width = np.uint64(0), rows.shape[1]  # unsigned: an index that is never negative costs no check
     for i in range(len(rows)):
         for column in range(width):
@@ -40,9 +40,9 @@ def _kept_numbers(rows, kept, out):
 
 @compiled
 def _without_zeros(numbers, count, out):
-    """Write a bit for each of the first `count` numbers, then those that are not zero; returns the words taken.
+    """Write a bit for each of the first `count` numbers, then those that are not zero; return the words taken.
 
-    All numbers as they are where that is not longer.
+    All numbers are written unchanged where that is not longer.
     """
     lanes = 8 * out.itemsize
     nonzero = 0
@@ -67,7 +67,7 @@ def _without_zeros(numbers, count, out):
 
 @compiled
 def _with_zeros(words, count, out):
-    """The inverse of `_without_zeros`: the first `count` numbers into `out`."""
+    """Reverse `_without_zeros`: write the first `count` numbers to `out`."""
     if len(words) == count:
         out[:count] = words
         return
@@ -77,7 +77,7 @@ def _with_zeros(words, count, out):
     for head in range(heads):
         bits, first = np.uint64(words[head]), head * lanes
         for k in range(first, min(first + lanes, count)):
-            # Without a branch, which would be mispredicted every other time.
+            # No branch: it would be mispredicted every other time.
             bit = bits & np.uint64(1)
             out[k] = words[min(place, last)] * words.dtype.type(bit)
             place += bit
@@ -86,7 +86,7 @@ def _with_zeros(words, count, out):
 
 @compiled
 def _spread(numbers, kept, rows):
-    """The inverse of `_kept_numbers`: the numbers into `rows`, zeros elsewhere."""
+    """Reverse `_kept_numbers`: write the numbers to `rows`, and zeros elsewhere."""
     count, width = np.uint64(0), rows.shape[1]
     for i in range(len(rows)):
         for column in range(width):
@@ -95,12 +95,12 @@ def _spread(numbers, kept, rows):
 
 
 def pays(byte: float) -> bool:
-    """Whether rows are packed on links that take `byte` seconds a byte."""
+    """Return whether rows are packed on links that take `byte` seconds a byte."""
     return byte >= _SLOWEST_LINK
 
 
 class RowPacking:
-    """How rows of `width` numbers of `dtype` (float32 or float64) are packed by one rank for another, in pieces.
+    """The packing of rows of `width` numbers of `dtype` (float32 or float64) from one rank to another, in pieces.
 
     kept: uint8[rows, width], 1 for numbers that are read; None for all. Both ranks know the same.
     """
@@ -115,7 +115,7 @@ class RowPacking:
         else:
             counts = [int(np.count_nonzero(kept[first:end])) for first, end in zip(firsts, ends, strict=True)]
         self.pieces = [each for each in zip(firsts, ends, counts, strict=True) if each[2]]
-        """For each piece its first row, the row after its last, and how many numbers are kept, some at least."""
+        """For each piece its first row, the row after its last, and the number of kept numbers, at least one."""
 
     @property
     def rooms(self) -> list[int]:
@@ -123,12 +123,12 @@ class RowPacking:
         return [count * self.word.itemsize for _, _, count in self.pieces]
 
     def pack(self, rows: np.ndarray) -> list[np.ndarray]:
-        """The pieces of `rows` (float[rows, width]), uint8[k] each."""
+        """Return the pieces of `rows` (float[rows, width]), uint8[k] each."""
         words, packed = rows.view(self.word), []
         for first, end, count in self.pieces:
             numbers = words[first:end].reshape(-1)
             if self.kept is not None:
-                # One more than are kept: the kernel writes before it counts.
+                # One spare place: the kernel writes before it counts.
                 numbers = np.empty(count + 1, self.word)
                 _kept_numbers(words[first:end], self.kept[first:end], numbers)
             piece = np.empty(count + 1, self.word)
@@ -142,7 +142,7 @@ class RowPacking:
             if self.kept is None:
                 _with_zeros(piece.view(self.word), count, words[first:end].reshape(-1))
                 continue
-            # One more than are kept: the kernel reads before it counts.
+            # One spare place: the kernel reads before it counts.
             numbers = np.empty(count + 1, self.word)
             _with_zeros(piece.view(self.word), count, numbers)
             _spread(numbers, self.kept[first:end], words[first:end])

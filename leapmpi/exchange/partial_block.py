@@ -1,6 +1,6 @@
 """Cutting blocks to the edges that start at given rows: the local rows of a rank, or all rows for P3.
 
-Which neighbours a destination sampled comes from a block, or is drawn again by the owner of the rows.
+The sampled neighbours of a destination come from a block, or from a draw repeated by the owner of the rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from leapmpi.system.jit import compiled
 
 @compiled
 def _cut(indptr, neighbours, first, rows, here_indptr, here, elsewhere):
-    """Part edges by their sources: rows `first` to `first` + `rows`, as numbers counted from `first`, and other ids.
+    """Split edges by their sources: rows `first` to `first` + `rows`, as numbers counted from `first`, and other ids.
 
-    Returns how many start here. `here` and `elsewhere` have room for all edges, and one entry more.
+    Returns the number of edges that start here. `here` and `elsewhere` have room for all edges, and one entry more.
     """
-    # Both are written for each edge, and one of them counts: processors could not predict a branch.
+    # Both are written for each edge, and only one advances: a branch here would be mispredicted half of the time.
     edges, count = np.int64(0), np.uint64(rows)
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
@@ -45,9 +45,9 @@ def _cut(indptr, neighbours, first, rows, here_indptr, here, elsewhere):
 
 @compiled
 def _number(rows, place, known, distinct, numbers):
-    """Number `rows` in order of first appearance, after `known` ones; writes new ones to `distinct`. The new count.
+    """Number `rows` in order of first appearance, after `known` ones; return the new count.
 
-    place: int32, by row its number, -1 without.
+    New rows are written to `distinct`. place: int32, by row its number, -1 without.
     """
     for k in range(len(rows)):
         if place[rows[k]] < 0:
@@ -60,7 +60,7 @@ def _number(rows, place, known, distinct, numbers):
 
 @compiled
 def _count_new(rows, seen, stamp):
-    """How many of `rows` do not bear `stamp` in `seen` yet, each counted once; they bear it afterwards."""
+    """Count the distinct ones of `rows` whose entry of `seen` is not `stamp` yet, and set it."""
     count = 0
     for k in range(len(rows)):
         count += seen[rows[k]] != stamp
@@ -73,19 +73,19 @@ class HomeEdges:
     """The edges of some destinations that start at local rows."""
 
     indptr: np.ndarray
-    """int64[n + 1]: where those of each destination start."""
+    """int64[n + 1]: offsets of the edges of each destination."""
     rows: np.ndarray
-    """int32[edges here]: rows by their numbers in place; in the order of all edges, as the others."""
+    """int32[edges here]: rows by their numbers in place, in the order of all edges, as `others`."""
     others: np.ndarray
     """int64[other edges]: numbers of remote sources."""
 
 
 @dataclass
 class LocalShare:
-    """What local rows contribute to some destinations: a partial `block`, and the rows that it reads.
+    """The contribution of local rows to some destinations: a partial `block`, and the rows that it reads.
 
     vertices: int64, those of the rows; None for all rows of this rank in place. read: the number of distinct rows that
-    edges or destinations name. wanted: int64[k], where further rows that were requested stand; None for none.
+    edges or destinations name. wanted: int64[k], positions of further requested rows; None for none.
     """
 
     block: PartialBlock
@@ -94,7 +94,7 @@ class LocalShare:
     wanted: np.ndarray | None = None
 
     def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
-        """The rows; with `scattered` none is copied where that can be."""
+        """Return the rows; with `scattered`, without copies where possible."""
         if self.vertices is not None:
             return inputs.local(self.vertices, scattered)
         assert inputs.whole is not None, "`suit_in_place` has seen to it"
@@ -104,7 +104,7 @@ class LocalShare:
 def home_edges(indptr: np.ndarray, neighbours: np.ndarray, first: int, end: int) -> HomeEdges:
     """Split the edges of destinations by whether their source is one of `first` to `end` (exclusive).
 
-    neighbours: integers[edges], sources by number; indptr: int64[n + 1], where those of each destination start.
+    neighbours: integers[edges], sources by number; indptr: int64[n + 1], offsets of those of each destination.
     """
     here_indptr, here = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
     elsewhere = np.empty(len(neighbours) + 1, np.int64)
@@ -116,14 +116,14 @@ class PartialBlockBuilder:
     """Makes the partial blocks of the rows of vertices `first` to `end` (exclusive)."""
 
     def __init__(self, topology: Topology, first: int, end: int, device: torch.device, numbered_from: int = 0) -> None:
-        """`topology` holds these vertices at least; `numbered_from` is the id of its first one."""
+        """Use `topology`, which holds these vertices at least; `numbered_from` is the id of its first one."""
         self.topology, self.first, self.end, self.device = topology, first, end, device
         self._numbered_from = numbered_from
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
 
     def cut(self, indptr: np.ndarray, neighbours: np.ndarray) -> HomeEdges:
-        """The edges that start here, and the others, of destinations whose `neighbours` are int64[edges].
+        """Return the edges that start here, and the others, of destinations whose `neighbours` are int64[edges].
 
         indptr: int64[n + 1], where those of each destination start.
         """
@@ -138,10 +138,10 @@ class PartialBlockBuilder:
         destinations: np.ndarray,
         sampled: np.ndarray | None = None,
     ) -> LocalShare:
-        """What the rows contribute to `destinations` (int64[n]), read in the cheaper way.
+        """Return the contribution of the rows to `destinations` (int64[n]), read in the cheaper way.
 
-        indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination start.
-        sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
+        indptr: int64[n + 1], offsets of the sampled neighbours (int64, global ids) of each destination.
+        sampled: int64[n], the number that each one sampled, where `neighbours` no longer holds all of them.
         """
         known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, sampled=sampled)
         return self.share_of(layer, inputs, [(known, self.cut(indptr, neighbours))])
@@ -154,16 +154,16 @@ class PartialBlockBuilder:
         with_own: bool = True,
         wanted: np.ndarray | None = None,
     ) -> LocalShare:
-        """What the rows contribute to the destinations of `groups`, read in the cheaper way. Reads these rows alone.
+        """Return the contribution of these rows to the destinations of `groups`, read in the cheaper way.
 
         groups: destinations with all their edges, and the same `cut`, one group after the other. with_own: whether the
-        layer reads the rows of destinations among these. wanted: int64[k], vertices whose rows are read besides.
+        layer reads the rows of destinations among these. wanted: int64[k], further vertices whose rows are read.
         """
         known, here = zip(*groups, strict=True)
         destinations = _joined(known, "destinations")
         local = np.flatnonzero((destinations >= self.first) & (destinations < self.end) & with_own)
 
-        # The rows of edges and of local destinations, by their numbers in place or among those that are read.
+        # Rows in place need no copy and no numbering, but a layer that projects then projects all of them.
         numbers, local_rows, vertices = _joined(here, "rows"), destinations[local] - self.first, None
         further = np.empty(0, np.int64) if wanted is None else wanted - self.first
         if self.suit_in_place(layer, inputs, sum(len(each.neighbours) for each in known), len(destinations)):
@@ -175,7 +175,7 @@ class PartialBlockBuilder:
             original = self._on_device(self.topology.original_id[vertices - self._numbered_from])
             degrees = self._on_device(self.topology.degree(vertices - self._numbered_from))
 
-        # Both ways keep the order of the edges.
+        # Neither way reorders edges, so a mask over all edges picks the weights of those kept.
         weight, kept = _joined(known, "weight"), None
         if weight is not None or known[0].edge_weight is not None:
             neighbours = _joined(known, "neighbours")
@@ -196,9 +196,9 @@ class PartialBlockBuilder:
     def _weights(
         self, known: Sequence[KnownEdges], kept: np.ndarray, vertices: np.ndarray | None
     ) -> EdgeWeights | None:
-        """The weights of the `kept` edges (bool[edges]), sums over all; `vertices` are the rows, None for all in place.
+        """Return the weights of the `kept` edges (bool[edges]) with their sums; None where edges have none.
 
-        None where the dataset's edges have none.
+        vertices: int64, those of the rows; None for all rows in place.
         """
         if known[0].edge_weight is None:
             return None
@@ -208,7 +208,7 @@ class PartialBlockBuilder:
         return EdgeWeights(self._on_device(_joined(known, "edge_weight")[kept]), *map(self._on_device, sums))
 
     def suit_in_place(self, layer: Layer, inputs: FeatureFetcher, edges: int, destinations: int) -> bool:
-        """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
+        """Return whether `layer` should read all rows in place: none is copied, but if any are projected, all are.
 
         `edges` and `destinations` are those of the whole layer, not only of these rows.
         """
@@ -216,18 +216,18 @@ class PartialBlockBuilder:
             return False
         rows = self.end - self.first
         most = min(edges + destinations, rows)
-        # Here the prefix is plain, so scattered rows are read where they lie too.
+        # The prefix is plain here, so scattered rows are read in place too.
         copied = 0 if inputs.scatters else copying_cost(layer, most)
         collected = copied + least_cost(layer, most, destinations, edges)
         return least_cost(layer, rows, destinations, edges) <= collected
 
     def _distinct(self, *rows: np.ndarray) -> int:
-        """How many distinct ones there are among all `rows`."""
+        """Count the distinct ones among all `rows`."""
         self._stamp += 1
         return sum(int(_count_new(each, self._seen, self._stamp)) for each in rows)
 
     def _numbered(self, *rows: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The distinct ones of all `rows`, int64[k] in order of first appearance, and where each stands among them."""
+        """Return the distinct ones of all `rows`, int64[k] in order of first appearance, and each row's place there."""
         distinct, known = np.empty(sum(map(len, rows)), np.int64), 0
         numbers = [np.empty_like(each) for each in rows]
         for each, found in zip(rows, numbers, strict=True):
@@ -251,7 +251,7 @@ class PartialBlockBuilder:
         return self._on_device(np.diff(self.topology.indptr[numbers.start : numbers.stop + 1]))
 
     def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""
+        """Return the distinct ones of `vertices` (int64[k], all of these rows), and their places there: int64[k]."""
         rows, (numbers,) = self._numbered(vertices - self.first)
         return rows + self.first, numbers
 
@@ -265,11 +265,11 @@ class PartialBlockBuilder:
 
 
 def _joined(groups: Sequence[Any], name: str) -> Any:
-    """The arrays `name` of all groups, one after the other; None where there are none."""
+    """Concatenate the arrays `name` of all groups; None where there are none."""
     arrays = [getattr(each, name) for each in groups]
     return None if arrays[0] is None else np.concatenate(arrays)
 
 
 def _joined_indptr(groups: Sequence[HomeEdges]) -> np.ndarray:
-    """Where the edges of each destination start, int64, if those of the groups follow each other."""
+    """Return offsets of the edges of each destination, int64, where those of the groups follow each other."""
     return indptr_of(np.concatenate([np.diff(each.indptr) for each in groups]))

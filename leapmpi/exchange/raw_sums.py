@@ -25,25 +25,25 @@ from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
 
 
 def merged(blocks: Sequence[Block]) -> tuple[Block, list[np.ndarray | None]]:
-    """A block of the distinct destinations of `blocks`, of one hop and one key, by id; and where those of each stand.
+    """Merge `blocks` of one hop and one key into a block of their distinct destinations, by id.
 
-    int64[n_dst] each, None for all in order: a single block is given back as it is. What a vertex draws does not depend
-    on the micro-batch (rule R1), so its edges are those of any of its blocks. Of sources that are no destinations names
-    and degrees are left out.
+    Also returns the places of each block's destinations there: int64[n_dst], None for all in order, as for a single
+    block, which is returned unchanged. The draws of a vertex do not depend on the micro-batch (rule R1), so its edges
+    are those of any of its blocks. Names and degrees of sources that are not destinations are left out.
     """
     if len(blocks) == 1:
         return blocks[0], [None]
     every = _joined(blocks, attrgetter("dst"))
     dst, first, places = np.unique(every, return_index=True, return_inverse=True)
 
-    # The edges of the first appearance of each destination.
+    # Any appearance of a destination has the same edges (rule R1): take the first.
     counts = _joined(blocks, lambda each: np.diff(each.indptr))[first]
     starts = np.cumsum([0, *[block.edges for block in blocks]])
     begins = np.concatenate([block.indptr[:-1] + start for block, start in zip(blocks, starts, strict=False)])[first]
     indptr = indptr_of(counts)
     edges = np.repeat(begins - indptr[:-1], counts) + np.arange(indptr[-1])
 
-    # What is known of destinations and of edges, where anything is.
+    # Optional facts are present in all blocks or in none, so the first block decides.
     known = {
         "src_original": ("dst_original", first),
         "src_degree": ("dst_degree", first),
@@ -63,15 +63,15 @@ def merged(blocks: Sequence[Block]) -> tuple[Block, list[np.ndarray | None]]:
 
 
 def _joined(blocks: Sequence[Block], of: Callable[[Block], Any]) -> np.ndarray:
-    """What `of` gives of each of `blocks`, one after the other."""
+    """Concatenate the results of `of` for each of `blocks`."""
     return np.concatenate([of(block) for block in blocks])
 
 
 @dataclass
 class LayerSums:
-    """What a layer reads of its destinations: `sums` float[n_dst, in], and their `own` rows where it reads these.
+    """The input of a layer: `sums` float[n_dst, in] of its destinations, and their `own` rows where it reads these.
 
-    places: by micro-batch, int64[its destinations], where they stand; None for all in order.
+    places: by micro-batch, int64[its destinations], their places; None for all in order.
     """
 
     sums: Tensor
@@ -79,7 +79,7 @@ class LayerSums:
     places: list[np.ndarray | None]
 
     def of(self, number: int) -> tuple[Tensor, Rows | None]:
-        """The two of micro-batch `number`."""
+        """Return the two of micro-batch `number`."""
         place = self.places[number]
         if place is None:
             return self.sums, self.own
@@ -89,7 +89,7 @@ class LayerSums:
 
 @dataclass
 class SumExchange:
-    """An exchange of shares, as a mini-batch takes it: `begin`, `wait`, `unpack`, in this order, in one channel.
+    """An exchange of shares in the form of a PendingExchange: `begin`, `wait`, `unpack`, in this order, in one channel.
 
     answers: float[k, in], shares for other ranks in their order, answer_counts int64[ranks] of them for each. local: a
     function that computes the shares float[n_dst, in] of this rank's rows. positions: int64[pairs], the destinations of
@@ -128,7 +128,7 @@ class SumExchange:
                 self.own.sent = None
 
     def unpack(self) -> None:
-        """Add up the shares, those that arrived in the order of ranks, and deliver. Local."""
+        """Add up the shares, received ones in order of ranks, and deliver. Local."""
         assert self._sums is not None, "`begin` has computed the local ones"
         positions = torch.from_numpy(self.positions).to(self._sums.device)
         operations(self._sums.device).add_rows(self._sums, positions, self._arrived)
@@ -136,18 +136,18 @@ class SumExchange:
 
 
 def read_the_same_sums(layers: Sequence[Layer]) -> bool:
-    """Whether raw sums and shares of them are the same for all of `layers`, of one model each."""
+    """Return whether raw sums and shares of them are the same for all of `layers`, of one model each."""
     kinds = {(type(layer), layer.sums.holds_own, layer.in_dim, layer.bias.dtype) for layer in layers}
     return len(kinds) == 1 and all(layer.sums.offers_shares and plain_prefix(layer) for layer in layers)
 
 
 def stacks(layers: Sequence[Layer]) -> bool:
-    """Whether `stacked_from_sums` serves `layers`, which read the same sums."""
+    """Return whether `stacked_from_sums` serves `layers`, which read the same sums."""
     return all(layer.sums.weights for layer in layers)
 
 
 def stacked_from_sums(layers: Sequence[Layer], sums: Tensor, own: Rows | None) -> list[Tensor]:
-    """What `RawSums.output` gives for each of `layers`: float[n_dst, its width].
+    """Compute the result of `RawSums.output` for each of `layers`: float[n_dst, its width].
 
     The weights of all are one matrix, so that rows are read once, forward and backward. Each column of a product is
     summed by itself, as without the others.

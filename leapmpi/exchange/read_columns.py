@@ -1,4 +1,4 @@
-"""Columns of travelling rows that are read at all: those that the dropout of their reader keeps.
+"""Columns of travelling rows that their reader's dropout keeps: no others are read.
 
 Both sides of an exchange know the mask of a vertex (rule R1), so they agree on the columns without a message.
 """
@@ -25,13 +25,13 @@ Names = Callable[[], tuple[np.ndarray, np.ndarray]]
 
 
 def drops_alone(layer: Layer) -> bool:
-    """Whether nothing of `layer` reads its input rows but through dropout, column by column."""
+    """Return whether `layer` reads its input rows only through dropout, column by column."""
     plain = layer.norm is None and not reads_destinations(layer) and type(layer).prefix is Layer.prefix
     return layer.splits and layer.dropout > 0 and plain
 
 
 def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
-    """The layer that reads the output of `layer` through dropout alone; None where something else reads it too.
+    """Return the layer that reads the output of `layer` through dropout alone; None where something else reads it too.
 
     Shares of a destination may then lack the columns that it drops: `finish` works on each column apart.
     """
@@ -46,10 +46,10 @@ def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
 
 
 def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
-    """The share of the numbers that travel for `layer`, rows and their gradients, as expected before any is known.
+    """Estimate the fraction of numbers that travel for `layer`, of rows and their gradients, before any is known.
 
-    With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. Half of what
-    ReLU gives is zero, and so is half of the gradient of what it takes; a bit for each number says which.
+    With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. Half of the
+    outputs of ReLU are zero, and so are half of the gradients of its inputs; a bit for each number marks the others.
     """
     if not ctx.packs or (layer.number == 1 and not shares):
         return 1.0
@@ -66,7 +66,7 @@ def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
 
 
 class ReadColumns:
-    """The columns of rows of vertices `names` that `reader` reads; all where there is none, and in evaluation."""
+    """The columns of rows of vertices `names` that `reader` reads; all of them without a reader, and in evaluation."""
 
     def __init__(self, ctx: RankContext, reader: Layer | None, names: Names) -> None:
         # Owners of a sharded topology do not know the original ids of remote vertices.
@@ -74,7 +74,7 @@ class ReadColumns:
         self._names = names
 
     def kept(self, key: DropoutKey | None, width: int) -> Kept:
-        """The numbers that are read of rows of `width` columns in the iteration of `key`."""
+        """Return which numbers of rows of `width` columns are read in the iteration of `key`."""
         if self._reader is None or (key := with_seed(key, self._reader.seed)) is None:
             return EVERY
         layer, rate = self._reader.number, self._reader.dropout

@@ -1,4 +1,4 @@
-"""Which exchange mode serves: the one requested, the one predicted to be fastest, or the one that moves least."""
+"""The choice of the exchange mode: the requested one, the one predicted to be fastest, or the one that moves least."""
 
 from __future__ import annotations
 
@@ -20,60 +20,61 @@ from leapmpi.registry import Registry
 MODES = Registry("remote mode", "leapmpi.exchange.modes", ModeMember)
 
 COPYING = 0.5
-"""Share of the time of a fetch that no overlap can hide: packing, and the processor's part in sending."""
+"""Share of the time of a fetch that no overlap hides: packing, and the processor's part in sending."""
 
 _CLEARLY = 0.8
-"""A mode that moves more bytes must promise to take less than this share of the time of the one that moves fewest."""
+"""A mode that moves more bytes must promise less than this fraction of the time of the mode that moves fewest."""
 
 
 def mode_class(name: str) -> type[ExchangeMode]:
-    """The class of the exchange mode called `name`. Raises ConfigError for an unknown one."""
+    """Return the class of the exchange mode called `name`. Raises ConfigError for an unknown one."""
     return MODES.load(name).mode
 
 
 def exchange_mode(name: str, ctx: RankContext) -> ExchangeMode:
-    """The exchange mode called `name`. Raises ConfigError for one that cannot feed the model's first layer."""
+    """Return the exchange mode called `name`. Raises ConfigError for one that cannot feed the model's first layer."""
     if reason := _refusal(name, ctx.model.layers[0], ctx.features):
         raise ConfigError(f"strategy.remote: {name} cannot serve this model: {reason}; use raw or auto")
     return mode_class(name)(ctx)
 
 
 def serving_modes(layer: Layer, features: FeatureFetcher | None = None) -> list[str]:
-    """The modes that can feed `layer` from `features`, in the order in which equal bytes are decided."""
+    """Return the modes that can feed `layer` from `features`, in the order in which equal bytes are decided."""
     names = [name for name in MODES.names() if not _refusal(name, layer, features)]
     return sorted(names, key=lambda name: (mode_class(name).order_for(layer), name))
 
 
 def common_modes(layers: Sequence[Layer], features: FeatureFetcher) -> list[str]:
-    """The modes that feed the models of all `layers` by what they fetch once, those that save most work first."""
+    """List the modes that feed the models of all `layers` from one fetch, those that save most work first."""
     serving = [serving_modes(layer, features) for layer in layers]
     names = [name for name in serving[0] if all(name in each for each in serving)]
     return [name for name in reversed(names) if mode_class(name).serves_all(layers)]
 
 
 def refused_modes(layer: Layer, features: FeatureFetcher) -> dict[str, str]:
-    """The modes that cannot feed `layer` from `features`, and why."""
+    """Return the modes that cannot feed `layer` from `features`, and why."""
     reasons = {name: _refusal(name, layer, features) for name in MODES.names()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _refusal(name: str, layer: Layer, features: FeatureFetcher | None) -> str | None:
-    """Why the mode called `name` cannot feed `layer`, or cannot from `features`."""
+    """Return why the mode called `name` cannot feed `layer`, or cannot from `features`."""
     mode = mode_class(name)
     return mode.refusal(layer) or (mode.refusal_of_rows(features) if features is not None else None)
 
 
 def compute_seconds_of(minibatch: MiniBatch, rates: Rates) -> float:
-    """Predicted seconds that this rank computes in `minibatch`. Local."""
+    """Predict the seconds that this rank computes in `minibatch`. Local."""
     rows = sum(micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches)
     edges = sum(block.edges for micro_batch in minibatch.micro_batches for block in micro_batch.blocks)
     return rows * rates.row + edges * rates.edge + len(minibatch.micro_batches) * rates.step
 
 
 def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-    """Bytes that each of the modes `names` would bring to each rank for `minibatch`: int64[ranks] by mode. Collective.
+    """Count the bytes that each of the modes `names` would bring to each rank for `minibatch`. Collective.
 
-    None for all that can serve. Counted from blocks, so that a repeated run finds the same.
+    Returns int64[ranks] by mode. `names` is None for all that can serve. Bytes are counted from blocks, so a repeated
+    run finds the same.
     """
     names = serving_modes(ctx.model.layers[0], ctx.features) if names is None else names
     local = [exchange_mode(name, ctx).predicted_bytes(minibatch) for name in names]
@@ -82,18 +83,18 @@ def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] |
 
 
 def fewest_bytes(found: Mapping[str, np.ndarray]) -> str:
-    """The mode that moves the fewest bytes over all ranks, counted with its surcharge; the first of equals."""
+    """Return the mode that moves the fewest bytes over all ranks, counted with its surcharge; the first of equals."""
     return min(found, key=lambda name: int(found[name].sum()) * mode_class(name).surcharge)
 
 
 def least_seconds(
     found: Mapping[str, np.ndarray], compute: float, rates: Rates, learned: bool = False
 ) -> tuple[str, dict[str, float]]:
-    """The mode whose iteration is predicted to be shortest, and the seconds by mode. Local.
+    """Return the mode whose iteration is predicted to be shortest, and the seconds by mode. Local.
 
-    The one that moves the fewest bytes stands unless another is faster by a fifth: noise must not decide. Rows that
-    need no weights can be fetched while the iteration before takes its `compute` seconds, but for the half of a fetch
-    that is packing and copying. Computed rows travel within the iteration, there and back, and so do `learned` ones.
+    The mode that moves the fewest bytes wins unless another is faster by a fifth: noise must not decide. Rows that
+    need no weights can be fetched during the `compute` seconds of the previous iteration, except for the half of a
+    fetch that is packing and copying. Computed rows and `learned` ones travel within the iteration, in both directions.
     """
     seconds = {}
     for name, counts in found.items():
@@ -107,7 +108,7 @@ def least_seconds(
 
 
 def leading_model(models: Sequence[Model]) -> int:
-    """The number of the model by which inputs are fetched: it reads own rows of sums if one does, and is the largest.
+    """Choose the model that fetches inputs for all, by number: one that reads own rows if any does, then the largest.
 
     Pure.
     """
@@ -116,14 +117,14 @@ def leading_model(models: Sequence[Model]) -> int:
 
 
 def modes_for(models: Sequence[Model], features: FeatureFetcher, config: Config) -> list[str]:
-    """The exchange modes that `config` leaves open for `models`, which share what is fetched from `features`.
+    """Return the exchange modes that `config` leaves open for `models`, which share what is fetched from `features`.
 
     Raises ConfigError where it names one that does not serve all.
     """
-    names, asked = common_modes([model.layers[0] for model in models], features), config.strategy.remote
-    if asked in ("auto", *names):
-        return names if asked == "auto" else [asked]
+    names, requested = common_modes([model.layers[0] for model in models], features), config.strategy.remote
+    if requested in ("auto", *names):
+        return names if requested == "auto" else [requested]
     raise ConfigError(
-        f"strategy.remote: {asked} cannot serve these models together: their first layers do not read the same sums, "
-        "known before the weights and without dropout of inputs; use raw or auto"
+        f"strategy.remote: {requested} cannot serve these models together: their first layers do not read the same "
+        "sums, known before the weights and without dropout of inputs; use raw or auto"
     )

@@ -43,7 +43,7 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class RowRoutes(Route):
-    """A route of rows of the layer below: int64 numbers of own rows that are read here, and of those that are sent.
+    """A route of rows of the layer below, with int64 numbers of own rows that are read here and that are sent.
 
     received_vertices, sent_vertices: int64, the vertices of the rows that are received and sent.
     """
@@ -55,9 +55,9 @@ class RowRoutes(Route):
 
 
 def by_rank(rows: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> np.ndarray:
-    """Merge the arrays of `rows`, each ordered by rank with so many of each rank as `counts` (int64[ranks] each) says.
+    """Merge arrays by rank; each of `rows` is ordered by rank, with `counts` (int64[ranks] each) of each rank.
 
-    Those of a rank follow each other: first those of the first array.
+    For each rank, those of the first array come first.
     """
     ranks = np.concatenate([np.repeat(np.arange(len(each)), each) for each in counts])
     return np.concatenate(rows)[np.argsort(ranks, kind="stable")]
@@ -179,7 +179,7 @@ class ComputedApart(ComputedRows):
 
 
 class PickedRows(ComputedRows):
-    """Own and sent rows picked out of a matrix `rows`, of which a row may be both and be sent to several ranks.
+    """Own and sent rows picked out of a matrix `rows`; a row may be both, and be sent to several ranks.
 
     local_rows int64[k], sent_rows int64[m], by rank as `sent_counts` (int64[ranks]) says. `backward` takes the gradient
     of the matrix.
@@ -213,7 +213,7 @@ class PickedRows(ComputedRows):
 def add_by_rank(target: Tensor, rows: Tensor, counts: np.ndarray, values: Tensor) -> None:
     """Add `values` to `rows` (int64[k], by rank as `counts` says) of `target`, rank by rank.
 
-    A row that occurs for several ranks is then added up in the same order on any device.
+    The sum of a row that occurs for several ranks then has the same order on any device.
     """
     sizes = counts.tolist()
     for places, part in zip(rows.split(sizes), values.split(sizes), strict=True):
@@ -243,7 +243,7 @@ class Placed(Combination):
 
 
 Combine = Callable[[Tensor, Tensor | None, int], Combination]
-"""What makes a Combination of own rows, as its constructor does."""
+"""A constructor of a Combination of own rows."""
 
 
 class Stage:
@@ -257,15 +257,16 @@ class Stage:
         self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)
 
     def forward(self, computed: ComputedRows, kept: Kept = EVERY) -> Tensor:
-        """Exchange what is `computed`; a leaf, float[total, width], of own and received rows. Collective.
+        """Exchange `computed` rows; return a leaf, float[total, width], of own and received rows. Collective.
 
         Where rows are packed, numbers that are not `kept` may be anything: nothing depends on them.
         """
+        # Own rows are computed while messages travel: sends start first on every rank.
         finish = self.transfer.start(computed.sent.detach(), kept)
         with self.ctx.phases("compute"):
             combined = self.combination(computed.local().detach(), self.local_positions, self.route.total)
         arrived = finish()
-        # What was sent is not read again; of a full batch it would be held until the backward pass.
+        # Sent rows are not read again; in a full batch they would be held until the backward pass.
         del computed.sent
         with self.ctx.phases("compute"):
             combined.add(arrived, self.received_positions)
@@ -275,6 +276,7 @@ class Stage:
 
     def backward(self) -> None:
         """Return the gradient of the matrix to the ranks that computed its rows. Collective."""
+        # Gradients of received rows leave first, and own rows are backpropagated while they travel.
         computed, combined, kept = self._computed, self._combined, self._kept
         del self._computed, self._combined, self._kept
         with self.ctx.phases("compute"):

@@ -45,7 +45,7 @@ def share_topology(
         made: dict[str, Any] = {
             name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places
         }
-        return Topology(**made)
+        return Topology(**made, types=like.types)
 
     advice = "use nodes with more memory, --topology sharded on several nodes, or a smaller graph"
     names = "the graph's topology takes", "leapmpi-topology", advice

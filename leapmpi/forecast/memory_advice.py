@@ -95,7 +95,7 @@ class MemoryAdvice:
                 return
 
     def _first(self, changes: Iterable[Change], room: float) -> Iterator[str]:
-        """The first of `changes` that fits `room`, if one does."""
+        """Return the first of `changes` that fits `room`, if one does."""
         for words, settings in changes:
             needed = self._needed(settings, self.ranks)
             if needed is not None and needed <= room:

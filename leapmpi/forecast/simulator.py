@@ -193,7 +193,7 @@ class Forecaster:
         return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
-        """The job of `config` on so many virtual ranks, with the ids of their caches."""
+        """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
         world = VirtualWorld(ranks)
         placement = strategy_named(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, world, self._part, self.real)
@@ -273,14 +273,14 @@ class Forecaster:
 
 
 def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
-    """The vertices int64 that are embedded for `batch`."""
+    """Return the vertices int64 that are embedded for `batch`."""
     found = engine.roots.vertices_of(batch)
     assert found is not None, "there is a batch"
     return found
 
 
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
-    """The models of `config`, which differ; none where it has one."""
+    """Return the models of `config`, which differ; none where it has one."""
     if not config.strategy.vary:
         return []
     return [model_of(each, dataset) for each in variations(config).values()]
@@ -293,7 +293,7 @@ def _sampled(
     models: Sequence[int],
     drawn: Sequence[MiniBatch] | None = None,
 ) -> _Sampled:
-    """The iteration that trains `batch`, as it was `drawn` last, if it was.
+    """Return the iteration that trains `batch`, as it was `drawn` last, if it was.
 
     models: the bytes of the parameters of each of several models; empty for one.
     """
@@ -304,7 +304,7 @@ def _sampled(
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
-    """The counts for the cost model, given the mini-batches of all ranks and what they read and send."""
+    """Return the counts for the cost model, given the mini-batches of all ranks and what they read and send."""
     schedule = minibatches[0].planned
 
     # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
@@ -331,12 +331,12 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
 
 
 def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
-    """The means of the figures `of` the traffic of each sampled iteration."""
+    """Return the means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 
 
 def _counted(engines: Sequence[Engine], batch: np.ndarray) -> Rates:
-    """The rates of the slowest rank by the constants of a machine."""
+    """Return the rates of the slowest rank by the constants of a machine."""
     seconds = [counted_seconds(each.ctx, local_roots(each.ctx, roots_of(each, batch))) for each in engines]
     return by_machine(engines[0].ctx, *np.max(seconds, axis=0).tolist())

@@ -76,7 +76,7 @@ def choose(
     real: RankContext | None = None,
     forecaster: Forecaster | None = None,
 ) -> Choice:
-    """The strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
+    """Return the strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
 
     In a job `real` is the context of this rank. A `forecaster` of the same data may know some of it. Raises ConfigError
     and DataError for what no strategy can train.
@@ -108,12 +108,12 @@ def choose(
 
 
 def first_of(config: Config, dataset: Dataset) -> str:
-    """The strategy that stands where nothing is counted. Local."""
+    """Return the strategy that stands where nothing is counted. Local."""
     return _candidates(config, dataset)[0]
 
 
 def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
-    """The strategies to choose from; the first one stands unless another is clearly faster."""
+    """Return the strategies to choose from; the first one stands unless another is clearly faster."""
     first = _FULL_BATCH[0]
     try:
         strategy_named(first).check_settings(config.replaced({"strategy.name": first}), dataset)
@@ -124,7 +124,7 @@ def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
 
 
 def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
-    """Why the first candidate is taken at once; empty where there is a choice."""
+    """Return why the first candidate is taken at once; empty where there is a choice."""
     if ranks == 1:
         return "there is one rank"
     if config.strategy.vary:
@@ -140,7 +140,7 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
 
 
 def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
-    """Why p3 and owner are no candidates, by their names; empty where they are."""
+    """Return why p3 and owner are no candidates, by their names; empty where they are."""
     if config.strategy.cache:
         return {name: f"--cache acts on raw rows, which it {what}" for name, what in _SENDS.items()}
     if config.train.batch_size == len(dataset.splits.train):
@@ -154,14 +154,14 @@ def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
 
 
 def _given(config: Config, names: Sequence[str]) -> list[str]:
-    """The flags of the settings of the strategy called `names` that are not as by default."""
+    """Return the flags of the settings of the strategy called `names` that are not as by default."""
     known = dict(sections.fields())
     settings = {name: known[f"strategy.{name}"] for name in names}
     return [f"--{each.flag}" for name, each in settings.items() if getattr(config.strategy, name) != each.default]
 
 
 def _least(forecasts: Mapping[str, EpochCost]) -> str:
-    """The strategy of the shortest epoch; the first one unless another is clearly faster."""
+    """Return the strategy of the shortest epoch; the first one unless another is clearly faster."""
     first, best = next(iter(forecasts)), min(forecasts, key=lambda name: forecasts[name].seconds)
     return best if forecasts[best].seconds < _CLEARLY * forecasts[first].seconds else first
 
@@ -185,7 +185,7 @@ class _Count:
         return self.config.replaced({"strategy.name": name})
 
     def forecast(self, name: str) -> EpochCost:
-        """The forecast of the strategy `name`. Raises ConfigError where it cannot train this."""
+        """Return the forecast of the strategy `name`. Raises ConfigError where it cannot train this."""
         job = self.first if name == FIRST else self.forecaster.job(self._config_of(name), self.ranks)
         engines = job.engines
         for engine in engines:
@@ -202,7 +202,7 @@ class _Count:
         return EpochCost(share * sum(seconds), share * sum(sent), engines[0].mode_name)
 
     def _minibatches(self, job: VirtualJob, number: int) -> list[MiniBatch]:
-        """The mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
+        """Return the mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
         first = job.engines[0]
         schedule = first.placement.schedule(self.batches[number], DRY_EPOCH, number)
         key = type(first.preparation), number, schedule.to_buffer().tobytes()

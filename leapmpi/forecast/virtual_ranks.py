@@ -37,7 +37,7 @@ def virtual_ranks(
     part: Callable[[int], Part],
     real: RankContext | None = None,
 ) -> list[RankContext]:
-    """The contexts of the ranks of `world`. They share sampler and model, and read no feature row.
+    """Return the contexts of the ranks of `world`. They share sampler and model, and read no feature row.
 
     `part` opens a part of the dataset. In a job, sampler, model and numbers of entries are those of `real`, the context
     of this rank. Raises DataError when the dataset has fewer parts than ranks.

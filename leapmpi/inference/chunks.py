@@ -76,7 +76,7 @@ def _with_in_neighbours(
     marked[numbers] = True
     _mark(numbers, topology.indptr, topology.indices, marked)
 
-    # Remote ones are named to their owners.
+    # Owners compute rows, so each remote source is named to its owner, even where no vertex of that rank is wanted.
     here = marked[lists.first : lists.end].copy()
     marked[lists.first : lists.end] = False
     remote = np.flatnonzero(marked)
@@ -152,7 +152,7 @@ def _read(v, indptr, indices, first, end, seen, chunk):
     """Count the sources that `v` adds to those of `chunk`, and those of them outside of first..end-1; mark them."""
     new, far = np.int64(seen[v] != chunk), np.int64(0)
     seen[v] = chunk
-    # No branch depends on the marks: processors could not predict it.
+    # No branch depends on the marks: it would be mispredicted.
     for e in range(indptr[v], indptr[v + 1]):
         if e + _AHEAD < len(indices):
             prefetch(seen, np.intp(indices[e + _AHEAD]))
@@ -210,6 +210,8 @@ def cut(lists: OwnLists, communicator: Communicator, destinations: np.ndarray, e
     A chunk holds one vertex at least, so that `Chunks.bytes` may be more than `limit`. Rows that other ranks request in
     the same round count too: where they are too many, all ranks cut again.
     """
+    # Requests of others are known only once all have cut. Smaller chunks lower them, by less than in proportion:
+    # hence the margin, and several attempts.
     numbers = lists.numbers(destinations)
     tightened = limit
     for attempt in range(_ATTEMPTS):
@@ -227,7 +229,7 @@ def cut(lists: OwnLists, communicator: Communicator, destinations: np.ndarray, e
 
 
 def _cut_own(lists: OwnLists, numbers: np.ndarray, each: ChunkBytes, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut this rank's chunks of `limit` bytes; their ends and counts. Local."""
+    """Cut this rank's chunks of `limit` bytes; return their ends and counts. Local."""
     topology = lists.topology
     seen = np.full(topology.numbered, -1, np.int32)
     ends: list[int] = []

@@ -28,12 +28,12 @@ class DrawnLists(OwnLists):
     """int64[lists]: in-degrees in the graph."""
 
     def in_degrees(self, first: int, end: int) -> np.ndarray:
-        """See OwnLists."""
+        """Return in-degrees in the graph, as OwnLists does."""
         assert self.degrees is not None, "`drawn_lists` gives them"
         return self.degrees[first:end]
 
     def degrees_of(self, numbers: np.ndarray) -> np.ndarray:
-        """See OwnLists."""
+        """Return in-degrees in the graph, as OwnLists does."""
         assert self.degrees is not None, "`drawn_lists` gives them"
         return self.degrees[numbers]
 

@@ -1,6 +1,6 @@
 """Plans of layers before the first one is computed: form, chunks, bytes to receive, memory to take.
 
-Layers take the fewest shares and rows instead of rows alone where the bytes spared are worth the work. Both are counted
+Layers take the fewest shares and rows instead of rows alone where the saved bytes are worth the work. Both are counted
 chunk by chunk, as they will be requested.
 """
 
@@ -27,7 +27,7 @@ SHARE_SECONDS = 1.5e-6
 """Seconds, for each remote row, to find the fewest shares and rows and to name them."""
 
 MOST_SPARED = 0.4
-"""The largest part of the bytes of rows that shares are hoped to spare, before they are counted."""
+"""The largest fraction of the bytes of rows that shares can be expected to save, before they are counted."""
 
 SOURCE = 112
 """Bytes of numbers, ids, degrees and addresses of a source: in the sampler, the block and the request for its row."""
@@ -100,14 +100,14 @@ class Expectation:
     received: dict[str, int]
     """Bytes by kind."""
     held: int
-    """Of the layer that takes most: bytes of the rows that are held,"""
+    """Bytes of the rows held while the layer that takes most is computed."""
     chunk: int
-    """and of a chunk."""
+    """Bytes of a chunk of that layer."""
     look_ups: int
 
 
 def expectation(works: Sequence[LayerWork], own: int, numbered: int, on_disk: bool) -> Expectation:
-    """Sum up `works` on this rank, whose lists are of `own` vertices and name `numbered`.
+    """Sum `works` on this rank, whose lists are those of `own` vertices and name `numbered`.
 
     Rows in files do not count.
     """
@@ -155,6 +155,7 @@ def received_rows(ctx: RankContext, number: int, form: LayerForm, chunks: Chunks
 
 def with_shares(ctx: RankContext, works: Sequence[LayerWork]) -> list[LayerWork]:
     """Return the plans with shares among the items of layers of one group, or `works` where rows pay. Collective."""
+    # A bound first: finding shares costs more than they can save on a fast link, so most jobs stop here.
     rows, byte = sum(sum(each.received.values()) for each in works), ctx.machine.byte
     sums = ctx.communicator.all_gather_rows(np.array([rows, works[0].chunks.remote_rows])).sum(axis=0)
     least = SHARE_SECONDS * sums[1]
@@ -163,7 +164,7 @@ def with_shares(ctx: RankContext, works: Sequence[LayerWork]) -> list[LayerWork]
     counts = _ItemCounts(ctx, works[0])
     found = [counts.shared(each, naming=number == 0) for number, each in enumerate(works)]
 
-    # All ranks take shares, or none does.
+    # The form of a layer is one on all ranks: they sum both sides of the choice.
     shares = sum(sum(each.received.values()) for each in found)
     large = any(each.chunks.bytes > each.limit for each in found)
     sums = ctx.communicator.all_gather_rows(np.array([rows - shares, int(large)])).sum(axis=0)

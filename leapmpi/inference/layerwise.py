@@ -53,7 +53,7 @@ def as_they_are(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """Work of one layer, on this rank but for `chunk_bytes`."""
+    """Work of one layer, on this rank except for `chunk_bytes`."""
 
     number: int
     form: str
@@ -64,7 +64,7 @@ class LayerReport:
     shares: int
     """Shares received from other ranks."""
     chunk_bytes: int
-    """The most that a chunk takes on any rank, as counted before."""
+    """The most bytes of a chunk on any rank, as planned."""
     held_bytes: int
     """Bytes of the rows held while the layer is computed."""
     seconds: float
@@ -112,13 +112,14 @@ class LayerwiseInference:
         lists_of = self.lists_of or (lambda layer, destinations: self.lists)
         needed = needed_by_layer(lists_of, ctx.communicator, ctx.rank_offsets, wanted, len(layers))
 
-        # Layers that an earlier start has finished are not computed again.
+        # Rows of a layer depend only on the store's key, so those of an earlier start are used.
         names = [f"layer-{number + 1}" for number in range(len(layers) - 1)]
         done = self.store.finished(ctx.communicator, names)
         answered = answer(np.empty((0, self._output_width(len(layers) - 1, head)), self.dtype))
         works = self._planned(range(done, len(layers)), needed, head, answered)
         self.expect(expectation(works, self.own, self.lists.topology.numbered, self.store.on_disk))
 
+        # Only the last finished layer is read again, unless the head reads the rows of all.
         rows = [None if number < done - 1 and not keeps_all(head) else self._kept(number) for number in range(done)]
         below: list[np.ndarray | None] = list(rows)
         for number, work in enumerate(works, done):
@@ -143,7 +144,7 @@ class LayerwiseInference:
     def _planned(
         self, numbers: range, needed: Sequence[Needed], head: Head | None, answered: np.ndarray
     ) -> list[LayerWork]:
-        """Plan the layers `numbers`, all of which need `needed`; `answered` are answers for no vertex. Collective."""
+        """Plan the layers `numbers`, whose vertices are `needed`; `answered` are answers for no vertex. Collective."""
         answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:])
         groups: dict[Any, list[LayerWork]] = {}
         for number in numbers:
@@ -167,7 +168,7 @@ class LayerwiseInference:
         row_bytes = form.width * size if form.form == PROJECTED else inputs.shard.row_bytes
         each = chunk_bytes(ctx, form, size, row_bytes, None if answers is None else head)
 
-        # Rows of layers below, projected ones, and those of this layer.
+        # At the same time in memory: rows of the layers below that are still read, projected rows, this layer's rows.
         columns = sum(widths) + (layers[number].out_dim if answers is None else 0)
         columns += form.width if form.form == PROJECTED else 0
         held = self.own * columns * size + (answers or 0)
@@ -262,14 +263,16 @@ class LayerwiseInference:
                     h = feed.forward(None, None)
                     if feed.block is not None and len(chunk.destinations):
                         write(place, feed.block, h)
-                    # Buffers are lent to the next chunk only when nothing is left of this one.
+                    # The next chunk reuses the buffers, so nothing of this one may still refer to them.
                     del feed, h
                 shown.advance(1)
         if form.form == PROJECTED:
             self.store.drop("projected")
-        self.tell(work.number + 1, form.form, work.needed.destinations, work.chunks, work.held, begun, work.items)
+        self.report_layer(
+            work.number + 1, form.form, work.needed.destinations, work.chunks, work.held, begun, work.items
+        )
 
-    def tell(
+    def report_layer(
         self,
         number: int,
         form: str,
@@ -298,7 +301,7 @@ class LayerwiseInference:
         if keeps_all(head) or not below:
             return
         if self.store.on_disk:
-            # A layer is dropped when all ranks have the next one.
+            # A restart resumes at the newest layer that all ranks have, so this one stays until the next is everywhere.
             self.ctx.communicator.barrier()
         below[-1] = None
         self.store.drop(names[number - 1])
@@ -342,7 +345,7 @@ def keeps_all(head: Head | None) -> bool:
 
 
 def runs_in_layers(model: Model) -> bool:
-    """Return whether `model` is nothing but a stack of layers and a head."""
+    """Return whether `model` is a plain stack of layers and a head."""
     return type(model).forward is Model.forward and type(model).after is Model.after
 
 

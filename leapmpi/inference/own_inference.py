@@ -90,7 +90,7 @@ class OwnModelInference(LayerwiseInference):
                             out = h.new_empty(len(own), *h.shape[1:]) if out is None else out
                             out[chunk] = h
                 shown.advance(1)
-        self.tell(number + 1, RAW, own, chunks, held, begun)
+        self.report_layer(number + 1, RAW, own, chunks, held, begun)
         assert out is not None, "every rank has a vertex"
         return out
 

@@ -1,4 +1,4 @@
-"""Where the rows of layers are held: in memory, or in files on the node, from which a killed job goes on."""
+"""Stores for the rows of layers: in memory, or in files on the node, from which a killed job resumes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class RowStore:
     """Rows in memory. Nothing outlives the process."""
 
     on_disk = False
-    """Whether rows are in files, of which memory holds what it has room for."""
+    """Whether rows are in mapped files, which memory holds as far as it has room."""
 
     def rows(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
-        """Room for `count` rows of `width`, not filled. Local."""
+        """Allocate `count` rows of `width`, not filled. Local."""
         return np.empty((count, width), dtype)
 
     def finish(self, layers: int, name: str) -> None:
-        """Note that `layers` layers are done, the last of which wrote `name`. Local."""
+        """Note that `layers` layers are done; the last one wrote `name`. Local."""
 
     def drop(self, name: str) -> None:
-        """The rows `name` are needed no more. Local."""
+        """Release the rows `name`, which are no longer needed. Local."""
 
     def finished(self, communicator: Communicator, names: Sequence[str]) -> int:
-        """How many layers every rank has kept the rows of, by `names` from the first layer on. Collective."""
+        """Count the layers whose rows every rank has kept, by `names` from the first layer on. Collective."""
         return 0
 
     def kept(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
-        """Rows that an earlier start has finished. Local."""
+        """Return rows that an earlier start has finished. Local."""
         raise NotImplementedError("rows in memory do not outlive a process")
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class RowStore:
 class StagedRows(RowStore):
     """Rows in files of `folder`, one folder for each rank in it, mapped into memory.
 
-    `key` says what the rows are a function of: dataset, weights, settings, ranks. With `resume` the files of an earlier
+    `key` holds all that the rows depend on: dataset, weights, settings, ranks. With `resume` the files of an earlier
     start with the same key are used. Raises DataError where the folder cannot be used.
     """
 
@@ -69,7 +69,7 @@ class StagedRows(RowStore):
             raise explain(error, self.folder) from error
 
     def rows(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
-        """A new file, whose space is taken at once, so that a full disk is noticed. Raises ResourceError, DataError."""
+        """Make a file with all its space allocated, so that a full disk is noticed. Raises ResourceError, DataError."""
         path, size = self._path(name), count * width * dtype.itemsize
         try:
             with open(path, "wb") as file:
@@ -80,7 +80,7 @@ class StagedRows(RowStore):
         return self._mapped(path, count, width, dtype)
 
     def finish(self, layers: int, name: str) -> None:
-        """Written to disk before it is noted."""
+        """Write the rows to disk, then note that they are there."""
         path = self._path(name)
         try:
             with open(path, "rb+") as file:
@@ -99,7 +99,7 @@ class StagedRows(RowStore):
         self._path(name).unlink(missing_ok=True)
 
     def finished(self, communicator: Communicator, names: Sequence[str]) -> int:
-        """The most layers of which all ranks still have the last one's rows."""
+        """Return the highest layer, from 1, whose rows all ranks still have; 0 for none."""
         here = [number + 1 for number, name in enumerate(names) if name in self._layers and self._path(name).is_file()]
         flags = np.zeros(len(names) + 1, np.int64)
         flags[here] = 1
@@ -107,7 +107,7 @@ class StagedRows(RowStore):
         return int(np.flatnonzero(communicator.all_gather_rows(flags).all(axis=0)).max())
 
     def kept(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
-        """Raises DataError for a file of another size."""
+        """Map the rows of an earlier start. Raises DataError for a file of another size."""
         path, size = self._path(name), count * width * dtype.itemsize
         if path.stat().st_size != size:
             raise DataError(f"{path}: it has {path.stat().st_size} bytes, not {size}; leave out --resume")
@@ -124,12 +124,12 @@ class StagedRows(RowStore):
             return np.empty((count, width), dtype)
         with open(path, "rb+") as file:
             mapped = mmap.mmap(file.fileno(), count * width * dtype.itemsize)
-        # Rows are read at random: what lies around one would be read from disk in vain where memory is short.
+        # Rows are read in random order, so read-ahead would waste disk bandwidth where memory is short.
         mapped.madvise(mmap.MADV_RANDOM)
         return np.frombuffer(mapped, dtype).reshape(count, width)
 
     def _read(self) -> list[str]:
-        """The layers that an earlier start with the same key has finished."""
+        """Return the layers that an earlier start with the same key has finished."""
         try:
             found = json.loads((self.folder / _DONE).read_text(encoding="utf-8"))
             return [str(name) for name in found["layers"]] if found["key"] == self.key else []

@@ -42,12 +42,12 @@ def with_seed(key: DropoutKey | None, seed: int) -> DropoutKey | None:
 
 
 def threshold(rate: float) -> int:
-    """The 16-bit values below this number drop an element: `rate` to the nearest 1/65536."""
+    """Return the 16-bit values below this number drop an element: `rate` to the nearest 1/65536."""
     return round(rate * _STEPS)
 
 
 def _scale(below: int) -> float:
-    """The inverse of the probability to keep an element; 0 where all are dropped."""
+    """Return the inverse of the probability to keep an element; 0 where all are dropped."""
     return _STEPS / (_STEPS - below) if below < _STEPS else 0.0
 
 
@@ -100,7 +100,7 @@ def _mask_edges(first, end, x, indptr, indices, vertices, base, below, scale, ou
 
 
 def _signed(word: int) -> int:
-    """The int64 with the bits of a uint64: torch has no arithmetic on the latter."""
+    """Return the int64 with the bits of a uint64: torch has no arithmetic on the latter."""
     return word - (1 << 64) if word >> 63 else word
 
 
@@ -210,7 +210,7 @@ class _Masked(Function):
 
 
 def _base(key: DropoutKey, kind: int, layer: int) -> int:
-    """The hash of which the masks of one layer and kind are drawn."""
+    """Return the hash of which the masks of one layer and kind are drawn."""
     return int(fold(np.uint64(fold(key_hash(key), kind)), layer))
 
 

@@ -54,7 +54,7 @@ class ScatteredRows:
         return self if dtype == self.dtype else self.dense().to(dtype)
 
     def __getitem__(self, rows: slice | np.ndarray | Tensor) -> ScatteredRows:
-        """The rows of a slice, or those numbered int64[k]."""
+        """Return the rows of a slice, or those numbered int64[k]."""
         return replace(self, addresses=self.addresses[rows])
 
     def dense(self) -> Tensor:
@@ -111,11 +111,11 @@ class SparseMatrix:
         return len(self.entries.indptr) - 1
 
     def to(self, dtype: torch.dtype) -> SparseMatrix:
-        """The same matrix with values of `dtype`."""
+        """Return the same matrix with values of `dtype`."""
         return replace(self, values=self.values.to(dtype))
 
     def __getitem__(self, rows: slice | np.ndarray | Tensor) -> SparseMatrix:
-        """The rows of a slice, as views, or those numbered int64[k], as copies."""
+        """Return the rows of a slice, as views, or those numbered int64[k], as copies."""
         if isinstance(rows, slice):
             first, end, _ = rows.indices(len(self))
             entries, chosen = self.entries.of_destinations(first, end)

@@ -133,7 +133,7 @@ class EdgeTask(Task):
         """
 
     def leaves_out(self) -> bool:
-        """Whether message passing goes without the edges of the batch."""
+        """Return whether message passing goes without the edges of the batch."""
         return self.link.target_edges != "keep"
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -156,7 +156,7 @@ TASKS = Registry("task", "leapmpi.nn.tasks", TaskMember)
 
 
 def task_of(config: Config, dataset: Dataset) -> Task:
-    """The task that `config` names, by default that of the labels of `dataset`.
+    """Return the task that `config` names, by default that of the labels of `dataset`.
 
     Raises DataError without labels, ConfigError for an unknown task, or one that does not fit the labels.
     """
@@ -172,5 +172,5 @@ def task_of(config: Config, dataset: Dataset) -> Task:
 
 
 def weighted_total(losses: Tensor, weight: float | Tensor) -> Tensor:
-    """The sum of weight x loss over roots: `losses` float[roots], `weight` one for all, or float[roots]."""
+    """Return the sum of weight x loss over roots: `losses` float[roots], `weight` one for all, or float[roots]."""
     return (weight * losses).sum() if isinstance(weight, Tensor) else weight * losses.sum()

@@ -17,7 +17,7 @@ from leapmpi.system.counter_rng import DrawKey
 
 
 def operations(device: torch.device) -> ModuleType:
-    """The module that implements sums over edges on `device`."""
+    """Return the module that implements sums over edges on `device`."""
     return csr if on_host(device) else csr_torch
 
 
@@ -43,7 +43,7 @@ class Edges:
         return self.indptr.diff()
 
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
-        """The edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
+        """Return the edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
         indptr = self.indptr[first : end + 1]
         edges = slice(int(indptr[0]), int(indptr[-1]))
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
@@ -109,6 +109,8 @@ class BlockTensors:
     """float[edges, Fe]: the features of the dataset's edges, where a layer reads them."""
     edge_numbers: Tensor | None = None
     """int64[edges]: positions of the edges in the topology, where a device drew them and what edges carry is used."""
+    relation: Tensor | None = None
+    """uint8[edges], or int32[edges] with more than 256 relations: those of the edges of a typed graph, else None."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
 
@@ -186,12 +188,12 @@ class BlockTensors:
 
 
 def drawn_there(block: Block, device: torch.device) -> bool:
-    """Whether `block`, just as it was drawn, lies on `device` already."""
+    """Return whether `block`, just as it was drawn, lies on `device` already."""
     return block.tensors is not None and block.tensors.edges.indptr.device == device
 
 
 def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:
-    """The tensors of `block` on `device`; on the CPU they share the block's memory."""
+    """Return the tensors of `block` on `device`; on the CPU they share the block's memory."""
     device = torch.device(device)
     if drawn_there(block, device):
         return block.tensors
@@ -208,7 +210,11 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         sums = tensor(block.src_weight_sum)
         weights = EdgeWeights(tensor(block.edge_weight), tensor(block.drawn_weight), sums[: block.n_dst], sums)
     names = tensor(block.src_original), tensor(block.src_degree)
-    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights)
+    relation = None
+    if block.relation is not None:
+        # torch computes little with uint16.
+        relation = tensor(block.relation if block.relation.itemsize == 1 else block.relation.astype(np.int32))
+    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights, relation=relation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,9 @@ class Block:
     """float64[n_dst]: sum of `edge_weight` of each destination."""
     src_weight_sum: np.ndarray | None = None
     """float64[n_src]: sum of the weights of all in-edges of each source in the whole graph."""
+    relation: np.ndarray | None = None
+    """uint8[edges] or uint16[edges]: relations of the edges of a typed graph, else None. Within a destination edges
+    then ascend by (relation, original id)."""
 
     tensors: Any = None
     """Same arrays as tensors on the device that drew the block (nn.tensors.BlockTensors), else None."""
@@ -114,6 +117,7 @@ class LateBlock(Block):
     edge_weight: Any = _Late()
     drawn_weight: Any = _Late()
     src_weight_sum: Any = _Late()
+    relation: Any = _Late()
 
     @classmethod
     def made_of(cls, late: Mapping[str, Callable[[], np.ndarray]], **present: Any) -> Self:

@@ -1,4 +1,4 @@
-"""How good predictions are: what a metric is, and the counts and rankings that metrics are made of; plain numpy.
+"""Scores of predictions: metrics, and the counts and rankings from which they are made; plain numpy.
 
 Vertices without a label (-1, or NaN in a column) do not count. In: outputs and labels. Out: scores.
 """

@@ -1,4 +1,4 @@
-"""Scores taken apart: by class, by in-degree of the vertex, by part; what was taken for what.
+"""Breakdown of scores: by class, by in-degree of the vertex, by part; the confusion matrix.
 
 Each rank counts its own vertices; the counts of all add up.
 """
@@ -18,7 +18,7 @@ MOST_CLASSES = 1024
 """With more classes, figures of classes are left out."""
 
 MOST_CONFUSED = 64
-"""With more classes, it is left out which was taken for which."""
+"""With more classes, the confusion matrix is left out."""
 
 MOST_PARTS = 64
 """With more parts, a group stands for several."""
@@ -44,12 +44,12 @@ class ScoredVertices:
 
 
 def breakdown(own: ScoredVertices, answers: str, parts: int, sum_up: Sum) -> dict[str, Any]:
-    """The scores of all ranks taken apart, as plain values; `answers` is what the task answers. Collective.
+    """Break down the scores of all ranks, as plain values; `answers` is the kind of the task's answers. Collective.
 
-    `measure` says what is averaged in `by_degree` and `by_part`, lists of (name, vertices, mean or None); `classes`
-    holds `right`, `wrongly` and `missed` of each; `confusion` lists (class, taken for, vertices).
+    `measure` names the figure averaged in `by_degree` and `by_part`, lists of (name, vertices, mean or None). `classes`
+    holds `right`, `wrongly` and `missed` of each. `confusion` lists (class, predicted class, vertices).
     """
-    # All counts side by side, so that they are summed at once.
+    # All counts go into one array, so that one collective sums them.
     classes = own.outputs.shape[1] if answers != "regression" and own.outputs.shape[1] <= MOST_CLASSES else 0
     confused = classes if answers == "multi-class" and classes <= MOST_CONFUSED else 0
     each = -(-parts // MOST_PARTS)
@@ -68,7 +68,7 @@ def breakdown(own: ScoredVertices, answers: str, parts: int, sum_up: Sum) -> dic
     whole = np.concatenate([piece.reshape(-1) for piece in pieces])
     sum_up(whole)
 
-    # Apart again, as plain values.
+    # The array is cut into the same pieces again.
     ends = np.cumsum([piece.size for piece in pieces])
     sums = [part.reshape(piece.shape) for part, piece in zip(np.split(whole, ends[:-1]), pieces, strict=True)]
     firsts = range(0, parts, each)
@@ -88,7 +88,7 @@ def breakdown(own: ScoredVertices, answers: str, parts: int, sum_up: Sum) -> dic
 
 
 def _values(own: ScoredVertices, answers: str) -> tuple[np.ndarray, np.ndarray]:
-    """bool[n], whether a vertex has a label, and float64[n], the figure that is averaged."""
+    """Return bool[n], whether each vertex has a label, and float64[n], the averaged figure."""
     if answers == "multi-class":
         return own.labels >= 0, (own.outputs.argmax(axis=1) == own.labels).astype(np.float64)
     labelled = ~np.isnan(own.labels)
@@ -101,7 +101,7 @@ def _values(own: ScoredVertices, answers: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(group: np.ndarray, known: np.ndarray, values: np.ndarray, groups: int) -> np.ndarray:
-    """float64[2, groups]: how many of each group have a label, and the sum of their values."""
+    """Count the labelled vertices of each group, and sum their values: float64[2, groups]."""
     return np.stack(
         [
             np.bincount(group[known], minlength=groups).astype(np.float64),
@@ -111,7 +111,7 @@ def _sums(group: np.ndarray, known: np.ndarray, values: np.ndarray, groups: int)
 
 
 def _means(names: Sequence[str], sums: np.ndarray) -> list[list[Any]]:
-    """Name, number of vertices and mean of each group that has any."""
+    """List name, number of vertices and mean of each group that has any."""
     return [
         [name, int(count), float(total / count)]
         for name, count, total in zip(names, *sums.tolist(), strict=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 
 def outcomes(outputs: np.ndarray, labels: np.ndarray) -> tuple[int, int, int, int]:
-    """(true positives, false positives, false negatives, all) over all classes together.
+    """Count (true positives, false positives, false negatives, all) over all classes together.
 
-    Of multi-label data each column of each vertex counts; else an error is one false positive and one false negative.
+    In multi-label data each column of each vertex counts; else an error is one false positive and one false negative.
     """
     if labels.ndim == 2:
         known = ~np.isnan(labels)
@@ -26,9 +26,9 @@ def outcomes(outputs: np.ndarray, labels: np.ndarray) -> tuple[int, int, int, in
 
 
 def outcomes_by_class(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """int64[4, C]: true positives, false positives, false negatives, and vertices whose label is known.
+    """Count true positives, false positives, false negatives, and vertices with a known label: int64[4, C].
 
-    Of classes the last row says how many vertices are labelled, C times. A prediction of NaN is a false negative.
+    For classes the last row repeats the number of labelled vertices C times. A prediction of NaN is a false negative.
     """
     if labels.ndim == 2:
         known = ~np.isnan(labels)
@@ -44,19 +44,19 @@ def outcomes_by_class(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def confusions(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """int64[k, 3], ascending: class, the class it was taken for (-1: none, of NaN; right ones too), and how many."""
+    """Count pairs of class and predicted class (-1 for NaN), right ones included: int64[k, 3], ascending."""
     pairs, counts = np.unique(np.column_stack(_classes(outputs, labels)), axis=0, return_counts=True)
     return np.column_stack([pairs, counts]).astype(np.int64)
 
 
 def added_up(rows: np.ndarray) -> np.ndarray:
-    """The `confusions` of all, from those of several batches or ranks one below the other."""
+    """Add up the `confusions` of several batches or ranks, given one below the other."""
     pairs, place = np.unique(rows[:, :2], axis=0, return_inverse=True)
     return np.column_stack([pairs, np.bincount(place.reshape(-1), rows[:, 2], len(pairs))]).astype(np.int64)
 
 
 def _classes(outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """True and predicted class of the labelled vertices, int64; -1 where the outputs have a NaN."""
+    """Return true and predicted classes of the labelled vertices, int64; -1 where the outputs have a NaN."""
     labelled = labels >= 0
     outputs, truth = outputs[labelled], labels[labelled]
     predicted = outputs.argmax(axis=1)
@@ -65,6 +65,6 @@ def _classes(outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _columns(outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each label is there, and whether it is predicted; NaN of an output is the wrong one of both."""
+    """Return whether each label is present, and whether it is predicted; an output of NaN counts as wrong."""
     truth = labels > 0.5
     return truth, np.where(np.isnan(outputs), ~truth, outputs > 0)

@@ -1,4 +1,4 @@
-"""What is said of each class, label or target by itself: figures as plain lists, for `leapmpi evaluate --per-class`."""
+"""Figures of each class, label or target alone, as plain lists, for `leapmpi evaluate --per-class`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outcome = tuple[np.ndarray, np.ndarray]
 
 
 def counts_of(outcomes: list[Outcome], regression: bool) -> tuple[np.ndarray, np.ndarray]:
-    """What a report is made of, from the `outcomes` of one rank: figures by column, and confusions int64[k, 3]. Pure.
+    """Count the figures of a report by column, and confusions int64[k, 3], from one rank's `outcomes`. Pure.
 
     Figures are float64[5, C] moments of a regression, else int64[4, C] outcomes by class.
     """
@@ -27,11 +27,11 @@ def counts_of(outcomes: list[Outcome], regression: bool) -> tuple[np.ndarray, np
 
 
 def report(figures: np.ndarray, confused: np.ndarray, regression: bool) -> dict[str, list]:
-    """The report, from the `counts_of` of all ranks: `figures` (ranks, rows, C), `confused` int64[k, 3]. Pure.
+    """Make the report from the `counts_of` of all ranks: `figures` (ranks, rows, C), `confused` int64[k, 3]. Pure.
 
-    Of classes and labels: `support` (vertices that have it), `known`, `right`, `wrongly` (predicted though absent),
-    `missed`, `precision`, `recall` and `f1`, None where the denominator is 0; of classes also `confusion`, lists of
-    (class, the class it was taken for, or -1 for none, vertices). Of targets: `known`, `mse`, `mae`, `rmse` and `r2`.
+    Classes and labels have `support` (vertices that have it), `known`, `right`, `wrongly` (predicted though absent),
+    `missed`, `precision`, `recall` and `f1`, None where the denominator is 0. Classes also have `confusion`, lists of
+    (class, predicted class or -1 for none, vertices). Targets have `known`, `mse`, `mae`, `rmse` and `r2`.
     """
     if regression:
         whole = combined(figures)

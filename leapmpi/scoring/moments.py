@@ -16,7 +16,7 @@ _ROUNDING = 1e-14
 
 
 def moments(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """float64[5, C] of predictions float[n, C] and targets float[n, C], of which NaN are unknown and do not count."""
+    """Compute moments float64[5, C] of predictions float[n, C] and targets float[n, C]; NaN targets do not count."""
     known = ~np.isnan(labels)
     truth = np.where(known, labels, 0).astype(np.float64)
     error = np.where(known, outputs - truth, 0)
@@ -29,7 +29,7 @@ def moments(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def combined(rows: np.ndarray) -> np.ndarray:
-    """The moments of all, from those of each batch, float64[batches, 5, C]."""
+    """Combine the moments of each batch, float64[batches, 5, C]."""
     total = rows.sum(axis=0)
     counts = rows[:, COUNT]
     mean = (counts * rows[:, MEAN]).sum(axis=0) / np.maximum(total[COUNT], 1)
@@ -39,7 +39,7 @@ def combined(rows: np.ndarray) -> np.ndarray:
 
 
 def errors_by_target(found: np.ndarray) -> dict[str, np.ndarray]:
-    """mse, mae, rmse and r2 float64[C] of each target, from its moments; NaN where it is known of no vertex.
+    """Compute mse, mae, rmse and r2 of each target, float64[C], from its moments; NaN without any known value.
 
     r2 is 1 - mse / variance, and NaN for a target that is the same for all.
     """
@@ -50,13 +50,13 @@ def errors_by_target(found: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _r2(squared: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """1 - squared / spread, and 0 where that differs from 0 by rounding alone, as of the mean as an answer."""
+    """Compute 1 - squared / spread, and 0 where rounding alone makes a difference, as with the mean as answer."""
     found = 1 - squared / spread
     return np.where(np.abs(found) < _ROUNDING, 0.0, found)
 
 
 def mean_over_targets(found: np.ndarray, name: str) -> float:
-    """The mean of the figure `name` over the targets of which it is defined; NaN where it is of none."""
+    """Average the figure `name` over the targets for which it is defined; NaN where there are none."""
     values = errors_by_target(found)[name]
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else float("nan")

@@ -1,4 +1,4 @@
-"""How well scores rank positives above negatives: exact, with ties, column by column."""
+"""Figures of how well scores rank positives above negatives: exact, with ties, column by column."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from leapmpi.errors import ConfigError
 
 Figure = Callable[[np.ndarray, np.ndarray], float]
-"""Of scores float[n] without NaN, and which of them are positives, bool[n]; both kinds are there."""
+"""A figure of scores float[n] without NaN, and their positives, bool[n]; both kinds occur."""
 
 
 def mean_over_columns(figure: Figure, name: str, outputs: np.ndarray, labels: np.ndarray) -> float:
-    """`figure` of two classes, or its mean over the columns of multi-label data that have a positive and a negative.
+    """Compute `figure` of two classes, or its mean over columns of multi-label data with positives and negatives.
 
     int64[n] labels 0, 1 or -1: outputs are float[n] scores, or float[n, 2] whose difference is the score.
     float[n, C] labels of multi-label data: one score for each. NaN when no column has both, or a score is NaN.
@@ -34,14 +34,14 @@ def mean_over_columns(figure: Figure, name: str, outputs: np.ndarray, labels: np
 
 
 def _of(figure: Figure, scores: np.ndarray, positive: np.ndarray) -> float | None:
-    """The figure; None when a class is missing."""
+    """Return the figure; None when a class is missing."""
     if positive.all() or not positive.any():
         return None
     return float("nan") if np.isnan(scores).any() else figure(scores, positive)
 
 
 def needs_two(name: str, answers: str, classes: int) -> str | None:
-    """Why a metric of rankings cannot score `classes` classes, None if it can."""
+    """Return why a metric of rankings cannot score `classes` classes, None if it can."""
     if answers == "multi-class" and classes != 2:
         return f"{name} needs 2 classes or multi-label data, this dataset has {classes} classes"
     return None

@@ -1,6 +1,7 @@
-"""Which vertices or edges of a split are scored where settings bound their number: a uniform sample, by hashes.
+"""The vertices or edges of a split that are scored where settings bound their number: a uniform sample, by hashes.
 
-It depends on the seed, the split and original ids: on any ranks and partition, and in every epoch, it is the same.
+The sample depends on the seed, the split and original ids alone: it is the same on any ranks and partition, and in
+every epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _SCORED = 0x73636F72_65640000  # keeps these hashes apart from those of draws
 
 
 def scored_sample(stream: int, seed: int, original_ids: np.ndarray, limit: int) -> np.ndarray:
-    """Positions int64[k], ascending, of those that are scored, `limit` or all; 0 for no limit. Pure.
+    """Choose the scored ones, `limit` or all: positions int64[k], ascending; 0 for no limit. Pure.
 
     original_ids: int64[n] of vertices, or int64[n, 2] of the ends of edges; `stream` is that of the split's draws.
     """

@@ -13,7 +13,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.graph import content_uuid
 from leapmpi.dataset.graph_file import write_graph
-from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType
+from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType, reached
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
@@ -314,3 +314,28 @@ def test_order_of_edges_held_back_is_checked(tmp_path):
 def test_impossible_schemas_are_refused(types, message):
     with pytest.raises(DataError, match=message):
         types()
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemas(), st.integers(1, 4), st.integers(0, 2**16))
+def test_a_relation_is_drawn_where_the_targets_reach_its_destination(types, hops, seed):
+    random = np.random.default_rng(seed)
+    kept = random.random((hops, len(types.relations))) < 0.8
+    found = reached(types, [0], hops, kept)
+    names = {types.vertices[0].name}
+    for hop in range(hops):
+        assert {each.name for each, here in zip(types.vertices, found.types[hop], strict=True) if here} == names
+        drawn = [kept[hop, r] and each.destination in names for r, each in enumerate(types.relations)]
+        assert found.relations[hop].tolist() == drawn
+        names = names | {each.source for each, here in zip(types.relations, drawn, strict=True) if here}
+    assert found.types[hops].sum() == len(names)
+
+
+def test_a_type_without_in_edges_needs_no_draws():
+    found = reached(LIBRARY, [1], 2)
+    assert found.relations.tolist() == [[False, False, True, False, False], [True, True, True, True, False]]
+    assert found.types.tolist() == [[False, True, False], [True, True, False], [True, True, False]]
+
+
+def test_the_type_of_an_original_id_is_that_of_its_range():
+    assert LIBRARY.of_original(np.array([0, 8, 9, 15, 16, 18])).tolist() == [0, 0, 1, 1, 2, 2]

@@ -61,13 +61,13 @@ def decided(train, world):
 
 def test_the_records_say_what_was_decided_and_why(decided, world):
     _, made = decided
+    if world.size == 1:
+        assert made == []  # One rank has nothing to choose.
+        return
     rates = [each for each in made if each["about"] == "rates"]
     assert len(rates) == 1
     assert all(value >= 0 for value in rates[0]["value"].values())
     steps = [each for each in made if each["about"] == "time_steps"]
-    if world.size == 1:
-        assert steps == []
-        return
     assert (steps[0]["epoch"], steps[0]["iteration"]) == (1, 0)
     assert set(steps[0]["evidence"]["predicted"]) == set(steps[0]["evidence"]["memory"])
     # 11 iterations an epoch are enough to settle; every change says what was measured.

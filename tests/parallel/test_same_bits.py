@@ -60,7 +60,8 @@ def test_no_clock_is_asked_unless_tune_is_given(train, world, monkeypatch):
     decisions = [{r["about"]: (r["value"], r["evidence"]) for r in run.metrics() if r["event"] == "decision"}
                  for run in (first, second)]  # fmt: skip
     assert decisions[0] == decisions[1]
-    assert decisions[0]["rates"][1] == {"machine": MachineRates().to_values()}
+    if world.size > 1:  # One rank has nothing to choose.
+        assert decisions[0]["rates"][1] == {"machine": MachineRates().to_values()}
 
 
 def test_kept_rates_decide_what_crosses_ranks(train, world):

@@ -1,7 +1,7 @@
-"""Attention with the rows of one other rank at a time: shares of the softmax are put together as they come.
+"""Attention with the rows of one other rank at a time: shares of the softmax are combined as they arrive.
 
 Each owner's edges give the logarithm of their sum of exponentials and the mean by them, from which the softmax over all
-edges follows (online softmax; SAR, MLSys 2022). In the backward pass rows are sent once more, and shares made again.
+edges follows (online softmax; SAR, MLSys 2022). In the backward pass rows are sent once more, and shares recomputed.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class AttentionByOwnerFeed(OwnFirstFeed):
             arrived = finish()
             with phases("compute"), torch.no_grad():
                 share = source.share(self._projected(source, arrived, key), self._target, key)
+                # Both means are rescaled to the new sum of exponentials, so no exponential overflows.
                 both = torch.logaddexp(logs, share[:, :heads])
                 means = self._scaled(means, logs - both) + self._scaled(share[:, heads:], share[:, :heads] - both)
                 logs = both
@@ -66,7 +67,7 @@ class AttentionByOwnerFeed(OwnFirstFeed):
         of_share = self._share_gradient(self._of_own[:, : -self.layer.heads], gradient)
         return torch.cat([of_share, gradient_or_zeros(self._target)], dim=1)
 
-    def learn_others(self, gradient: Tensor, learn_own: Callable[[], Tensor]) -> Tensor:
+    def backward_others(self, gradient: Tensor, backward_own: Callable[[], Tensor]) -> Tensor:
         phases, below, of_below = self.ctx.phases, self._below, torch.zeros_like(self._below)
         self._target.requires_grad_()
         for each, source in zip(self.rounds, self.sources, strict=True):
@@ -81,9 +82,9 @@ class AttentionByOwnerFeed(OwnFirstFeed):
             with phases("compute"):
                 of_below.index_add_(0, each.sent_rows, returned)
 
-        # Own rows learn last: they are the targets of all.
+        # Own rows are backpropagated last: as targets, they receive gradients from every owner's share.
         with phases("compute"):
-            of_below += learn_own()
+            of_below += backward_own()
         del self._of_own, self._target, self._logs, self._means
         return of_below
 
@@ -91,11 +92,11 @@ class AttentionByOwnerFeed(OwnFirstFeed):
         return self.layer.project(prefixed(self.layer, rows, source.names, key))
 
     def _scaled(self, means: Tensor, logs: Tensor) -> Tensor:
-        """`means` times the exponentials of `logs`, float[n_dst, heads]."""
+        """Multiply `means` by the exponentials of `logs`, float[n_dst, heads]."""
         return means * logs.exp().repeat_interleave(means.shape[1] // logs.shape[1], dim=1)
 
     def _share_gradient(self, share: Tensor, gradient: Tensor) -> Tensor:
-        """That of a `share`, from the `gradient` of the mean over all edges."""
+        """Return the gradient of a `share`, from the `gradient` of the mean over all edges."""
         heads, weight = self.layer.heads, share[:, : self.layer.heads] - self._logs
         of_mean = self._scaled(gradient, weight)
         apart = of_mean * (share[:, heads:] - self._means)
@@ -103,7 +104,7 @@ class AttentionByOwnerFeed(OwnFirstFeed):
 
 
 class _Source:
-    """The edges whose sources stand at `places` of a block, int64[k]."""
+    """The edges from the sources at `places` of a block, int64[k]."""
 
     def __init__(self, step: AttentionByOwnerFeed, places: Tensor) -> None:
         self.layer, block = step.layer, step.block
@@ -116,5 +117,5 @@ class _Source:
         self.named = Edges(self.edges.indptr, self.edges.indices + block.n_dst, self.edges.sources + block.n_dst)
 
     def share(self, z: Tensor, target: Tensor, key: DropoutKey | None) -> Tensor:
-        """float[n_dst, heads + width]: logarithms and means."""
+        """Compute the share of these edges, float[n_dst, heads + width]: logarithms and means."""
         return torch.cat(self.layer.attention_share(self.edges, z, target, (self.named, self.vertices), key), dim=1)

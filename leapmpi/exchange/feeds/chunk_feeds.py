@@ -105,7 +105,7 @@ class ChunkSource:
 class ChunkedLayer:
     """Makes the feed of each chunk of one layer.
 
-    `inputs` holds the input rows of this rank's vertices, `values` what travels of them: the same, or projected rows.
+    `inputs` holds the input rows of this rank's vertices; `values` the rows that travel: the same, or projected ones.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ChunkedLayer:
         return AddressedRows(self.ctx, self.lists, self.values)
 
     def feed(self, chunk: Chunk) -> ChunkFeed:
-        """Request the remote values of `chunk`; its feed. Collective."""
+        """Request the remote values of `chunk`, and return its feed. Collective."""
         if self.form.shares:
             return SharesFeed(self, chunk)
         return AddressedFeed(self, chunk) if self.form.by_number else NumberedFeed(self, chunk)
@@ -133,10 +133,10 @@ class ChunkedLayer:
 
 
 class ChunkFeed(ForwardFeed):
-    """Base of feeds of chunks, which read own rows by themselves. An empty chunk gives no rows."""
+    """Base of feeds of chunks, which read own rows themselves. An empty chunk gives no rows."""
 
     block: BlockTensors | None = None
-    """The block, once `forward` has run, where the chunk is not empty; its destinations at least are named."""
+    """The block, once `forward` has run, where the chunk is not empty; it describes its destinations at least."""
 
     def __init__(self, chunked: ChunkedLayer, chunk: Chunk) -> None:
         super().__init__(chunked.ctx, chunked.form.layer)
@@ -226,6 +226,7 @@ class SharesFeed(ChunkFeed):
         assert self.layer.shares is not None, "the layer offers shares, says `offers_shares`"
         raw_share = self.layer.shares.raw_share
         assert raw_share is not None, "its shares are sums of rows, says `offers_shares`"
+        # Shares for others first: they travel while own edges are summed.
         with self.ctx.phases("compute"):
             rows = dense(select(values, torch.from_numpy(mixed.sent_rows)))
             shares = raw_share(self.routes.sent, values)
@@ -243,4 +244,4 @@ class SharesFeed(ChunkFeed):
 
 
 def _no_gradient(gradient: Tensor) -> None:
-    """Ignore a gradient: chunks are computed without."""
+    """Drop a gradient: chunks are computed without."""

@@ -1,4 +1,4 @@
-"""The choice of the feed of a layer: by what is communicated, by what can be done while rows travel, and by memory."""
+"""The choice of the feed of a layer: by the kind of communication, by possible overlap, and by memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import BlockTensors
 
 _SPLIT_SECONDS = 1e-8
-"""Seconds to sort an edge by where its source comes from."""
+"""Seconds to sort an edge by the origin of its source."""
 
 
 def feed_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, by_owner: bool = False) -> LayerFeed:
-    """The feed of `layer` as `plan` says; `by_owner`, the same on all ranks, where rows of one other rank are held.
+    """Make the feed of `layer` for `plan`; with `by_owner`, one that holds the rows of one other rank at a time.
 
-    Else ranks may differ in it: all feeds of a kind exchange alike.
+    All ranks pass the same `by_owner`. Beyond it ranks may differ: all feeds of a kind exchange alike.
     """
     if plan.kind == PROJECTED:
         return ProjectedFeed.of_plan(ctx, layer, block, plan)
@@ -38,22 +38,22 @@ def feed_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan
 
 
 def goes_by_owner(layer: Layer, plan: LayerPlan) -> bool:
-    """Whether `layer` can be computed with the rows of one other rank at a time, as far as all ranks agree on it."""
+    """Return whether `layer` and the kind of `plan` allow rows of one other rank at a time; the same on all ranks."""
     return plan.rows is not None and plan.kind == RAW and (_sums_over_edges(layer) or _attends(layer))
 
 
 def sends_again(layer: Layer) -> bool:
-    """Whether a layer that goes by owner needs rows once more for the gradients."""
+    """Return whether a layer computed owner by owner needs rows once more for the gradients."""
     return layer.norm is not None or _attends(layer)
 
 
 def can_go_by_owner(layer: Layer, plan: LayerPlan) -> bool:
-    """Whether this rank has its destinations where `goes_by_owner` needs them."""
+    """Return whether destinations of this rank have the positions that `goes_by_owner` requires."""
     return not goes_by_owner(layer, plan) or _own_come_first(layer, plan)
 
 
 def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirstFeed] | None:
-    """How own rows of `layer` can be worked on first; None where they cannot, or where it does not pay."""
+    """Choose the feed that works on own rows of `layer` first; None where none can, or where it does not pay."""
     if plan.rows is None or layer.rows.pair or not layer.splits or not _own_come_first(layer, plan):
         return None
     travels = len(plan.rows.received_positions) * layer.in_dim * layer.bias.element_size() * ctx.machine.byte
@@ -65,17 +65,17 @@ def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirst
 
 
 def _sums_over_edges(layer: Layer) -> bool:
-    """Whether the aggregate of `layer` is a sum over edges by weights that the block alone decides."""
+    """Return whether the aggregate of `layer` is a sum over edges with weights that depend on the block alone."""
     return layer.linear and isinstance(layer, SumLayer)
 
 
 def _attends(layer: Layer) -> bool:
-    """Whether the aggregate of `layer` is an attention of which edges can give shares."""
+    """Return whether `layer` aggregates by an attention that can be computed in shares."""
     return isinstance(layer, GATLayer) and layer.edge is None
 
 
 def _own_come_first(layer: Layer, plan: LayerPlan) -> bool:
-    """Whether destinations are the first own rows, where the layer reads more of them than their edges say."""
+    """Return whether destinations are the first own rows, where the layer reads them beyond their edges."""
     if not (reads_own(layer) or _attends(layer)):
         return True
     assert plan.rows is not None, "hidden rows are exchanged"

@@ -15,12 +15,12 @@ from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
 
 def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
-    """What the rows of the matrix of `plan`, whose kind is partial, contribute to own and to foreign destinations."""
+    """Make the block of own and foreign destinations over the matrix rows of `plan`, whose kind is partial."""
     assert plan.by_kind is not None, "the kind is not raw"
     assert plan.by_kind.foreign is not None, "the kind is partial"
     block, routes, foreign = plan.block, plan.by_kind, plan.by_kind.foreign
 
-    # All destinations, their edges, and the row of each edge and of each destination itself, -1 where it is elsewhere.
+    # Own destinations come first: their shares stay here, those of the others are sent.
     known = KnownEdges.of(block).and_then(foreign.known)
     rows = np.concatenate((routes.source_rows[block.indices], foreign.rows))
     self_rows = np.concatenate((routes.source_rows[: block.n_dst], foreign.self_rows))
@@ -28,7 +28,7 @@ def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
 
 
 def received_block(ctx: RankContext, block: Block, rows: np.ndarray, vertices: np.ndarray) -> PartialBlock:
-    """What received rows of `vertices` (int64[k]) contribute to the destinations of `block`.
+    """Make the block of the edges of `block` that received rows of `vertices` (int64[k]) serve.
 
     rows: int64[edges], the number of the row that serves an edge, -1 for others.
     """
@@ -43,9 +43,9 @@ def _cut(
     self_rows: np.ndarray,
     names: tuple[np.ndarray, np.ndarray, np.ndarray | None],
 ) -> PartialBlock:
-    """The block of the edges of `known` whose source is a row: int64[edges], its number, -1 for others.
+    """Make the block of the edges of `known` whose source is a row; `rows` int64[edges] are numbers, -1 for others.
 
-    self_rows: int64[n_dst], the row of each destination itself, or -1. names: of all rows, as `names_of` has them.
+    self_rows: int64[n_dst], the row of each destination itself, or -1. names: those of all rows, as of `names_of`.
     """
     original, degree, weight_sum = names
     kept = rows >= 0
@@ -75,9 +75,10 @@ def _cut(
 
 
 def names_of(ctx: RankContext, block: Block, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Original ids, in-degrees (int64[k]) and, where edges have weights, their sums of `vertices` (int64[k]). Local.
+    """Look up original ids, in-degrees and, where edges have weights, their sums of `vertices`: int64[k] each. Local.
 
-    Where the topology is sharded, they are this rank's or sources of `block`; zeros of those that are not described.
+    Where the topology is sharded, vertices are own ones or sources of `block`; those that it does not describe get
+    zeros.
     """
     sampler = ctx.sampler
     if not isinstance(sampler, ShardedSampler):
@@ -85,6 +86,7 @@ def names_of(ctx: RankContext, block: Block, vertices: np.ndarray) -> tuple[np.n
         sums = None if topology.weight_sum is None else topology.weight_sum[vertices]
         return topology.original_id[vertices], topology.degree(vertices), sums
 
+    # A shard describes own vertices; of others only the block does.
     own, shard = sampler.shard.own, sampler.shard
     mine = (vertices >= shard.first) & (vertices < shard.end)
     numbers = shard.own_numbers(vertices[mine])

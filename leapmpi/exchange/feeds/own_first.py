@@ -1,7 +1,7 @@
-"""Layers that are fed by rows: own rows are worked on while those of other ranks travel, and learn while gradients do.
+"""Layers fed by rows, with overlap: own rows are computed while others travel, and backpropagated while gradients do.
 
-What own rows and foreign rows contribute is computed apart: sums over their edges, or, where a layer does more than add
-up, their projections. No matrix of all rows is put together before.
+The contributions of own rows and of foreign rows are computed apart: sums over their edges, or projections where a
+layer does more than add up. No matrix of all rows is built first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leapmpi.nn.tensors import BlockTensors, Edges
 
 
 class OwnFirstFeed(BlockFeed):
-    """Base. Own rows come in the order of the block, where destinations stand first."""
+    """Base of these feeds. Own rows follow the order of the block, with destinations first."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan.rows)
@@ -35,47 +35,50 @@ class OwnFirstFeed(BlockFeed):
 
     @abstractmethod
     def own(self, rows: Tensor) -> Tensor:
-        """What own `rows`, after prefix, give to the neighbours; differentiable. Local."""
+        """Compute the contribution of own `rows`, after prefix, to the neighbours; differentiable. Local."""
 
     @abstractmethod
     def joined(self, below: Tensor, own: Callable[[], Tensor], key: DropoutKey | None) -> Tensor:
-        """What `own` gives, called while rows of `below` travel, and what others do; without gradient. Collective."""
+        """Join the result of `own`, called while rows of `below` travel, with that of others' rows. Collective.
+
+        The result has no gradient.
+        """
 
     @abstractmethod
     def neighbours(self, joined: Tensor, key: DropoutKey | None) -> Tensor:
-        """What `finish` wants of the neighbours; differentiable. Local."""
+        """Compute the input of `finish` for the neighbours; differentiable. Local."""
 
     @abstractmethod
     def own_gradient(self, gradient: Tensor) -> Tensor:
-        """The part of the `gradient` of what was joined that belongs to what `own` gave. Local."""
+        """Take the part of the `gradient` of the joined result that belongs to the result of `own`. Local."""
 
     @abstractmethod
-    def learn_others(self, gradient: Tensor, learn_own: Callable[[], Tensor]) -> Tensor:
-        """Pass the `gradient` of what was joined on to other ranks. Collective.
+    def backward_others(self, gradient: Tensor, backward_own: Callable[[], Tensor]) -> Tensor:
+        """Pass the `gradient` of the joined result on to other ranks. Collective.
 
-        Returns the gradient of the output below, which `learn_own`, called while the others travel, gives in part.
+        Returns the gradient of the output below. `backward_own`, called while the others travel, gives a part of it.
         """
 
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
         assert isinstance(below, Tensor), "hidden rows are dense"
-        learns, n_dst = torch.is_grad_enabled(), self.block.n_dst
+        trains, n_dst = torch.is_grad_enabled(), self.block.n_dst
         output_below = self._below = below.detach()
 
         def own() -> Tensor:
-            rows = output_below.index_select(0, self.routes.local_rows).requires_grad_(learns)
+            rows = output_below.index_select(0, self.routes.local_rows).requires_grad_(trains)
             after = prefixed(self.layer, rows, names_of(self.layer, self.block, self.routes.local_positions), key)
             self._own_rows, self._given = rows, self.own(after)
             self._self_part = self.layer.self_part(after[:n_dst]) if reads_own(self.layer) else None
             return self._given.detach()
 
-        # The layer's output is made of leaves, so that what stands below can learn bit by bit.
+        # Leaves cut the autograd graph here, so that `backward` can pass own and foreign rows back one after the other.
         self._key = key
         joined = self.joined(output_below, own, key)
         with self.ctx.phases("compute"):
-            self._joined = joined.requires_grad_(learns)
-            self._self_leaf = None if self._self_part is None else self._self_part.detach().requires_grad_(learns)
+            self._joined = joined.requires_grad_(trains)
+            self._self_leaf = None if self._self_part is None else self._self_part.detach().requires_grad_(trains)
             self._raw = (
-                self._own_rows.detach()[:n_dst].requires_grad_(learns) if reads_destinations(self.layer) else None
+                self._own_rows.detach()[:n_dst].requires_grad_(trains) if reads_destinations(self.layer) else None
             )
             self._output = self.layer.finish(self._self_leaf, self.neighbours(joined, key), self._raw)
         return self._output
@@ -86,7 +89,7 @@ class OwnFirstFeed(BlockFeed):
             of_joined = gradient_or_zeros(self._joined)
         del gradient, self._output, self._joined
 
-        def learn_own() -> Tensor:
+        def backward_own() -> Tensor:
             pairs = [(self._given, self.own_gradient(of_joined))]
             if self._self_part is not None and self._self_leaf is not None:
                 pairs.append((self._self_part, gradient_or_zeros(self._self_leaf)))
@@ -98,25 +101,25 @@ class OwnFirstFeed(BlockFeed):
             of_below[self.routes.local_rows] = of_rows
             return of_below
 
-        of_below = self.learn_others(of_joined, learn_own)
+        of_below = self.backward_others(of_joined, backward_own)
         del self._own_rows, self._given, self._self_part, self._self_leaf, self._raw, self._below, self._key
         return of_below
 
 
 class OneExchangeFeed(OwnFirstFeed):
-    """Base of those where the rows of all other ranks come at once."""
+    """Base of those where the rows of all other ranks arrive at once."""
 
     @abstractmethod
     def far(self, rows: Tensor) -> Tensor:
-        """What `rows` of other ranks, after prefix, give to the neighbours; differentiable. Local."""
+        """Compute the contribution of `rows` of other ranks, after prefix, to the neighbours; differentiable. Local."""
 
     @abstractmethod
     def both(self, own: Tensor, far: Tensor) -> Tensor:
-        """Both together. Local."""
+        """Combine both. Local."""
 
     @abstractmethod
     def far_gradient(self, gradient: Tensor) -> Tensor:
-        """The part of the `gradient` of `both` that belongs to `far`. Local."""
+        """Take the part of the `gradient` of `both` that belongs to `far`. Local."""
 
     def joined(self, below: Tensor, own: Callable[[], Tensor], key: DropoutKey | None) -> Tensor:
         phases, routes = self.ctx.phases, self.routes
@@ -133,7 +136,7 @@ class OneExchangeFeed(OwnFirstFeed):
             self._arrived, self._far = arrived, self.far(prefixed(self.layer, arrived, names, key))
             return self.both(given, self._far.detach())
 
-    def learn_others(self, gradient: Tensor, learn_own: Callable[[], Tensor]) -> Tensor:
+    def backward_others(self, gradient: Tensor, backward_own: Callable[[], Tensor]) -> Tensor:
         phases, routes = self.ctx.phases, self.routes
         with phases("compute"):
             pass_back(self._far, self.far_gradient(gradient))
@@ -141,7 +144,7 @@ class OneExchangeFeed(OwnFirstFeed):
         del self._arrived, self._far
         finish = routes.stage.transfer.start_back(sent, self._kept)
         with phases("compute"):
-            of_below = learn_own()
+            of_below = backward_own()
         returned = finish()
         with phases("compute"):
             add_by_rank(of_below, routes.sent_rows, routes.routes.sent_counts, returned)
@@ -149,7 +152,7 @@ class OneExchangeFeed(OwnFirstFeed):
 
 
 class EdgeSumsFeed(OneExchangeFeed):
-    """Layers whose aggregate is a sum over edges, by weights that the block alone decides."""
+    """Layers whose aggregate is a sum over edges, with weights that depend on the block alone."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan)
@@ -181,7 +184,7 @@ class EdgeSumsFeed(OneExchangeFeed):
 
 
 class ProjectionsFeed(OneExchangeFeed):
-    """Layers that project rows before they combine them in ways of their own, such as attention."""
+    """Layers that project rows, then combine them by a rule of their own, such as attention."""
 
     def own(self, rows: Tensor) -> Tensor:
         return self.layer.project(rows)
@@ -206,13 +209,13 @@ class ProjectionsFeed(OneExchangeFeed):
 
 
 def edge_sums(layer: Layer, block: BlockTensors) -> tuple[Edges, Tensor]:
-    """Return the edges and weights of which the aggregate of `layer` is the sum."""
+    """Return the edges and weights that the aggregate of `layer` sums over."""
     assert isinstance(layer, SumLayer), "the layer sums over edges"
     return layer.edge_sums(block, layer.bias.dtype)
 
 
 def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Tensor]:
-    """The edges whose source stands among `places` (int64[k]), which number their sources, and their weights."""
+    """Return the edges, with their weights, from the sources at `places` (int64[k]), numbered by these."""
     numbers = torch.full((edges.sources,), -1, dtype=edges.indices.dtype, device=edges.indices.device)
     numbers[places] = torch.arange(len(places), dtype=numbers.dtype, device=numbers.device)
     numbers = numbers[edges.indices]
@@ -222,17 +225,17 @@ def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Ten
 
 
 def names_of(layer: Layer, block: BlockTensors, places: Tensor) -> Tensor:
-    """The original ids of the sources at `places` where the prefix of `layer` reads them."""
+    """Return the original ids of the sources at `places` where the prefix of `layer` reads them."""
     return block.src_original[places] if layer.dropout else block.known_original
 
 
 def prefixed(layer: Layer, rows: Tensor, names: Tensor, key: DropoutKey | None) -> Tensor:
-    """Hidden `rows` after the prefix of `layer`."""
+    """Apply the prefix of `layer` to hidden `rows`."""
     found = layer.prefix(rows, names, key)
     assert isinstance(found, Tensor), "hidden rows are dense"
     return found
 
 
 def gradient_or_zeros(leaf: Tensor) -> Tensor:
-    """The gradient of `leaf`, zeros where none has come."""
+    """Return the gradient of `leaf`, zeros where it has none."""
     return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

@@ -32,9 +32,9 @@ from leapmpi.nn.tensors import BlockTensors
 
 
 class Round:
-    """Rows go to the rank that comes `distance` after this one, and come from the one as far before it.
+    """A round of a ring: rows go `distance` ranks up, and arrive from the rank as far down.
 
-    sent_rows: int64, those of the output below that go; received: where those that come stand among all of `routes`.
+    sent_rows: int64, rows of the output below that are sent. received: the slice of received rows in those of `routes`.
     """
 
     def __init__(self, ctx: RankContext, routes: HiddenInput, distance: int) -> None:
@@ -46,14 +46,14 @@ class Round:
         self.received = _of_rank(whole.received_counts, source)
 
     def send(self, below: Tensor) -> Callable[[], Tensor]:
-        """Send rows of `below`; what is returned waits for those that arrive. Collective."""
+        """Send rows of `below`; the result waits for those that arrive. Collective."""
         with self.phases("compute"):
             rows = below.index_select(0, self.sent_rows)
         return self.transfer.start(rows)
 
 
 class OwnerByOwnerFeed(OwnFirstFeed):
-    """Aggregates before it projects: then no row of another rank is needed for the gradients of weights."""
+    """A layer that aggregates before it projects, so that gradients of weights need no row of another rank."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan)
@@ -84,10 +84,10 @@ class OwnerByOwnerFeed(OwnFirstFeed):
     def own_gradient(self, gradient: Tensor) -> Tensor:
         return gradient
 
-    def learn_others(self, gradient: Tensor, learn_own: Callable[[], Tensor]) -> Tensor:
+    def backward_others(self, gradient: Tensor, backward_own: Callable[[], Tensor]) -> Tensor:
         phases, below, of_below = self.ctx.phases, self._below, None
         for each, source in zip(self.rounds, self.sources, strict=True):
-            # The gradient of rows that are not normalised is the same for all rows.
+            # Sums are linear in rows that are not normalised, so zeros of the same shape give the same gradient.
             normalised = self.layer.norm is not None
             rows = each.send(below)() if normalised else below.new_zeros((each.transfer.received, below.shape[1]))
             with phases("compute"):
@@ -98,7 +98,7 @@ class OwnerByOwnerFeed(OwnFirstFeed):
             finish = each.transfer.start_back(sent)
             if of_below is None:
                 with phases("compute"):
-                    of_below = learn_own()
+                    of_below = backward_own()
             returned = finish()
             with phases("compute"):
                 of_below.index_add_(0, each.sent_rows, returned)
@@ -107,7 +107,7 @@ class OwnerByOwnerFeed(OwnFirstFeed):
 
 
 class _Source:
-    """The edges whose sources stand at `places` of a block, int64[k]."""
+    """The edges from the sources at `places` of a block, int64[k]."""
 
     def __init__(self, step: OwnerByOwnerFeed, places: Tensor) -> None:
         self.layer = step.layer
@@ -115,11 +115,11 @@ class _Source:
         self.names = names_of(step.layer, step.block, places)
 
     def sums(self, rows: Tensor, key: DropoutKey | None) -> Tensor:
-        """What `rows` that arrived add to the destinations: float[n_dst, in]."""
+        """Sum received `rows` over their edges to the destinations: float[n_dst, in]."""
         return weighted_sum(self.edges, prefixed(self.layer, rows, self.names, key), self.weight)
 
 
 def _of_rank(counts: np.ndarray, rank: int) -> slice:
-    """Where the rows of `rank` stand among as many of each rank as `counts` says."""
+    """Return the slice of the rows of `rank`, where `counts` (int64[ranks]) are those of each rank."""
     end = int(counts[: rank + 1].sum())
     return slice(end - int(counts[rank]), end)

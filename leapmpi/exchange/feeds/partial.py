@@ -1,7 +1,7 @@
 """A layer for which owners of sources compute shares: one row per destination and owner, already projected.
 
-Where messages depend on their destination (`ShareForm.sent_width`), owners first receive what they need of destinations
-from the ranks that own these. The gradients of that return last.
+Where messages depend on their destination (`ShareForm.sent_width`), owners of sources first receive rows of
+destinations from the ranks that own these. Their gradients return last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leapmpi.nn.tensors import PartialBlock
 
 @dataclass(frozen=True, eq=False)
 class SentFirst:
-    """What owners receive of destinations before they compute shares.
+    """Rows of destinations that owners receive before they compute shares.
 
     route: one matrix row for each distinct destination. original: int64[own rows + rows for others], original ids;
     features: a function that gathers their rows. destinations, numbers: int64[k], the destinations of the partial block
@@ -47,11 +47,11 @@ class SentFirst:
 
 @dataclass(frozen=True, eq=False)
 class MixedRows:
-    """Projected rows that take the place of shares where they are fewer.
+    """Projected rows that replace shares where they are fewer.
 
     sent_rows: int64[k], the rows that are projected for others. sent_order: int64[sent], the order in which shares of
-    others' destinations, and then these rows, are sent. received: bool[received], which received items are rows;
-    block: their edges to own destinations.
+    others' destinations, and then these rows, are sent. received: bool[received], True for received items that are
+    rows; block: their edges to own destinations.
     """
 
     sent_rows: np.ndarray
@@ -97,7 +97,7 @@ class MixedCombination(Combination):
 
 
 class PartialFeed(ExchangedFeed):
-    """The matrix holds the combination of the shares of every destination.
+    """A feed whose matrix holds the combination of the shares of every destination.
 
     `shares` is the partial block of this rank's rows: own destinations first, then those of other ranks. `order`
     (int64) lists the rows of `ShareForm.partial` in the order of their use; None for theirs. `destinations` is the
@@ -135,7 +135,7 @@ class PartialFeed(ExchangedFeed):
 
     @classmethod
     def of_plan(cls, ctx: RankContext, layer: Layer, plan: LayerPlan) -> PartialFeed:
-        """The feed of a layer whose routes are fixed."""
+        """Make the feed of a layer with fixed routes."""
         assert layer.shares is not None, "the layer offers shares"
         assert layer.shares.layout is SUM, "no other shares are chosen for fixed routes"
         routes = plan.by_kind
@@ -151,14 +151,14 @@ class PartialFeed(ExchangedFeed):
         return cls(ctx, layer, plan.rows, route, block, plan.block.n_dst, mixed=mixed, vertices=vertices)
 
     def _names(self) -> tuple[np.ndarray, np.ndarray]:
-        """The original ids of the destinations whose shares are sent, and of those whose shares are received."""
+        """Return the original ids of the destinations whose shares are sent, and of those whose shares are received."""
         own, foreign = map(self.ctx.sampler.original_ids, self._vertices)
         if self.mixed is None:
             return foreign, own[self.stage.route.received_positions]
         return foreign, own[self.stage.route.received_positions[~self.mixed.received]]
 
     def kept(self, key: DropoutKey | None) -> Kept:
-        """Shares lack the columns that are dropped of their destinations; projected rows are read whole."""
+        """Drop the columns of shares that dropout drops of their destinations; projected rows are read whole."""
         sent, received = found = self.read_columns.kept(key, self.form.width)
         if self.mixed is None or sent is None or received is None:
             return found
@@ -168,6 +168,7 @@ class PartialFeed(ExchangedFeed):
         return np.concatenate((sent, whole))[self.mixed.sent_order], of_items
 
     def output(self, rows: Rows | None, key: DropoutKey | None) -> Tensor:
+        # Shares depend on rows of destinations here, so these cross ranks first, in an exchange of their own.
         self._sent = None
         if self.first is not None and self.first_stage is not None:
             with self.ctx.phases("compute"):
@@ -207,7 +208,7 @@ class PartialFeed(ExchangedFeed):
             self.first_stage.backward()
 
     def _with_rows(self, step: PartialStep, rows: Rows, key: DropoutKey | None) -> PartialStep:
-        """Shares for others with the projected rows that are sent among them."""
+        """Add the projected rows that are sent among them to shares for others."""
         if self.mixed is None:
             return step
         shares, backward_shares = step
@@ -222,7 +223,7 @@ class PartialFeed(ExchangedFeed):
         return torch.cat([shares, projected.detach()]).index_select(0, order), backward
 
     def _projected(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        """The projections of rows that are sent as such, float[k, width]; differentiable."""
+        """Project the rows that are sent as such, float[k, width]; differentiable."""
         layer, chosen = self.layer, self.sent_rows
         if plain_prefix(layer) and isinstance(layer, SumLayer) and type(layer).project is SumLayer.project:
             return layer.neighbour(rows, chosen)
@@ -230,7 +231,7 @@ class PartialFeed(ExchangedFeed):
         return layer.project(layer.prefix(select(rows, chosen), names, key))
 
     def _block_with_sent(self) -> PartialBlock:
-        """The partial block with the rows that its destinations have sent."""
+        """Return the partial block with the rows received for its destinations."""
         if self.first is None or self._sent is None:
             return self.shares
         read = self.first.destinations, self.first.numbers

@@ -23,7 +23,7 @@ from leapmpi.nn.tensors import BlockTensors
 
 @dataclass(frozen=True, eq=False)
 class ProjectedRows:
-    """The rows that a rank projects, and how they are used.
+    """The rows that a rank projects, and their use.
 
     original: int64[rows], the original ids of their vertices. local_rows, sent_rows: int64, the numbers of own rows and
     of rows for others among what is computed: projections of all rows, then, for layers with a pair of rows, those that
@@ -38,7 +38,7 @@ class ProjectedRows:
 
 
 class ProjectedFeed(ExchangedFeed):
-    """The matrix holds one projected row per source and, for layers with pairs, what destinations need besides.
+    """A feed whose matrix holds one projected row per source and, for layers with pairs, further rows of destinations.
 
     Each owner projects its rows, and adds its part of the weights' gradient.
     """
@@ -62,7 +62,7 @@ class ProjectedFeed(ExchangedFeed):
 
     @classmethod
     def of_plan(cls, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> ProjectedFeed:
-        """The feed of a layer whose routes are fixed; destinations are computed from rows that are here."""
+        """Make the feed of a layer with fixed routes; destinations are computed from rows of this rank."""
         routes = plan.by_kind
         assert routes is not None, "the kind is not raw"
         assert routes.sent_rows is not None, "the kind is projected"
@@ -70,7 +70,8 @@ class ProjectedFeed(ExchangedFeed):
         here = np.flatnonzero(routes.source_rows >= 0)
         local_rows, positions, own_rows = routes.source_rows[here], here, None
         if layer.rows.pair is not None:
-            # Rows that destinations need follow those of all sources.
+            # Further rows of destinations follow those of all sources. They are computed here, because input rows of
+            # destinations always are (`Split.destinations_as_rows`).
             own = np.arange(block.n_dst * layer.rows.own_width // layer.rows.source_width)
             local_rows = np.concatenate((local_rows, len(original) + own))
             positions, own_rows = np.concatenate((here, block.n_src + own)), routes.source_rows[: block.n_dst]

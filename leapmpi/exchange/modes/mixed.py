@@ -1,4 +1,4 @@
-"""`mixed`: shares as `partial` has them, and projected rows where one row serves more edges than shares do.
+"""`mixed`: shares as in `partial`, and projected rows where one row serves more edges than shares do.
 
 Between a rank and an owner, each remote edge needs its source's row or its destination's share. The fewest of both are
 a minimum vertex cover (../../plan/vertex_cover.py). A row counts for edges of destinations that request no share of its
@@ -28,7 +28,7 @@ from leapmpi.sampling.block import Block
 
 
 class Mixed(Partial):
-    """Shares of destinations, and rows of sources that serve several destinations."""
+    """Shares of destinations, with rows of sources that serve several destinations."""
 
     order = 2
     surcharge = 1.1
@@ -36,16 +36,16 @@ class Mixed(Partial):
 
     def __init__(self, ctx: RankContext) -> None:
         super().__init__(ctx)
-        # Ids of sources are counted on from those of destinations.
+        # Ids of sources are offset by the number of vertices, so that one list names both.
         count = int(ctx.rank_offsets[-1])
         self.id_codec = IdCodec(np.zeros(ctx.ranks, np.int64), 2 * count)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Refuses layers whose aggregate is no sum of projected rows."""
+        """Refuse layers whose aggregate is not a sum of projected rows."""
         shares = layer.shares
         if layer.splits and (shares is None or shares.layout is not SUM or shares.raw_share is None):
-            return "its first layer sums up no projected rows"
+            return "its first layer does not sum projected rows"
         return super().refusal(layer)
 
     @classmethod
@@ -60,14 +60,14 @@ class Mixed(Partial):
         """Choose the items for `block`, and return its shares as pairs, too. Local."""
         offsets, pairs = self.ctx.rank_offsets, self.named.pairs(block)
         indptr, owner = block.indptr - pairs.here.indptr, np.repeat(np.arange(self.ctx.ranks), pairs.counts)
-        # Owners of destinations add what these give to themselves, whatever else is requested.
+        # Owners of destinations add their self parts, whatever else is requested.
         forced = home_of(block.dst[pairs.destinations], offsets) == owner
         named = pairs.counts, pairs.destinations
         items = fewest_items(indptr, pairs.here.others, offsets, named, forced)
         return Pairs(items.pair_counts, items.destinations, pairs.here), items
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Items: an id, a row of numbers and its gradient."""
+        """Count an id, a row of numbers and its gradient for each item."""
         row = 2 * self.shares.width * self.layer.bias.element_size()
         blocks = [each.first_block for each in minibatch.micro_batches]
         if self.ctx.answers is not None:
@@ -75,11 +75,11 @@ class Mixed(Partial):
         return sum(int(self.items(block).counts.sum()) for block in blocks) * (row + self.id_codec.id_bytes)
 
     def plan_bytes(self, block: Block) -> int:
-        """As for shares alone, of which it has fewer, with edges of received rows."""
+        """Estimate as for shares alone (there are fewer), and add edges of received rows."""
         return super().plan_bytes(block) + len(self.named.pairs(block).here.others) * 12
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
-        """Name destinations and sources to their owners, and draw the neighbours of destinations named to us."""
+        """Name destinations and sources to their owners, and draw the neighbours of destinations named here."""
         ctx, block = self.ctx, micro_batch.first_block
         if ctx.answers is not None:
             return super().feed(minibatch, micro_batch)
@@ -89,7 +89,7 @@ class Mixed(Partial):
         named = by_rank((block.dst[pairs.destinations], items.rows + count), (pairs.counts, items.row_counts))
         foreign, foreign_counts = ctx.communicator.exchange_ids(named, items.counts, self.id_codec)
 
-        # What others request: shares of destinations, then rows of sources, by rank.
+        # Requests arrive with both kinds mixed. Replies put shares of a rank before its rows, as the requester expects.
         requester, are_rows = np.repeat(np.arange(ctx.ranks), foreign_counts), foreign >= count
         share_counts = np.bincount(requester[~are_rows], minlength=ctx.ranks)
         share = self.named.answer(minibatch, block, pairs, foreign[~are_rows], self.layer, foreign[are_rows] - count)
@@ -99,7 +99,7 @@ class Mixed(Partial):
         shares, rows = sent[: share_counts.sum()], sent[share_counts.sum() :]
         order = by_rank((shares, rows), (share_counts, foreign_counts - share_counts))
 
-        # Items that arrive, in the same order: shares go to destinations, rows to edges.
+        # Items arrive in the same order: shares belong to destinations, rows to edges.
         of_rows = np.arange(len(items.rows))
         each = (pairs.counts, items.row_counts)
         received = by_rank((np.zeros(len(pairs.destinations), bool), np.ones(len(of_rows), bool)), each)
@@ -115,7 +115,7 @@ class Mixed(Partial):
         )
 
     def _rows_of_edges(self, block: Block, items: RemoteItems) -> np.ndarray:
-        """int64[edges]: which of `items.rows` serves an edge of `block`, -1 for others."""
+        """Find the one of `items.rows` that serves each edge of `block`: int64[edges], -1 for others."""
         first, end = self.ctx.local_range
         remote = np.flatnonzero((block.neighbours < first) | (block.neighbours >= end))
         rows = np.full(block.edges, -1, np.int64)

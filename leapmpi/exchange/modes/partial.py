@@ -1,10 +1,10 @@
 """`partial`: no row travels. The owner of remote neighbours returns their aggregate, already projected.
 
-The requester names destinations only (../named_destinations.py), and the owner returns H numbers for each. How shares
-of several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
+The requester names destinations only (../named_destinations.py), and the owner returns H numbers for each. The layer's
+`ShareForm.layout` combines shares of several owners: sums add up, and the largest of maxima counts.
 
-Where messages depend on their destination (`ShareForm.sent_width`), the owner first requests what it needs of the
-destinations from their homes: once for each, whoever named it. The gradients of that travel back last.
+Where messages depend on their destination (`ShareForm.sent_width`), the owner of sources first requests numbers of the
+destinations from their owners: once for each, whoever named it. Their gradients travel back last.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from leapmpi.sampling.block import Block
 
 @dataclass
 class _Requests:
-    """Destinations of a block that this rank requests shares of, by owner.
+    """Destinations of a block whose shares this rank requests, by owner.
 
-    row_counts int64[ranks] and positions int64[rows]: rows that each owner returns, and where in the layer's matrix
-    each belongs.
+    row_counts int64[ranks]: rows that each owner returns; positions int64[rows]: the place of each in the layer's
+    matrix.
     """
 
     pairs: Pairs
@@ -45,7 +45,7 @@ class _Requests:
 
 
 class Partial(ComputedRowsMode):
-    """The matrix of the layer holds what every rank's share of each destination combines to."""
+    """The mode in which the layer's matrix combines the shares of every rank for each destination."""
 
     order = 1
     reads_numbers = False
@@ -57,9 +57,9 @@ class Partial(ComputedRowsMode):
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Refuses layers without a partial form, such as attention, and layers with a residual."""
+        """Refuse layers without a partial form, such as attention, and layers with a residual."""
         if layer.splits and "edge_features" in layer.edge_data:
-            return "its first layer reads features of edges, which lie with their destinations"
+            return "its first layer reads features of edges, which the owners of destinations hold"
         # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
         if layer.splits and (layer.shares is None or (layer.shares.layout is SUM and not layer.linear)):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
@@ -67,18 +67,18 @@ class Partial(ComputedRowsMode):
 
     @classmethod
     def order_for(cls, layer: Layer) -> int:
-        """Sums come first; what takes more work to combine than to aggregate comes last."""
+        """Place sums first, and forms that take more work to combine than to aggregate last."""
         separate = layer.shares is not None and layer.shares.layout.separate_self
         return cls.order + 3 * separate
 
     @property
     def builder(self) -> PartialBlockBuilder:
-        """What makes partial blocks of local rows."""
+        """Builder of partial blocks of local rows."""
         return self.named.builder
 
     @property
     def form(self) -> PartialForm:
-        """How shares of the layer are laid out and combined."""
+        """Layout of the layer's shares, and the rule that combines them."""
         return self.shares.layout
 
     @property
@@ -88,10 +88,10 @@ class Partial(ComputedRowsMode):
         return self.layer.shares
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Pairs of destination and owner: an id, and shares with their gradients.
+        """Count an id, and shares with their gradients, for each pair of destination and owner.
 
-        What destinations send first is counted for every rank that names them, as if owners asked for each: no less
-        than travels.
+        Numbers that destinations send first are counted for every rank that names them, as if each owner requested
+        them alone: an upper bound.
         """
         size, total = self.layer.bias.element_size(), 0
         row, sent = 2 * self.shares.width * size, 2 * self.shares.sent_width * size
@@ -107,22 +107,22 @@ class Partial(ComputedRowsMode):
         return total
 
     def plan_bytes(self, block: Block) -> int:
-        """A partial block of its own destinations and those that others name, with a list of rows not read in place."""
+        """Estimate a partial block of own and named destinations, with a list of rows that are not read in place."""
         found, edges, inputs = self._requests(block), block.indices.nbytes, self.ctx.features
         named = block.n_dst + len(found.pairs.destinations)
         numbers = 3 * named + 2 * block.n_dst + len(found.positions)
         if not self.builder.suit_in_place(self.layer, inputs, block.edges, named):
             numbers += 3 * block.n_src
         if self.form.separate_self:
-            # Where rows belong, and their order.
+            # Positions of rows, and their order.
             numbers += 2 * (self.form.share_rows + 1) * block.n_dst + len(found.positions)
         if self.shares.sent_width:
-            # What destinations send, and the exchange that brings it.
+            # Numbers that destinations send, and their exchange.
             numbers += 4 * named
         return edges + NUMBER * numbers
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
-        """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
+        """Name the destinations to the owners of their neighbours, and draw the neighbours of those named here."""
         ctx, block = self.ctx, micro_batch.first_block
         requests = self._requests(block)
         share, foreign, foreign_counts = self.named.exchange(minibatch, block, requests.pairs, self.layer, ctx.features)
@@ -131,7 +131,7 @@ class Partial(ComputedRowsMode):
         if self.form.separate_self:
             route, order = self._with_self_parts(route, share, foreign_counts)
         if self.shares.sent_width:
-            # Request what destinations with a neighbour here send, each once.
+            # Several ranks may name one destination: its row is requested once.
             with_edges = np.flatnonzero((share.block.edges.counts > 0).cpu().numpy())
             distinct, numbers = np.unique(np.concatenate((block.dst, foreign))[with_edges], return_inverse=True)
             sent_route, vertices = self.request_rows(distinct)
@@ -144,13 +144,13 @@ class Partial(ComputedRowsMode):
         )
 
     def _requests(self, block: Block) -> _Requests:
-        """What this rank requests for `block`. Local."""
+        """List the requests of this rank for `block`. Local."""
         pairs = self.named.pairs(block)
         counts, destinations = pairs.counts, pairs.destinations
         if not self.form.separate_self:
             return _Requests(pairs, counts, destinations)
 
-        # A share from every owner of a neighbour, a self part from the home of the destination.
+        # Only its owner has the row of a destination, so the self part comes from there alone, as a row of its own.
         home, owner = home_of(block.dst, self.ctx.rank_offsets), np.repeat(np.arange(self.ctx.ranks), counts)
         with_edges = np.isin(owner * block.n_dst + destinations, self._pairs_with_edges(block))
         is_home = home[destinations] == owner
@@ -160,7 +160,7 @@ class Partial(ComputedRowsMode):
         return _Requests(pairs, row_counts, positions)
 
     def _pairs_with_edges(self, block: Block) -> np.ndarray:
-        """Distinct pairs of an owner and the number of a destination that has neighbours there: owner x n_dst + number.
+        """List distinct pairs of an owner and a destination with neighbours there, as owner x n_dst + number.
 
         int64, ascending.
         """
@@ -172,20 +172,20 @@ class Partial(ComputedRowsMode):
         return self.ctx.features.id_codec.id_bytes
 
     def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
-        """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""
+        """List the places of the rows of shares of `destinations` in a block's matrix, then of their self parts."""
         return [destinations + n_dst * number for number in range(self.form.share_rows + 1)]
 
     def _with_self_parts(self, route: Route, share: LocalShare, foreign_counts: np.ndarray) -> tuple[Route, np.ndarray]:
-        """The route with self parts as rows of their own, and the order in which rows of `ShareForm.partial` are used.
+        """Return the route with self parts as rows of their own, and the order of use of rows of `ShareForm.partial`.
 
-        They are shares of all destinations, and then self parts.
+        These are shares of all destinations, then self parts.
         """
         n_dst, n_all = route.total, share.block.n_dst
         local = share.block.local[0].cpu().numpy()
         mine, foreign = local[local < n_dst], local[local >= n_dst]
         numbers = range(self.form.share_rows)
 
-        # Own rows: all shares, and the self parts of destinations that live here.
+        # Own rows come first: all shares, and the self parts of destinations of this rank.
         self_rows = n_all * len(numbers) + np.arange(len(local))
         local_positions = np.concatenate((np.arange(n_dst * len(numbers)), n_dst * len(numbers) + mine))
         first = [n_all * number + np.arange(n_dst) for number in numbers]
@@ -207,7 +207,7 @@ class Partial(ComputedRowsMode):
 def _in_order_of_ranks(
     rank: np.ndarray, kinds: Sequence[tuple[np.ndarray, np.ndarray]], ranks: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each rank in turn, and each of `kinds`, (has, values), in turn, the values where `has`.
+    """Order values by rank, then by kind; each of `kinds` is (has, values), and only values where `has` count.
 
     Arrays are of equal length, `rank` ascending. Returns int64 values and int64[ranks], how many of each rank.
     """

@@ -1,8 +1,8 @@
 """`projected`: a remote row arrives multiplied by the layer's weights, H numbers instead of F.
 
-Serves every layer that offers the split, attention included. Gradients of the projected rows travel back, and the owner
-adds its share of the weights' gradient. Of layers in which destinations need numbers of their own (`RowForm.pair`),
-these follow as rows of the same width, for destinations alone.
+It serves every layer that offers the split, attention included. Gradients of the projected rows travel back, and the
+owner adds its share of the weights' gradient. Where destinations need numbers of their own (`RowForm.pair`), these
+follow as rows of the same width, for destinations alone.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from leapmpi.sampling.block import Block
 
 
 class Projected(ComputedRowsMode):
-    """The owner projects the rows that are requested; the matrix of the layer holds one row per source."""
+    """The mode in which owners project the requested rows; the layer's matrix holds one row per source."""
 
     order = 3
     description = "projected rows of remote vertices and their gradients"
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Remote sources of every micro-batch: an id, a projected row and its gradient; destinations alike."""
+        """Count an id, a projected row and its gradient for each remote source and destination of a micro-batch."""
         ctx, size = self.ctx, self.layer.bias.element_size()
         id_bytes, total = ctx.features.id_codec.id_bytes, 0
         for micro_batch in minibatch.micro_batches:
-            for ids, width in self._asked(micro_batch):
+            for ids, width in self._requests(micro_batch):
                 remote = int((home_of(ids, ctx.rank_offsets) != ctx.rank).sum())
                 total += remote * (id_bytes + 2 * width * size)
         return total
 
-    def _asked(self, micro_batch: MicroBatch) -> list[tuple[np.ndarray, int]]:
-        """Vertices (int64), and the numbers that their homes project of each: sources, then destinations if need be."""
+    def _requests(self, micro_batch: MicroBatch) -> list[tuple[np.ndarray, int]]:
+        """List vertices (int64) with the width of their projections: sources, then destinations where needed."""
         block, layer = micro_batch.first_block, self.layer
-        asked = [(block.src, layer.rows.source_width if layer.rows.own_width else layer.rows.width)]
-        return [*asked, (block.dst, layer.rows.own_width)] if layer.rows.own_width else asked
+        sources = (block.src, layer.rows.source_width if layer.rows.own_width else layer.rows.width)
+        return [sources, (block.dst, layer.rows.own_width)] if layer.rows.own_width else [sources]
 
     def plan_bytes(self, block: Block) -> int:
-        """Two ids of each source, and rows of destinations that need more; where rows belong, and their order."""
+        """Estimate two ids of each source, further rows of destinations, the positions of rows and their order."""
         layer, ids, rows = self.layer, block.n_src, block.n_src
         if not layer.rows.own_width:
             return NUMBER * (2 * ids + rows)
@@ -63,14 +63,14 @@ class Projected(ComputedRowsMode):
     def _with_destinations(
         self, route: Route, rows: ProjectedRows, vertices: np.ndarray, ids: np.ndarray
     ) -> tuple[Route, ProjectedRows]:
-        """Request what the destinations `ids` need besides, as more rows of the matrix. Collective.
+        """Request the further numbers of the destinations `ids`, as more rows of the matrix. Collective.
 
         `vertices` are those whose rows are projected here, own ones first.
         """
         own_route, destinations = self.request_rows(ids)
         given, local = np.arange(len(vertices)), route.local_count
 
-        # Destinations are sources too: find the row of each among those of the same rank.
+        # Every destination is a source too, so its row was requested already by the same rank: no second projection.
         requester = np.repeat(np.arange(-1, self.ctx.ranks), [local, *route.sent_counts])
         of_own = np.repeat(np.arange(-1, self.ctx.ranks), [own_route.local_count, *own_route.sent_counts])
         vertex_count = int(self.ctx.rank_offsets[-1])
@@ -78,7 +78,7 @@ class Projected(ComputedRowsMode):
         order = np.argsort(keys)
         own_rows = order[np.searchsorted(keys, (of_own + 1) * vertex_count + destinations, sorter=order)]
 
-        # Where the rows of each destination belong: those of one follow each other.
+        # A destination may take several rows of a source's width: they follow each other.
         each = self.layer.rows.own_width // self.layer.rows.source_width
 
         def places(positions: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`raw`: feature rows travel as they are, each once per mini-batch (LeapGNN's pre-gathering)."""
+"""`raw`: feature rows travel unchanged, each once per mini-batch (LeapGNN's pre-gathering)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leapmpi.nn.rows import Rows
 
 
 class Raw(ExchangeMode):
-    """Fetches the union of all micro-batches' input rows before the weights are needed."""
+    """The mode that fetches the union of all micro-batches' input rows before the weights are needed."""
 
     order = 2
     moves_raw_rows = True
@@ -22,15 +22,15 @@ class Raw(ExchangeMode):
 
     @classmethod
     def serves_all(cls, layers: Sequence[Layer]) -> bool:
-        """All read the same rows."""
+        """Return True: all read the same rows."""
         return True
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
-        """The distinct vertices, int64, whose rows are fetched. Local."""
+        """Return the distinct vertices, int64, whose rows are fetched. Local."""
         return union(minibatch.micro_batches)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Distinct remote rows of the mini-batch that are not cached, each once as id and as row, and its gradient."""
+        """Count each distinct remote row of the mini-batch that is not cached: its id, its values and its gradient."""
         inputs = self.ctx.features
         request = inputs.request(self.read(minibatch))
         rows = inputs.answer_bytes(request)
@@ -38,15 +38,15 @@ class Raw(ExchangeMode):
         return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
-        """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
+        """Count remote rows on both sides of their exchange, and a copy of all rows unless they are read in place."""
         inputs, rows = self.ctx.features, self.read(minibatch)
         missing = inputs.missing(rows)
         copied = 0 if self.ctx.scatters else len(rows)
-        learns = (missing + len(rows)) * inputs.returned_row_bytes
-        return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes + learns
+        gradients = (missing + len(rows)) * inputs.returned_row_bytes
+        return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes + gradients
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """Nothing is copied of rows that are read where they lie."""
+        """Estimate as the base does; rows that are read in place are not copied."""
         return super().step_bytes(micro_batch, alone or self.ctx.scatters)
 
     def request(self, minibatch: MiniBatch) -> None:
@@ -55,14 +55,14 @@ class Raw(ExchangeMode):
         minibatch.row_exchange = self.ctx.features.prepare(rows, self.ctx.scatters, learns=minibatch.drops)
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
-        """None, and the micro-batch's rows of the union."""
+        """Return no feeds, and the micro-batch's rows of the union."""
         positions, rows = minibatch.micro_batches[number].positions, minibatch.features
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
         return [], rows if positions is None else rows[positions]
 
 
 def union(micro_batches: list[MicroBatch]) -> np.ndarray:
-    """Distinct vertices that the first layer reads in all micro-batches: int64, ascending where there are several.
+    """List the distinct vertices that the first layer reads in all micro-batches: int64, ascending where several.
 
     Sets each micro-batch's `positions` in them (pre-gathering, LeapGNN section 3).
     """

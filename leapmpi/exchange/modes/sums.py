@@ -1,8 +1,8 @@
 """`sums`: the owner of remote neighbours adds up their raw rows and returns F numbers per destination.
 
-For layers that are linear, whose sums need no weights: what travels can be fetched ahead of the step, serves models
-that differ, and no gradient travels back. Destinations are named as for `partial` (../named_destinations.py), each once
-for all micro-batches. Where the layer reads the rows of destinations by themselves, these are fetched as raw rows.
+This serves linear layers, whose sums need no weights. Sums can be prefetched, they serve models that differ, and no
+gradient travels back. Destinations are named as for `partial` (../named_destinations.py), each once for all
+micro-batches. Where the layer reads rows of destinations themselves, these are fetched as raw rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leapmpi.sampling.block import Block
 
 
 class Sums(ExchangeMode):
-    """Fetches the sums of all micro-batches' destinations before the weights are needed."""
+    """The mode that fetches the sums of all micro-batches' destinations before the weights are needed."""
 
     order = 5
     reads_numbers = False
@@ -36,33 +36,33 @@ class Sums(ExchangeMode):
 
     @cached_property
     def named(self) -> NamedDestinations:
-        """What names destinations; models that read what is fetched for another need none."""
+        """Exchange of named destinations; a model that reads the sums fetched for another needs none."""
         return NamedDestinations(self.ctx, self.layer.sums.holds_own)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Refuses layers whose sums depend on weights."""
+        """Refuse layers whose sums depend on weights."""
         if not layer.splits:
             return "a module of your own is run as a whole, on raw rows"
         if not layer.sums.offers_shares:
-            return "its first layer is no weighted sum of raw rows, known before the weights"
+            return "its first layer is not a weighted sum of raw rows that is known before the weights"
         return None
 
     @classmethod
     def refusal_of_rows(cls, features: FeatureFetcher) -> str | None:
-        """Refuses sparse rows, whose sums are dense, and rows that learn."""
+        """Refuse sparse rows, whose sums are dense, and learned rows."""
         if features.sparse:
             return "sums of sparse rows are dense"
-        return "learned rows need their gradients at home" if features.returned_row_bytes else None
+        return "owners of learned rows need the gradients of each row" if features.returned_row_bytes else None
 
     @classmethod
     def serves_all(cls, layers: Sequence[Layer]) -> bool:
-        """All read the same sums."""
+        """Return whether all read the same sums."""
         return read_the_same_sums(layers)
 
     @property
     def builder(self) -> PartialBlockBuilder:
-        """What makes partial blocks of local rows."""
+        """Builder of partial blocks of local rows."""
         return self.named.builder
 
     @property
@@ -70,7 +70,7 @@ class Sums(ExchangeMode):
         return self.layer.in_dim * self.layer.bias.element_size()
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Pairs of destination and owner: what names them, and sums; own rows of destinations where they are read."""
+        """Count names and sums for each pair of destination and owner, and own rows of destinations where read."""
         block, _ = self._merged(minibatch)
         pairs = self.named.pairs(block)
         total = len(pairs.destinations) * self._sum_bytes + int(self.named.naming_bytes(block, pairs).sum())
@@ -82,7 +82,7 @@ class Sums(ExchangeMode):
         return total
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
-        """Sums; shares that arrive and, about as many, those for others; own rows that are copied or arrive."""
+        """Count sums, shares on both sides of their exchange, and own rows that are copied or arrive."""
         block, _ = self._merged(minibatch)
         held = (block.n_dst + 2 * len(self.named.pairs(block).destinations)) * self._sum_bytes
         if self.layer.sums.needs_own:
@@ -92,24 +92,24 @@ class Sums(ExchangeMode):
         return held
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """A copy of the micro-batch's sums unless it is alone, and projected rows with their gradients."""
+        """Count a copy of the micro-batch's sums unless it is alone, and projected rows with their gradients."""
         layer, copies = self.layer, (not alone) * (1 + self.layer.sums.needs_own)
         projected = 2 * layer.rows.width * layer.bias.element_size()
         return micro_batch.first_block.n_dst * (copies * self._sum_bytes + projected)
 
     def collectives(self, time_steps: int) -> int:
-        """One, of sums and of own rows where they are read."""
+        """Return one: the exchange of sums, and of own rows where they are read."""
         return 1
 
     def request(self, minibatch: MiniBatch) -> None:
-        """Name destinations, add up for other ranks what they named here, and request own rows. Collective."""
+        """Name destinations, compute the sums that other ranks named here, and request own rows. Collective."""
         ctx, layer, inputs = self.ctx, self.layer, self.ctx.features
         block, places = self._merged(minibatch)
         pairs = self.named.pairs(block)
         share, _, counts = self.named.exchange(minibatch, block, pairs, layer, inputs)
         own = inputs.prepare(block.dst, ctx.scatters) if layer.sums.needs_own else None
 
-        # Shares for others now, local ones while those travel.
+        # Shares for others are computed first: local ones overlap their transfer.
         with ctx.phases("gather"), torch.no_grad():
             local, requested = share.block.split(block.n_dst)
             rows = self._rows(share, minibatch)
@@ -133,7 +133,7 @@ class Sums(ExchangeMode):
         )
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
-        """That of the first layer, from the micro-batch's sums."""
+        """Return the feed of the first layer, from the micro-batch's sums."""
         assert minibatch.sums is not None, "`request` has requested them, and the mini-batch is complete"
         sums = minibatch.sums.of(number)
         return [LocalFeed(self.ctx, self.layer, lambda rows: self.layer.sums.output(*sums))], None
@@ -148,12 +148,12 @@ class Sums(ExchangeMode):
         return share
 
     def _rows(self, share: LocalShare, minibatch: MiniBatch) -> Rows:
-        """The rows of `share` after prefix, in the layer's type."""
+        """Return the rows of `share` after prefix, in the layer's type."""
         rows = share.rows(self.ctx.features, self.ctx.scatters).to(self.layer.bias.dtype)
         return self.layer.prefix(rows, share.block.src_original, minibatch.dropout)
 
     def _prefixed(self, own: Rows | None, block: Block, minibatch: MiniBatch) -> Rows | None:
-        """The `own` rows of the destinations of `block` after prefix, in the layer's type."""
+        """Return the `own` rows of the destinations of `block` after prefix, in the layer's type."""
         if own is None:
             return None
         names = torch.from_numpy(block.dst_original).to(self.ctx.device)

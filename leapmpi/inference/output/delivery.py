@@ -1,4 +1,4 @@
-"""Rows from the homes of vertices to the order of a file: each rank gets those of a range of the file, in windows."""
+"""Rows from the owners of vertices to the order of a file: each rank receives a range of the file, in windows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WINDOW_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of a file from `first` on, which one rank has in order."""
+    """Consecutive rows of a file from `first` on, in order, on one rank."""
 
     first: int
     rows: np.ndarray
-    """(count, ...): rows that no vertex has are filled with nan, or -1 where they are whole numbers."""
+    """(count, ...): rows without a vertex are filled with NaN, or -1 where they are whole numbers."""
     vertices: np.ndarray
     """int64[count]: original ids, -1 where there is no vertex."""
 
@@ -40,14 +40,14 @@ def deliver(
 ) -> None:
     """Bring `rows` to the ranks that write them and hand them to `write`, window by window. Collective.
 
-    places: int64[k] ascending, where rows of this rank stand in the file of `total` rows, each place on one rank;
-    order: int64[k], the number in `rows` (n, ...) of each; vertices: int64[k], their original ids.
+    places: int64[k] ascending, places of this rank's rows in the file of `total` rows, each place on one rank; order:
+    int64[k], the number in `rows` (n, ...) of each; vertices: int64[k], their original ids.
     """
     ranks, flat = communicator.size, rows.reshape(len(rows), -1)
     bounds = np.arange(ranks + 1, dtype=np.int64) * total // ranks
     step = max(1, WINDOW_BYTES // max(1, flat.shape[1] * flat.itemsize + 16))
     for number in range(-(-int(np.diff(bounds).max()) // step)):
-        # Of each rank's range the next window.
+        # Every rank takes its next window at once: the number of windows is the same on all, and so are collectives.
         starts = np.minimum(bounds[:-1] + number * step, bounds[1:])
         ends = np.minimum(starts + step, bounds[1:])
         chosen = _between(places, starts, ends)
@@ -58,7 +58,7 @@ def deliver(
 
 
 def _between(places: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The numbers of those of `places` that lie in one of the ranges, in order. Local."""
+    """Return the numbers of those `places` that are in one of the ranges, in order. Local."""
     pairs = zip(np.searchsorted(places, starts), np.searchsorted(places, ends), strict=True)
     return np.concatenate([np.arange(first, end) for first, end in pairs])
 
@@ -71,14 +71,14 @@ def _gathered(
     vertices: np.ndarray,
     window: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of this rank's window, and the vertices that they belong to. Collective."""
+    """Return the rows of this rank's window, and the vertices that they belong to. Collective."""
     counts = np.bincount(home_of(places, bounds), minlength=communicator.size).astype(np.int64)
     arrived, theirs = communicator.exchange_ids(places, counts, IdCodec.home_ranks(bounds))
     received, ids = np.empty((len(arrived), rows.shape[1]), rows.dtype), np.empty(len(arrived), np.int64)
     communicator.exchange(np.ascontiguousarray(rows), counts, received, theirs, KIND)
     communicator.exchange(np.ascontiguousarray(vertices), counts, ids, theirs, "ids")
 
-    # Each in its place.
+    # Rows arrive by sender; the file wants them by place. Places without a vertex keep the filler.
     count, missing = window[1] - window[0], np.nan if rows.dtype.kind == "f" else -1
     ordered, names = np.full((count, rows.shape[1]), missing, rows.dtype), np.full(count, -1, np.int64)
     ordered[arrived - window[0]], names[arrived - window[0]] = received, ids
@@ -86,7 +86,7 @@ def _gathered(
 
 
 def places_of(own: np.ndarray, wanted: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Which vertices of this rank are asked for, and where each stands in the file: int64 each, places ascending.
+    """Return the requested vertices of this rank, and the place of each in the file: int64 each, places ascending.
 
     own: int64[n] ascending, the original ids of this rank's vertices; wanted: int64, original ids in the order of the
     file, repeats allowed, or None: all, each in the row of its id. The first result numbers `own`, with repeats.

@@ -22,7 +22,7 @@ class ParquetFolder(RawFile):
 
     @classmethod
     def check(cls) -> None:
-        """Raises ConfigError without pyarrow."""
+        """Raise ConfigError without pyarrow."""
         try:
             importlib.import_module("pyarrow.parquet")
         except ImportError:

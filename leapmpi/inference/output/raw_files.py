@@ -19,7 +19,7 @@ PREDICTIONS, VERTICES = "predictions", "vertices"
 
 
 class Shape(NamedTuple):
-    """Of the rows of a file."""
+    """The shape and type of the rows of a file."""
 
     shape: tuple[int, ...]
     """(rows,) or (rows, columns)."""
@@ -27,11 +27,11 @@ class Shape(NamedTuple):
 
 
 Places = dict[str, int]
-"""By array, where its first byte stands in the file."""
+"""By array, the offset of its first byte in the file."""
 
 
 class RawFile:
-    """A file of which each rank writes ranges of whole rows, without locks: no two ranks write the same byte."""
+    """A file in which each rank writes ranges of whole rows, without locks: no two ranks write the same byte."""
 
     def __init__(self, rows: Shape, rank: int) -> None:
         self.rows, self.rank = rows, rank
@@ -41,7 +41,7 @@ class RawFile:
         """Raise ConfigError where this kind of file cannot be written here."""
 
     def create(self, path: Path, about: dict[str, Any]) -> Places:
-        """Make the file, on one rank; `about` says what its rows are. Raises ResourceError, DataError."""
+        """Make the file, on one rank; `about` describes its rows. Raises ResourceError, DataError."""
         shape, dtype = self.rows
         try:
             with open(path, "wb") as file:
@@ -71,7 +71,7 @@ class RawFile:
         self._put(PREDICTIONS, window.first, window.rows)
 
     def close(self) -> None:
-        """Bring what this rank has written to disk."""
+        """Flush this rank's writes to disk."""
         try:
             os.fsync(self._descriptor)
             os.close(self._descriptor)
@@ -115,7 +115,7 @@ class HDF5File(RawFile):
 
 
 def _in_one_piece(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> int:
-    """Make an array whose space is allocated at once; where it begins in the file."""
+    """Make an array whose space is allocated at once; return its offset in the file."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -126,6 +126,6 @@ def _in_one_piece(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Take the space of `size` bytes at once, so that a full disk is noticed before anything is computed."""
+    """Allocate `size` bytes at once, so that a full disk is noticed before anything is computed."""
     if size:
         os.posix_fallocate(descriptor, 0, size)

@@ -1,4 +1,4 @@
-"""What is to be predicted, for which vertices, and where it goes; checked before anything is loaded."""
+"""The requested prediction: the kind of output, its vertices, and its file; checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PredictionRequest:
     """A file that ends in one of SUFFIXES."""
     what: str = LOGITS
     layer: int | None = None
-    """Of embeddings: the layer, from 1; None: the last one whose rows are hidden."""
+    """The layer of embeddings, from 1; None for the last hidden one."""
     vertices: str = ""
     """A .npy file of original ids, or one of SPLITS; empty: all."""
     weights: str = "best"
@@ -46,28 +46,26 @@ class PredictionRequest:
         if self.layer is not None and (self.what != EMBEDDINGS or self.layer < 1):
             raise ConfigError(f"--layer {self.layer}: it numbers layers from 1, and goes with --what embeddings")
         if self.resume and self.stage is None:
-            raise ConfigError("--resume goes on from the rows of layers in a folder; name it: --stage FOLDER")
+            raise ConfigError("--resume continues from the rows of layers in a folder; name it: --stage FOLDER")
         check_size(self.memory_limit, "--memory-limit")
 
     def layer_of(self, ctx: RankContext) -> int | None:
-        """The layer whose rows are asked for, from 1; None for the model's outputs. Raises ConfigError."""
+        """Return the layer whose rows are requested, from 1; None for the model's outputs. Raises ConfigError."""
         model, layers = ctx.model, len(ctx.model.layers)
         if self.what == CLASSES and ctx.task.answers not in ("multi-class", "multi-label"):
-            raise ConfigError(f"--what classes: the task {ctx.task.name} has none; ask for logits or embeddings")
+            raise ConfigError(f"--what classes: the task {ctx.task.name} has none; use logits or embeddings")
         # Where edges are predicted, the outputs are the embeddings.
         if self.what != EMBEDDINGS or (self.layer is None and ctx.task.roots == "edges"):
             return None
         last = layers if model.head is not None else layers - 1
         found = last if self.layer is None else self.layer
         if not 1 <= found <= layers:
-            mend = f"give --layer 1 to {layers}" if self.layer is not None else "ask for --what logits"
-            raise ConfigError(
-                f"--what embeddings: the model has {layers} layers, of which none is number {found}; {mend}"
-            )
+            mend = f"give --layer 1 to {layers}" if self.layer is not None else "use --what logits"
+            raise ConfigError(f"--what embeddings: layer {found} does not exist, the model has {layers}; {mend}")
         return found
 
     def wanted(self, dataset: Dataset) -> np.ndarray | None:
-        """int64: the original ids asked for, in the order of the output; None for all. Local.
+        """Return the requested original ids, int64, in the order of the output; None for all. Local.
 
         Raises DataError for a file that cannot be read.
         """
@@ -93,7 +91,7 @@ class PredictionRequest:
     def check_known(self, wanted: np.ndarray, places: np.ndarray, dataset: Dataset, ctx: RankContext) -> None:
         """Raise DataError, on all ranks alike, where `wanted` has ids that the graph lacks. Collective.
 
-        places: int64, where in `wanted` those of this rank's vertices stand.
+        places: int64, the places in `wanted` of this rank's vertices.
         """
         if ctx.communicator.all_gather_rows(np.array([len(places)])).sum() == len(wanted):
             return
@@ -109,7 +107,7 @@ class PredictionRequest:
         raise error
 
     def answers(self, ctx: RankContext, outputs: np.ndarray) -> np.ndarray:
-        """What is written of `outputs` (float[n, width]): themselves, numbers of classes int32[n], or int8[n, labels].
+        """Return the rows to write for `outputs` (float[n, width]): these, classes int32[n], or int8[n, labels].
 
         Targets of a regression are in their own units. Local.
         """

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("leapmpi")
 
 KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
-"""The kinds of bytes that are expected."""
+"""Kinds of bytes in the expectation."""
 
 PER_ANSWER, WINDOWS = 24, 4
-"""Bytes of the place and name of a row that is written; windows of rows that are held while they are ordered."""
+"""Bytes of the place and name of a written row; windows of rows held while they are ordered."""
 
 FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
-"""By the end of the file's name."""
+"""Formats by suffix of the file's name."""
 
 
 def predict(config: Config, run: Run, request: PredictionRequest, comm: Comm | None = None) -> dict[str, Any]:
@@ -72,6 +72,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     (saved,) = read_models(world, [(config, run)], request.weights)
     world.on_all(FORMATS[request.out.suffix].check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
+    # Each check runs before the next costs more: files first, then the dataset, the weights, the request.
     dataset = world.on_all(lambda: _opened(config, saved.about))
     loaded = session.load(_plain(saved), dataset, goes_through_all=True)
     world.on_all(lambda: saved.give_to(loaded))
@@ -82,6 +83,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         for note in notes([saved], loaded):
             log.warning("note: %s", note)
 
+    # Bytes of computing and of writing are counted apart: only the first are predicted.
     rows = _requested_rows(request, dataset, loaded, wanted)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
@@ -114,7 +116,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
 
 @dataclass(frozen=True)
 class _RequestedRows:
-    """Rows of the file, and the vertices of this rank that they are about.
+    """Rows of the file, and the vertices of this rank that they describe.
 
     own: int64, original ids of this rank's vertices. vertices: int64 ascending, those to compute. total: rows of the
     file. wanted: int64[total], original ids in the order of the file; None for all vertices. order, places: int64, for
@@ -147,7 +149,7 @@ def _requested_rows(
 
 
 class _Record:
-    """Reports of the layers, and the traffic and memory expected before the first one. Collective to fill."""
+    """Reports of the layers, with the traffic and memory expected before the first one. Collective to fill."""
 
     def __init__(self, ctx: RankContext, count: int, on_disk: bool, answers: int) -> None:
         self._ctx, self._count, self._on_disk, self._answers = ctx, count, on_disk, answers
@@ -190,7 +192,7 @@ def _write(
     """Write `outputs`, one for each vertex of this rank, to the file. Collective."""
     order, places = rows.order, rows.places
     if order is None or places is None:
-        # Of all vertices, each has the row of its original id.
+        # A file of all vertices has each in the row of its original id.
         order, places = places_of(rows.own, None)
     named = places if rows.wanted is None else rows.wanted[places]
     file = FORMATS[request.out.suffix](Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
@@ -231,11 +233,12 @@ def _store(
     """Make the store of rows of layers. Local. Raises DataError."""
     if request.stage is None:
         return RowStore()
+    # Staged rows are used again only where nothing that they depend on has changed.
     weights = hashlib.blake2b(digest_size=16)
     for name in sorted(saved.arrays):
         weights.update(name.encode())
         weights.update(np.ascontiguousarray(saved.arrays[name]))
-    asked = "all" if wanted is None else hashlib.blake2b(np.ascontiguousarray(wanted), digest_size=16).hexdigest()
+    vertices = "all" if wanted is None else hashlib.blake2b(np.ascontiguousarray(wanted), digest_size=16).hexdigest()
     values = saved.config.to_values()
     key = {
         "version": VERSION,
@@ -246,7 +249,7 @@ def _store(
         "layers": len(values["sampling"]["fanout"]),
         "dtype": values["train"]["dtype"],
         "code": code_of(saved.config),
-        "vertices": asked,
+        "vertices": vertices,
         "keeps_all": layer is None,
         "ranks": world.size,
     }
@@ -257,7 +260,7 @@ def _store(
 def _written(
     ctx: RankContext, world: World, request: PredictionRequest, file: RawFile, facts: dict[str, Any]
 ) -> Iterator[None]:
-    """Create `file` for all ranks to write; it gets its name when all have. A failure leaves no file. Collective."""
+    """Create `file` for all ranks to write, and name it when all have. A failure leaves no file. Collective."""
     with ExitStack() as stack:
 
         def begin() -> list[Any]:
@@ -274,7 +277,7 @@ def _written(
 
 
 def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str, Any]:
-    """Sum up expectations over all ranks, each of which writes `answers` rows; rank 0 shows them. Collective."""
+    """Sum expectations over all ranks; each writes `answers` rows, and rank 0 shows the sums. Collective."""
     received = [expected.received.get(kind, 0) for kind in KINDS]
     features = ctx.features.shard.nbytes
     work = expected.held + max(expected.chunk + expected.look_ups, PER_ANSWER * answers + WINDOWS * WINDOW_BYTES)
@@ -284,8 +287,8 @@ def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str
     sent = {kind: int(count) for kind, count in zip(KINDS, sums, strict=True) if count}
     peaks, held = ([int(each) for each in column] for column in table[:, len(KINDS) :].T)
     log.info(
-        f"expected: {_bytes_text(sent)} between ranks; at most {size_text(max(peaks))} on a rank, with rows of "
-        f"{size_text(max(held))}, features (which the system may take back) {size_text(features)}"
+        f"expected: {_bytes_text(sent)} between ranks; at most {size_text(max(peaks))} per rank "
+        f"(rows {size_text(max(held))}, features {size_text(features)})"
     )
     return {"bytes": sent, "peak_memory_bytes": peaks}
 

@@ -270,7 +270,7 @@ def _with_self(indptr, indices, out_indptr, out_indices):
 
 
 def _arrays(*arguments: Tensor | np.generic | float) -> Iterator[Any]:
-    """The memory of tensors; of those that are not contiguous, copies. Numbers stay what they are."""
+    """Return the memory of tensors; of those that are not contiguous, copies. Numbers stay what they are."""
     return (each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments)
 
 
@@ -361,7 +361,7 @@ def softmax_backward(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges by source, in the order they had: indptr int64[sources + 1], rows and numbers of the edges.
+    """Return the edges by source, in the order they had: indptr int64[sources + 1], rows and numbers of the edges.
 
     The rows are of the dtype of `indices`, the numbers int64; both are [edges].
     """

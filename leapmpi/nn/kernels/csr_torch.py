@@ -83,7 +83,7 @@ def _triton_sums() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
 
 
 def _tried(device: torch.device) -> bool:
-    """Whether Triton's sums are those of `_sums_in_order`, on rows without edges, with few, and with many."""
+    """Return whether Triton's sums are those of `_sums_in_order`, on rows without edges, with few, and with many."""
     counts = torch.tensor([0, 1, 3, 700, 0, 65], device=device)
     indptr = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
     number = torch.arange(int(indptr[-1]), device=device)

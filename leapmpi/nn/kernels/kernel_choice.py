@@ -17,7 +17,7 @@ _product_dtype: torch.dtype | None = None
 
 
 def on_host(device: torch.device) -> bool:
-    """Whether what lies on `device` is the host's: on the CPU, unless it stands in for a GPU."""
+    """Return whether what lies on `device` is the host's: on the CPU, unless it stands in for a GPU."""
     return device.type == "cpu" and not _stands_in
 
 

@@ -104,7 +104,7 @@ _sum_rows = _sum_rows_of(FLOAT32)
 
 @compiled
 def _locate(first, end, indices, addresses, of_edges):
-    """The addresses of the rows of edges `first` to `end` (exclusive)."""
+    """Return the addresses of the rows of edges `first` to `end` (exclusive)."""
     for e in range(first, end):
         of_edges[e] = addresses[indices[e]]
 
@@ -118,7 +118,7 @@ def _locate_in_matrix(first, end, indices, base, step, of_edges):
 
 @compiled
 def _most_edges(indptr):
-    """The most edges of a destination."""
+    """Return the most edges of a destination."""
     most = 0
     for i in range(len(indptr) - 1):
         most = max(most, indptr[i + 1] - indptr[i])

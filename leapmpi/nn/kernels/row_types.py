@@ -64,7 +64,7 @@ def _number_type(kind: RowType) -> ir.Type:
 
 
 def load_floats(build: ir.IRBuilder, kind: RowType, row: Any, column: Any, lanes: int = COLUMNS) -> Any:
-    """The elements of the row at address `row` from number `column` on, as floats; of int8 the steps.
+    """Return the elements of the row at address `row` from number `column` on, as floats; of int8 the steps.
 
     `lanes` is COLUMNS, for a vector, or 1, for a number.
     """

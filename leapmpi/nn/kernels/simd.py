@@ -25,7 +25,7 @@ def pointer(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Typ
 
 
 def load(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) -> Any:
-    """The element that `pointer` points to."""
+    """Return the element that `pointer` points to."""
     # Rows in mapped files may begin at any byte; arrays of addresses are numpy's, and aligned.
     return build.load(pointer(build, base, step, number, kind), align=8 if kind is INDEX else 1)
 

@@ -20,7 +20,7 @@ _proven: dict[tuple[str, torch.device], bool] = {}
 
 
 def offered(device: torch.device) -> bool:
-    """Whether Triton can be tried on `device`."""
+    """Return whether Triton can be tried on `device`."""
     if os.environ.get("LEAPMPI_TRITON", "") == "off":
         return False
     runs_there = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
@@ -28,7 +28,7 @@ def offered(device: torch.device) -> bool:
 
 
 def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool:
-    """Whether the kernel of that name serves `device`: whether its `trial`, made once, finds what torch finds.
+    """Return whether the kernel of that name serves `device`: whether its `trial`, made once, finds what torch finds.
 
     A kernel that cannot be compiled, or differs, is left aside with a warning.
     """

@@ -93,20 +93,20 @@ def _roots(sample: Sample) -> Tensor:
 
 
 def _places(known: Tensor, wanted: Tensor) -> Tensor:
-    """Where `wanted` stand in `known`, both distinct ids."""
+    """Return where `wanted` stand in `known`, both distinct ids."""
     order = known.argsort()
     return order[torch.searchsorted(known[order], wanted)]
 
 
 def _difference(a: Tensor, b: Tensor) -> float:
-    """The norm of a - b, relative to that of a; 1 for what is no number."""
+    """Return the norm of a - b, relative to that of a; 1 for what is no number."""
     norm = float(torch.linalg.vector_norm(a))
     change = float(torch.linalg.vector_norm(a - b))
     return (change / norm if norm else change) if np.isfinite(change) else 1.0
 
 
 def _first_that_differs(whole: Passage, parts: Sequence[Passage]) -> str | None:
-    """The first module that gives rows of the same vertices, or runs others on them, that are not the same."""
+    """Return the first module that gives rows of the same vertices, or runs others on them, that are not the same."""
     for part in parts:
         assert whole.seen is not None
         assert part.seen is not None

@@ -58,7 +58,7 @@ _WITHOUT_OPTION = {"heads": 4, "aggregate": "auto", "attention_dropout": 0.0}
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """The model that config.name names, on the CPU.
+    """Return the model that config.name names, on the CPU.
 
     A class made from Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
     that it takes; what it returns is a Model or any torch module. Initial weights are drawn as it says, each from
@@ -74,7 +74,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
 
 def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int, draws: Draws) -> Model:
-    """The model as its code makes it, while `draws` notes what is drawn."""
+    """Return the model as its code makes it, while `draws` notes what is drawn."""
     named = config.name
     made_by = load_named(named, FLAG)
     if isinstance(made_by, type) and issubclass(made_by, Layer):
@@ -119,7 +119,7 @@ def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int, e
 
 
 def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, Any]:
-    """The arguments that `--model-option` gives to `made_by`, each as the number, truth or text that it spells.
+    """Return the arguments that `--model-option` gives to `made_by`, each as the number, truth or text that it spells.
 
     Raises ConfigError for an option that is no argument; one that takes `config` may read any.
     """
@@ -138,7 +138,7 @@ def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, A
 
 
 def _meant(text: str) -> Any:
-    """The value that `text` spells: a number, True, False, or the text itself."""
+    """Return the value that `text` spells: a number, True, False, or the text itself."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -156,7 +156,7 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def _settings_read(named: str) -> set[str]:
-    """The settings that reach what `named` makes: those that its arguments stand for."""
+    """Return the settings that reach what `named` makes: those that its arguments stand for."""
     made_by = load_named(named, FLAG)
     taken = set(arguments_of(made_by))
     if "config" in taken or (isinstance(made_by, type) and issubclass(made_by, Layer)):
@@ -166,7 +166,7 @@ def _settings_read(named: str) -> set[str]:
 
 
 def _chosen(made_by: Any, given: Mapping[str, Any], named: str) -> dict[str, Any]:
-    """The arguments that `made_by` takes. Raises ConfigError for one that it needs and nobody knows."""
+    """Return the arguments that `made_by` takes. Raises ConfigError for one that it needs and nobody knows."""
     chosen = {}
     for name, parameter in arguments_of(made_by).items():
         if name in given:
@@ -183,7 +183,7 @@ def _chosen(made_by: Any, given: Mapping[str, Any], named: str) -> dict[str, Any
 
 
 def _run(action: Callable[[], Any], named: str, what: str) -> Any:
-    """The result of `action`, which is the user's code. Raises ConfigError for any exception in it."""
+    """Return the result of `action`, which is the user's code. Raises ConfigError for any exception in it."""
     try:
         return action()
     except (LeapmpiError, MemoryError):

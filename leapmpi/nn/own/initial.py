@@ -125,7 +125,7 @@ def begin(seed: int, name: str = "") -> None:
 
 
 def _tensors(values: Any) -> list[Tensor]:
-    """The dense tensors in `values`, which may be nested."""
+    """Return the dense tensors in `values`, which may be nested."""
     return [each for each in tree_iter(values) if isinstance(each, Tensor) and each.layout == torch.strided]
 
 
@@ -134,5 +134,5 @@ def _address(tensor: Tensor) -> int:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether `tensor` is all of its memory."""
+    """Return whether `tensor` is all of its memory."""
     return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()

@@ -67,7 +67,7 @@ class MessagePassings:
             self.passage.edges = None
 
     def _before(self, name: str, conv: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        """The arguments of a call on the block whose turn it is."""
+        """Return the arguments of a call on the block whose turn it is."""
         passage = self.passage
         if passage is None:
             return None
@@ -93,7 +93,7 @@ class MessagePassings:
         return bound.args, bound.kwargs
 
     def _after(self, conv: nn.Module, args: tuple, kwargs: dict, out: Any) -> Any:
-        """The rows of the destinations."""
+        """Return the rows of the destinations."""
         passage = self.passage
         if passage is None:
             return None
@@ -114,7 +114,7 @@ class MessagePassings:
     # -- parts of a call ---------------------------------------------------------------------------------------------
 
     def _graph(self, given: dict[str, Any], what: str) -> BlockGraph:
-        """The graph of the block whose turn it is. Raises ConfigError where there is none."""
+        """Return the graph of the block whose turn it is. Raises ConfigError where there is none."""
         passage = self.passage
         assert passage is not None
         layers = len(passage.graphs)
@@ -131,7 +131,7 @@ class MessagePassings:
         return passage.graphs[passage.calls]
 
     def _of_edges(self, key: str, value: Any, graph: BlockGraph, what: str) -> Tensor:
-        """The block's own values in place of those of the first block, weights or features."""
+        """Return the block's own values in place of those of the first block, weights or features."""
         assert self.passage is not None
         name = next((each for each in _CARRIED if value is getattr(self.passage.graphs[0], each)), None)
         if name is None:
@@ -170,7 +170,7 @@ class MessagePassings:
 
 
 def message_passings(module: nn.Module) -> dict[str, nn.Module]:
-    """The modules within `module` that pass messages, by name."""
+    """Return the modules within `module` that pass messages, by name."""
     # Where PyG was never loaded, there is none of its modules.
     pyg = sys.modules.get("torch_geometric.nn.conv")
     of_pyg = {name for name, each in module.named_modules() if pyg and isinstance(each, pyg.MessagePassing)}
@@ -192,6 +192,6 @@ def _takes_edges(module: nn.Module) -> bool:
 
 
 def _takes_pairs(conv: nn.Module, argument: str) -> bool:
-    """Whether `conv` says that `argument` may be a pair of rows, of sources and of destinations."""
+    """Return whether `conv` says that `argument` may be a pair of rows, of sources and of destinations."""
     annotation = inspect.signature(conv.forward).parameters[argument].annotation
     return any(word in str(annotation) for word in ("Tuple", "tuple", "PairTensor"))

@@ -141,7 +141,7 @@ class OwnModel(Model):
         return {name: getattr(graphs[0], name) for name in _OF_GRAPH if name in self.takes}
 
     def requires(self, name: str) -> bool:
-        """Whether `forward` has an argument called `name`, without a default."""
+        """Return whether `forward` has an argument called `name`, without a default."""
         return name in self.takes and self.takes[name].default is inspect.Parameter.empty
 
     def _reads(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class Passage(TorchFunctionMode):
         return self._followed(func, args, kwargs)
 
     def _watched(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """The result of `func`; where it is the first one of the run that is no number, it is noted."""
+        """Return the result of `func`; where it is the first one of the run that is no number, it is noted."""
         out = self._followed(func, args, kwargs)
         if isinstance(out, Tensor) and out.is_floating_point() and not self.odd.get("nan"):
             kind = "nan" if out.isnan().any() else "infinite" if out.isinf().any() else ""
@@ -110,7 +110,7 @@ class Passage(TorchFunctionMode):
         self.names.append(name)
 
     def leave(self, out: Any) -> None:
-        """The module that is being run has given `out`."""
+        """Return the module that is being run has given `out`."""
         self._notice(out)
         self.names.pop()
 
@@ -137,7 +137,7 @@ class Passage(TorchFunctionMode):
         return out
 
     def holds_rows(self, tensor: Tensor) -> bool:
-        """Whether `tensor` is known to hold a row for each vertex of some level."""
+        """Return whether `tensor` is known to hold a row for each vertex of some level."""
         return hasattr(tensor, _LEVEL)
 
     def shortened(self, values: Any, level: int) -> Any:
@@ -158,7 +158,7 @@ class Passage(TorchFunctionMode):
             self.random[self._place(func)] = None
 
     def _place(self, func: Any) -> str:
-        """The name of `func`, and of the module that calls it."""
+        """Return the name of `func`, and of the module that calls it."""
         name = getattr(func, "__name__", str(func))
         return f"{name} in {self.names[-1]}" if self.names else name
 
@@ -191,7 +191,7 @@ class Passage(TorchFunctionMode):
 
 
 def _levels(values: Any) -> Iterator[int]:
-    """The levels of the tensors among `values`."""
+    """Return the levels of the tensors among `values`."""
     for each in values:
         if isinstance(each, Tensor):
             level = getattr(each, _LEVEL, None)

@@ -52,7 +52,7 @@ class WholePassage(Passage):
 
 
 def run_layer_by_layer(model: OwnModel, x: Tensor, vertices: Tensor, like: BlockTensors, combine: Combine) -> Tensor:
-    """The logits float[n, out] of the vertices of this rank, whose rows are `x` (float[n, in]).
+    """Return the logits float[n, out] of the vertices of this rank, whose rows are `x` (float[n, in]).
 
     vertices: int64[n], their original ids; `like` is a block, of any vertices, that carries what all blocks do. Raises
     ConfigError for a module that cannot be run layer by layer.
@@ -158,7 +158,7 @@ def _is_rows(passage: Passage, value: Any) -> bool:
 
 
 def _rows(passage: Passage, value: Any) -> list[Tensor]:
-    """The tensors in `value`, an argument, that hold a row for each vertex."""
+    """Return the tensors in `value`, an argument, that hold a row for each vertex."""
     if type(value) in (tuple, list):
         return [each for part in value for each in _rows(passage, part)]
     return [value] if _is_rows(passage, value) else []

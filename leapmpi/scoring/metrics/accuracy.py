@@ -9,17 +9,17 @@ from leapmpi.scoring.metric import CountedMetric, MetricMember
 
 
 class Accuracy(CountedMetric):
-    """Right over all."""
+    """The number of right answers over all."""
 
     scores = ("multi-class",)
 
     def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """int64[2]: right, all. Of multi-label data, which tasks do not ask for, each column of each vertex counts."""
+        """Count right answers and all, int64[2]; in multi-label data each column of each vertex counts."""
         _, fp, fn, total = outcomes(outputs, labels)
         return np.array([total - (fp + fn if labels.ndim == 2 else fp), total], np.int64)
 
     def value(self, counts: np.ndarray) -> float:
-        """In [0, 1]."""
+        """Compute the accuracy, in [0, 1]."""
         right, total = counts.tolist()
         return right / total if total else float("nan")
 

@@ -9,10 +9,10 @@ from leapmpi.scoring.metric import MetricMember
 
 
 class Auc(EdgeMetric):
-    """Every edge is compared with the drawn negatives of all edges; ties count half."""
+    """The AUC of every edge against the drawn negatives of all edges; ties count half."""
 
     def of_edges(self, outputs: np.ndarray) -> np.ndarray:
-        """The share of the negatives below each."""
+        """Return the share of the negatives below each."""
         return outputs[:, ABOVE]
 
 

@@ -1,4 +1,4 @@
-"""Average precision: the sum over recall steps of step x precision, exact, ties as one step; of labels the mean.
+"""Average precision: the sum over recall steps of step x precision, exact, ties as one step; the mean over labels.
 
 Columns without a positive or a negative do not count.
 """
@@ -13,17 +13,17 @@ from leapmpi.scoring.ranking import mean_over_columns, needs_two
 
 
 class AveragePrecision(Metric):
-    """Of scores, not of predictions: no threshold is chosen."""
+    """The average precision of scores, not of predictions: no threshold is chosen."""
 
     scores = ("multi-class", "multi-label")
     trivial = "chance"
 
     def refusal(self, task: Task) -> str | None:
-        """Needs two classes."""
+        """Refuse all but two classes or multi-label data."""
         return super().refusal(task) or needs_two(self.name, task.answers, task.width)
 
     def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
-        """In [0, 1]."""
+        """Compute the average precision, in [0, 1]."""
         return mean_over_columns(_precision, "average-precision", outputs, labels)
 
 

@@ -9,16 +9,16 @@ from leapmpi.scoring.metric import CountedMetric, MetricMember
 
 
 class F1Micro(CountedMetric):
-    """From true positives, false positives and false negatives."""
+    """The micro F1, from true positives, false positives and false negatives."""
 
     scores = ("multi-class", "multi-label")
 
     def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """int64[4]: true positives, false positives, false negatives, all."""
+        """Count true positives, false positives, false negatives and all: int64[4]."""
         return np.array(outcomes(outputs, labels), np.int64)
 
     def value(self, counts: np.ndarray) -> float:
-        """In [0, 1]."""
+        """Compute the F1, in [0, 1]."""
         tp, fp, fn, total = counts.tolist()
         if not total:
             return float("nan")

@@ -11,13 +11,13 @@ from leapmpi.scoring.metric import MetricMember
 
 
 class Hits(EdgeMetric):
-    """Ranks up to `most`."""
+    """The share of edges whose rank is at most `most`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
 
     def of_edges(self, outputs: np.ndarray) -> np.ndarray:
-        """1 for each of them."""
+        """Return 1 for each edge within the first `most`, else 0."""
         return outputs[:, RANK] <= self.most
 
 

@@ -1,4 +1,4 @@
-"""Mean reciprocal rank of edges among their candidates, of equal scores the mean rank."""
+"""Mean reciprocal rank of edges among their candidates; equal scores share their mean rank."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from leapmpi.scoring.metric import MetricMember
 
 
 class MeanReciprocalRank(EdgeMetric):
-    """1 where every edge is ahead of all its candidates."""
+    """The mean reciprocal rank: 1 where every edge is ahead of all its candidates."""
 
     def of_edges(self, outputs: np.ndarray) -> np.ndarray:
-        """One over the rank."""
+        """Return one over the rank."""
         return 1 / outputs[:, RANK]
 
 

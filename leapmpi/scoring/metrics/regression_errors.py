@@ -19,15 +19,15 @@ class RegressionError(CountedMetric):
         self.figure, self.higher_is_better = figure, higher_is_better
 
     def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """float64[5, C]."""
+        """Return the moments of errors and targets, float64[5, C]."""
         return moments(outputs, labels)
 
     def combined(self, rows: np.ndarray) -> np.ndarray:
-        """Moments about a common mean."""
+        """Combine moments about a common mean."""
         return combined(rows)
 
     def value(self, counts: np.ndarray) -> float:
-        """Any number for r2, else from 0 on."""
+        """Average the figure over targets: at most 1 for r2, at least 0 for the others."""
         return mean_over_targets(counts, self.figure)
 
 

@@ -1,4 +1,4 @@
-"""The area under the ROC curve, exact, from average ranks on ties (Mann-Whitney); for labels the mean of theirs."""
+"""The area under the ROC curve, exact, from average ranks on ties (Mann-Whitney); the mean over labels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class RocAuc(Metric):
     trivial = "chance"
 
     def refusal(self, task: Task) -> str | None:
-        """Needs two classes."""
+        """Refuse all but two classes or multi-label data."""
         return super().refusal(task) or needs_two(self.name, task.answers, task.width)
 
     def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
-        """In [0, 1]; columns without a positive or a negative do not count."""
+        """Compute the area, in [0, 1]; columns without a positive or a negative do not count."""
         return mean_over_columns(_area, "roc-auc", outputs, labels)
 
 
