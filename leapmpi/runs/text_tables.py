@@ -103,7 +103,7 @@ def _bench_line(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -> str:
-    """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows; '' if all are."""
+    """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows, or ''."""
     shown = [part for part in rows[0][name] if any(row[name][part] * scale >= 0.005 for row in rows)]
     lines = [(unit, *shown)]
     lines += [(row["strategy"], *(f"{row[name][part] * scale:.2f}" for part in shown)) for row in rows]
