@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, model_names
 from leapmpi.errors import LeapmpiError, RunFolderError
 from leapmpi.runs.file_names import LOG
 from leapmpi.runs.run import ERRORS, FINISHED, Run, load_run
@@ -109,6 +109,14 @@ class RunData:
     def size(self) -> int:
         """Number of ranks; 1 if it is not recorded."""
         return len(self.ranks) or int(self.ended.get("ranks", 1))
+
+    @property
+    def about(self) -> str:
+        """Model, data and ranks, such as 'sage on cora, 4 ranks'."""
+        model = self.ended.get("model") or (model_names(self.config) if self.config else "")
+        data = Path(self.config.data).name if self.config else ""
+        named = " on ".join(filter(None, [model, data]))
+        return ", ".join(filter(None, [named, f"{self.size} rank{'s' * (self.size > 1)}"]))
 
     @property
     def metric(self) -> str:
@@ -220,4 +228,4 @@ def read_runs(folders: Sequence[str | Path]) -> tuple[list[RunData], list[RunFol
     names = [Path(each.label).name or each.label for each in found]
     unique = len(set(names)) == len(names)
     labels = [name if unique else each.label for each, name in zip(found, names, strict=True)]
-    return [replace(each, label=label) for each, label in zip(found, labels, strict=True)], left_out
+    return [replace(each, label=f"{label} ({each.about})") for each, label in zip(found, labels, strict=True)], left_out
