@@ -33,7 +33,9 @@ _STYLE = {
 }
 """One style for all figures, of the width of a column (3.4 inches) and more."""
 
-_WIDTH = 5.0
+_WIDTH, _LETTERS = 5.0, 90
+"""Width of a figure in inches, and in characters of its legend."""
+
 _METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 """Dates and versions that are left out, by kind."""
 
@@ -80,8 +82,9 @@ def _write(figure: Figure, kind: str, path: Path) -> None:
     elif isinstance(figure, HeatFigure):
         _heat(figure, axes, canvas)
     # Entries stand beside the axes, where they hide nothing.
-    if len(handles := axes.get_legend_handles_labels()[0]) > 1:
-        canvas.legend(loc="outside lower center", ncols=min(len(handles), 4))
+    if len(names := axes.get_legend_handles_labels()[1]) > 1:
+        fitting = max(1, _LETTERS // (max(map(len, names)) + 8))
+        canvas.legend(loc="outside lower center", ncols=min(len(names), 4, fitting))
     canvas.savefig(path, format=kind, dpi=300, metadata=_METADATA[kind])
 
 
@@ -135,4 +138,5 @@ def _heat(figure: HeatFigure, axes: Any, canvas: Any) -> None:
     if len(figure.columns) <= 16:
         axes.set_xticks(range(len(figure.columns)), figure.columns)
         axes.set_yticks(range(len(figure.labels)), figure.labels)
-    canvas.colorbar(image, format=lambda value, _: short(value, figure.unit))
+    marks = ticks(0, float(figure.matrix.max(initial=0.0)), 6, figure.unit)
+    canvas.colorbar(image, ticks=marks, format=lambda value, _: short(value, figure.unit))

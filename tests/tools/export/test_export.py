@@ -255,8 +255,8 @@ def test_all_formats_are_listed(capsys):
 
 
 REFUSED = [
-    ("RUN", 2, "choose a format: --to mlflow|mllog|"),
-    ("RUN out.xyz", 2, "or an output ending in .prom, .safetensors"),
+    ("RUN", 2, "choose a format: --to csv|mlflow|mllog|"),
+    ("RUN out.xyz", 2, "or an output ending in .csv, .prom, .safetensors"),
     ("RUN out --to tensorbord", 2, "unknown export format 'tensorbord'; did you mean 'tensorboard'?"),
     ("nothing out.prom", 4, "nothing is not a run folder"),
     ("RUN here.prom", 3, "here.prom exists already; choose another name, or pass --overwrite"),
