@@ -29,7 +29,7 @@ METRICS_SCHEMA = 2
 """Version of the records in metrics.jsonl."""
 
 ERRORS = ("mse", "mae", "rmse")
-"""Metrics of which less is better."""
+"""Metrics that are errors: lower is better."""
 
 FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 """Values of `status` in summary.json."""
