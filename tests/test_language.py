@@ -29,25 +29,7 @@ ROOMS = (
     "leapmpi/full_batch",
     "leapmpi/inference",
     "leapmpi/job",
-    "leapmpi/nn/aggregate.py",
-    "leapmpi/nn/gemm.py",
-    "leapmpi/nn/gradient.py",
-    "leapmpi/nn/head.py",
-    "leapmpi/nn/idle_biases.py",
-    "leapmpi/nn/layer.py",
-    "leapmpi/nn/layer_forms.py",
-    "leapmpi/nn/messages.py",
-    "leapmpi/nn/mlp.py",
-    "leapmpi/nn/model.py",
-    "leapmpi/nn/models",
-    "leapmpi/nn/norms.py",
-    "leapmpi/nn/parameters.py",
-    "leapmpi/nn/scorer.py",
-    "leapmpi/nn/scorers",
-    "leapmpi/nn/sharded_parameters.py",
-    "leapmpi/nn/share_forms.py",
-    "leapmpi/nn/sum_layer.py",
-    "leapmpi/nn/tasks",
+    "leapmpi/nn",
     "leapmpi/plan",
     "leapmpi/report",
     "leapmpi/runs",
@@ -82,13 +64,13 @@ VERBS = frozenset(
         enter escape estimate examine exchange exclude expand expect explain export extend feed fetch fill
         finalise find finish fit flatten flush follow forecast forget format gather give group grow halve hash
         import improve include interleave join judge keep leave let limit list load locate log look make map
-        mark measure merge mix move multiply name normalise note number observe open order pack parse partition
-        pass pick place plan point polish predict prepare print project propagate push put queue quote raise
-        rank react read receive record redistribute reduce refine refuse register release remove rename renumber
-        repeat replace report request reserve reset restore resume return reverse run sample save scale scan
-        scatter schedule score select send serve set settle share shorten show shuffle sink skip sort split
-        spread stack start stop store stream submit subtract sum swap sync take test train translate try turn
-        unpack update use verify view wait warn watch weigh wrap write yield zero""",
+        mark mask measure merge mix move multiply name normalise note number observe open order pack parse
+        partition pass pick place plan point polish predict prefetch prepare print project propagate push put
+        queue quote raise rank react read receive record redistribute reduce refine refuse register release
+        remove rename renumber repeat replace report request reserve reset restore resume return reverse run
+        sample save scale scan scatter schedule score seed select send serve set settle share shift shorten show
+        shuffle sink skip sort split spread stack start stop store stream submit subtract sum swap sync take
+        test train translate try turn unpack update use verify view wait warn watch weigh wrap write yield zero""",
     )
 )
 """Verbs with which docstrings of functions begin. Add what is missing, if it is a verb in the imperative."""

@@ -71,7 +71,7 @@ class _Argument:
         self.name = name
 
 
-_NDARRAY, _LIST = _Argument("numpy.ndarray"), _Argument("list")
+_NDARRAY, _LIST, _DICT = _Argument("numpy.ndarray"), _Argument("list"), _Argument("dict")
 
 
 class _Dtype(StandIn):
@@ -190,13 +190,17 @@ def of_numpy() -> dict[tuple[str, str], object]:
     return table
 
 
+def of_plain() -> dict[tuple[str, str], object]:
+    """List the names of plain containers in pickles, by their old and new modules."""
+    table: dict[tuple[str, str], object] = {("collections", "defaultdict"): _default_dict}
+    for module in ("__builtin__", "builtins"):
+        table |= {(module, "list"): _LIST, (module, "dict"): _DICT}
+    return table
+
+
 def _of_scipy() -> dict[tuple[str, str], object]:
     """List the further names in pickles of scipy's matrices and plain containers, by their old and new names."""
-    table: dict[tuple[str, str], object] = {
-        ("collections", "defaultdict"): _default_dict,
-        ("__builtin__", "list"): _LIST,
-        ("builtins", "list"): _LIST,
-    }
+    table = of_plain()
     for kind, stand_in in _SPARSE.items():
         for module in (f"scipy.sparse.{kind}", f"scipy.sparse._{kind}"):
             table[module, f"{kind}_matrix"] = stand_in

@@ -29,6 +29,8 @@ class SamplerMember(Optioned):
     """LISTS or NAMED_LISTS (leapmpi/sampling/sampler.py) where it can draw from a sharded topology."""
     reads_times: bool = False
     """Whether it reads times of edges."""
+    typed: bool = False
+    """Whether it draws from typed graphs: a draw reads the given list, its name and its fan-out alone."""
 
 
 def _none_idle(config: Any) -> dict[str, str]:

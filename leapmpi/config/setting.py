@@ -145,6 +145,24 @@ def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
     return tuple(_one_fanout(item, where) for item in items if item != "" or len(items) > 1)
 
 
+def parse_relation_fanout(text: str, where: str) -> tuple[str, tuple[int, ...]]:
+    """Parse 'paper:cites:paper=10,5' as a pattern of relations and their fan-outs, 0 for none. Raises ConfigError."""
+    pattern, equals, numbers = text.rpartition("=")
+    items = [item.strip() for item in numbers.split(",")]
+    if not equals or not pattern.strip() or not numbers.strip():
+        raise ConfigError(
+            f"{where}: {text!r} gives no relation its fan-outs; write it as paper:cites:paper=10,5, where 0 leaves the "
+            "relation out"
+        )
+    return pattern.strip(), tuple(0 if item == "0" else _one_fanout(item, where) for item in items)
+
+
+def check_relation_fanout(texts: tuple[str, ...], where: str) -> None:
+    """Raise ConfigError unless each of `texts` gives some relations their fan-outs."""
+    for text in texts:
+        parse_relation_fanout(text, where)
+
+
 def _one_fanout(item: Any, where: str) -> int:
     if isinstance(item, str):
         item = item.strip()

@@ -123,7 +123,7 @@ class HybridChoice:
         if isinstance(sampler, ShardedSampler):
             shard = sampler.shard
             read = shard.ids_of(shard.own.in_neighbours(shard.own_numbers(own)))
-            indptr, indices, _ = one_hop(ctx).neighbours(DrawKey(PRESAMPLE, ctx.seed, 0, 0), 0, remote)
+            indptr, indices, *_ = one_hop(ctx).neighbours(DrawKey(PRESAMPLE, ctx.seed, 0, 0), 0, remote)
         else:
             topology = sampler.topology
             read = topology.in_neighbours(own)

@@ -29,7 +29,7 @@ def _weighted_sum(indptr, indices, weight, z, out, width, heads, head_width, BLO
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """See csr.py; float32 or float64."""
+    """Do the same as in csr.py, in float32 or float64."""
     rows, (width, heads) = len(indptr) - 1, (z.shape[1], weight.shape[1])
     out = z.new_empty(rows, width)
     if not out.numel():

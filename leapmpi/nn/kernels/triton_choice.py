@@ -1,4 +1,4 @@
-"""Whether kernels written in Triton serve a device: where its package can be imported, and they give what torch gives.
+"""The choice of kernels in Triton for a device: they serve where the package is installed and they agree with torch.
 
 It comes with a torch for CUDA. With TRITON_INTERPRET=1 its interpreter runs kernels on the CPU, for tests.
 LEAPMPI_TRITON=off keeps to torch.
@@ -28,7 +28,7 @@ def offered(device: torch.device) -> bool:
 
 
 def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool:
-    """Return whether the kernel of that name serves `device`: whether its `trial`, made once, finds what torch finds.
+    """Return whether the kernel of that name serves `device`: its `trial`, made once, agrees with torch.
 
     A kernel that cannot be compiled, or differs, is left aside with a warning.
     """
