@@ -72,7 +72,8 @@ def _summary_so_far(run: Run) -> dict[str, Any]:
         return run.summary
     scored = [each for each in epochs.values() if each.get("accuracy", {}).get("val") is not None]
     sign = 1 if banner["metric"] in ERRORS else -1
-    best = min(scored, key=lambda each: sign * each["accuracy"]["val"], default={"epoch": 0, "accuracy": {}})
+    unscored: dict[str, Any] = {"epoch": 0, "accuracy": {}}
+    best = min(scored, key=lambda each: sign * each["accuracy"]["val"], default=unscored)
     return {
         "strategy": run.config.strategy.name,
         "ranks": len(banner["ranks"]),
