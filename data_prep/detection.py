@@ -42,7 +42,7 @@ def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
         return files[0]
     if nested:
         graphs = listed([f"{entry.name} ({name})" for name, entry in nested])
-        raise DataError(f"{path} is no graph by itself, but holds {graphs}: name what to read, as {nested[0][1]}")
+        raise DataError(f"{path} is not a graph, but holds {graphs}: name what to read, as {nested[0][1]}")
     raise _unknown(path)
 
 

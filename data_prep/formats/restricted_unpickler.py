@@ -121,7 +121,7 @@ def _array(content: object, dtype: object, shape: object, order: str) -> np.ndar
     if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
         raise ValueError("an array without type or shape")
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or not 0 <= length < 2**63 for length in shape):
-        raise ValueError("an array whose shape is no list of lengths")
+        raise ValueError("an array whose shape is not a list of lengths")
     kind = dtype.dtype
 
     # Objects come as a list alone: bytes would be taken for their addresses.
@@ -326,7 +326,7 @@ class CarefulUnpickler(pickle._Unpickler):
             for each in key if type(key) is tuple else (key,):
                 plain = each is None or isinstance(each, str | bytes | int | float | np.generic)
                 if not plain or (isinstance(each, int) and abs(each) >= 2**60):
-                    raise pickle.UnpicklingError(f"a {type(each).__name__} that is no key of a dict")
+                    raise pickle.UnpicklingError(f"a {type(each).__name__} that is not a key of a dict")
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _byte_array(self) -> None:
@@ -403,7 +403,7 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
     rows, columns = _lengths(parts["shape"], name)
     for key in needed[1:]:
         if not isinstance(parts[key], np.ndarray) or parts[key].ndim != 1:
-            raise DataError(f"{name}: {key!r} of its sparse matrix is no list of numbers")
+            raise DataError(f"{name}: {key!r} of its sparse matrix is not a list of numbers")
     first, second = (whole_numbers(parts[key], f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:])
     data = parts["data"]
     if data.dtype.kind not in "biufc":

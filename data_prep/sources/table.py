@@ -210,7 +210,7 @@ def vertices_of(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering
 
 
 def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
-    """Return the column `name` as numbers, None without. Raises DataError for a field that is no number."""
+    """Return the column `name` as numbers, None without. Raises DataError for a field that is not a number."""
     if name is None:
         return None
     column = held.columns[name]
@@ -222,7 +222,7 @@ def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
             found[row] = int(text)
         except (ValueError, OverflowError):
             raise DataError(
-                f"{held.place(row)}: {text[:40]!r} in column {name!r} is no whole number; every vertex needs a time"
+                f"{held.place(row)}: {text[:40]!r} in column {name!r} is not a whole number; every vertex needs a time"
             ) from None
     return found
 

@@ -352,7 +352,7 @@ def fields() -> tuple[tuple[str, Setting], ...]:
 
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
-    """Explain a key that is no setting: it names a section, lacks its section, or is unknown."""
+    """Explain a key that is not a setting: it names a section, lacks its section, or is unknown."""
     if former := about_former_key(key):
         return former
     if inside := [name for name in known if name.startswith(f"{key}.")]:

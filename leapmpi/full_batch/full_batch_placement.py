@@ -136,7 +136,7 @@ def one_step(config: StrategyConfig, ranks: int) -> int:
 
 
 def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) -> None:
-    """Raise ConfigError for what is no full batch, and for what cannot be trained by one."""
+    """Raise ConfigError for what is not a full batch, and for what cannot be trained by one."""
     name, train = config.strategy.name, len(dataset.splits.train)
     if task_of(config, dataset).roots == "edges":
         raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")

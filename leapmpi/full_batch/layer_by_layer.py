@@ -183,5 +183,5 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which the owners of destinations hold"
     if kind == PARTIAL and not (layer.linear and layer.shares is not None and layer.shares.layout is SUM):
-        return "its aggregate is no sum of rows"
+        return "its aggregate is not a sum of rows"
     return ""

@@ -103,7 +103,7 @@ def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[in
 def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the weights that config.train.init names, and the description in their file. Local.
 
-    Raises RunFolderError for a folder that is no run of one model, DataError for a missing or damaged file.
+    Raises RunFolderError for a folder that is not a run of one model, DataError for a missing or damaged file.
     """
     path = Path(config.train.init)
     if not path.is_dir():

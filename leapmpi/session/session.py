@@ -200,14 +200,15 @@ def _deterministic(on_gpu: bool) -> Iterator[None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Its attribute is made on first use, which no type says.
     module: Any = torch.utils.deterministic
-    before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode(), module.fill_uninitialized_memory
+    # torch.use_deterministic_algorithms does the same, but loads torch's compiler first.
+    torch.set_deterministic_debug_mode("warn")
     # Filling memory that is written anyway costs time and changes nothing.
     module.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        torch.set_deterministic_debug_mode(before[0])
         module.fill_uninitialized_memory = before[1]
 
 

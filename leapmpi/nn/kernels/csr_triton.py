@@ -1,15 +1,16 @@
 """Sums over edges in Triton: rows are added up as they are read, and no matrix of edges x columns is made.
 
-Imported only where Triton is (triton_choice.py). Sums are taken in the order of edges, so bits do not change from run
-to run; the gradient of the rows is the same sum over the transposed list.
+Imported only if Triton is available (triton_choice.py). Sums follow the order of edges, so they have the same bits in
+every run. The gradient of the rows is the same sum over the transposed list.
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from leapmpi.nn.kernels.triton_choice import launch
 
 _MOST_COLUMNS = 256
 """Columns of a row that one program adds up."""
@@ -36,7 +37,6 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
         return out
     block = min(_MOST_COLUMNS, triton.next_power_of_2(width))
     operands = indptr, indices, weight.contiguous(), z.contiguous(), out
-    # Kernels go to the device that is selected.
-    with torch.cuda.device_of(z):
-        _weighted_sum[rows, triton.cdiv(width, block)](*operands, width, heads, width // heads, BLOCK=block)
+    grid = rows, triton.cdiv(width, block)
+    launch(_weighted_sum, grid, *operands, width, heads, width // heads, BLOCK=block)
     return out

@@ -1,7 +1,7 @@
-"""The choice of kernels in Triton for a device: they serve where the package is installed and they agree with torch.
+"""Choice of Triton's kernels on a device, where the package is installed and results equal torch's; and their launch.
 
-It comes with a torch for CUDA. With TRITON_INTERPRET=1 its interpreter runs kernels on the CPU, for tests.
-LEAPMPI_TRITON=off keeps to torch.
+Triton comes with a torch for CUDA. With TRITON_INTERPRET=1 its interpreter runs kernels on the CPU, for tests.
+LEAPMPI_TRITON=off disables them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -44,3 +45,14 @@ def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool
         if not _proven[key]:
             log.warning("warning: Triton's %s differ from torch's or do not run%s; torch serves", kernel, why)
     return _proven[key]
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *operands: torch.Tensor | int, **constants: int) -> None:
+    """Queue `kernel` on the device of the first tensor among `operands`.
+
+    Products and sums are rounded one by one, as torch rounds them. Triton's default for this differs between versions.
+    """
+    placed = next(each for each in operands if isinstance(each, torch.Tensor))
+    # Kernels go to the device that is selected.
+    with torch.cuda.device_of(placed):
+        kernel[grid](*operands, **constants, enable_fp_fusion=False)

@@ -126,7 +126,9 @@ def test_names_of_another_graph_are_noticed(imported, folder, tmp_path, prep):
 def test_names_are_read_from_beside_the_graph_alone(imported, folder, tmp_path, name):
     graph = imported(folder())
     graph.attributes["vertex_names"] = name
-    with pytest.raises(DataError, match=r"as the file of its vertices' names, which is no file beside it|is missing"):
+    with pytest.raises(
+        DataError, match=r"as the file of its vertices' names, which is not a file beside it|is missing"
+    ):
         read_names(tmp_path / "out.h5", graph)
 
 
