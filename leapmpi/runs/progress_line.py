@@ -148,7 +148,7 @@ def _bar_type() -> Any:
     """Return the bars of tqdm, without its thread, and without locks between processes."""
     from tqdm import tqdm
 
-    bar_type = type("Bar", (tqdm,), {"monitor_interval": 0})
+    bar_type: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
     bar_type.set_lock(threading.RLock())
     return bar_type
 
