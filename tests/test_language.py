@@ -173,3 +173,21 @@ def test_classes_and_values_begin_with_a_noun():
         if each.owner != "function" and first in RELATIVE:
             found.append(f"{each.place}: {each.text.splitlines()[0]}")
     assert not found, "\n".join(found)
+
+
+NAMES = re.compile(
+    r"(^|_)(told|dealt|dealing|asked|asks|anew|lies|hears?|says?|guilty|come|goes)(_|$)|^(Told|Dealt|Asked)|at_home|goes_on"
+)
+"""Words that no function, class or parameter bears in its name."""
+
+
+def test_names_are_plain():
+    found = []
+    for path in files(".py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                arguments = [] if isinstance(node, ast.ClassDef) else [*node.args.args, *node.args.kwonlyargs]
+                names = [node.name, *(each.arg for each in arguments)]
+                place = f"{path.relative_to(PROJECT)}:{node.lineno}"
+                found += [f"{place}: {name}" for name in names if NAMES.search(name)]
+    assert not found, "\n".join(found)

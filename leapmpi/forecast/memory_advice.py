@@ -84,10 +84,10 @@ class MemoryAdvice:
         # Another way to feed layers; no copy of the topology; more ranks.
         if config.strategy.remote != "partial":
             yield from self._first([("--remote partial", {"strategy.remote": "partial"})], room)
-        if not self.limited and (spared := self._spared_by_shards()) > 0:
+        if not self.limited and (saved := self._saved_by_shards()) > 0:
             needed = self._needed({}, self.ranks)
-            if needed is not None and needed <= room + spared:
-                yield f"--topology sharded, which saves {size_text(int(spared))} per rank"
+            if needed is not None and needed <= room + saved:
+                yield f"--topology sharded, which saves {size_text(int(saved))} per rank"
         for ranks in (self.ranks << shift for shift in range(1, _HALVINGS)):
             needed = self._needed({}, ranks) if ranks <= self.dataset.parts else None
             if needed is not None and needed <= room:
@@ -108,7 +108,7 @@ class MemoryAdvice:
         except LeapmpiError:
             return None
 
-    def _spared_by_shards(self) -> float:
+    def _saved_by_shards(self) -> float:
         """Count the bytes per rank that shards of the topology save over a copy on each node; 0 where impossible."""
         config = self.config
         if config.run.topology == SHARDED or strategy_named(config.strategy.name).why_whole_topology(config.strategy):

@@ -16,7 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.disaggregated.share_preparation import SharePreparation, preparing_engine
 from leapmpi.engine.disaggregated.share_training import ShareTraining
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
-from leapmpi.engine.edge_features import KIND, edge_request, stand_ins
+from leapmpi.engine.edge_features import KIND, edge_request, set_dummy_features
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.modes.raw import union
@@ -150,7 +150,7 @@ def _with_rows(prepares: SharePreparation, schedule: Schedule, key: DrawKey) -> 
     """Draw the part of `prepares` of `schedule`, with rows and labels."""
     ctx, minibatch = prepares.ctx, prepares.sample(schedule, key)
     for each in minibatch.micro_batches:
-        stand_ins(ctx, each)
+        set_dummy_features(ctx, each)
     roots = [each.roots for each in minibatch.micro_batches]
     minibatch.features = ctx.features.local(union(minibatch.micro_batches), ctx.scatters)
     minibatch.labels = ctx.root_labels(np.concatenate(roots), local=True).split([len(each) for each in roots])

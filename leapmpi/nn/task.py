@@ -79,7 +79,7 @@ class Task(ABC):
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the type of fetched labels, given that of the model. Labels are float[n, columns], or int64[n]."""
 
-    def stand_in_labels(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def dummy_labels(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Make dummy labels of `count` roots, to compile and to measure; `dtype` is as above."""
         shape = (count, self.width) if self.label_dtype(dtype).is_floating_point else (count,)
         return torch.zeros(shape, dtype=self.label_dtype(dtype), device=device)

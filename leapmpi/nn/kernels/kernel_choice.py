@@ -21,7 +21,7 @@ def on_host(device: torch.device) -> bool:
     return device.type == "cpu" and not _stands_in
 
 
-def stand_in(setting: bool) -> None:
+def set_stand_in(setting: bool) -> None:
     """Set whether the CPU stands in for a GPU from now on."""
     global _stands_in
     _stands_in = setting
@@ -61,8 +61,8 @@ def products_in_full() -> Iterator[None]:
 def standing_in() -> Iterator[torch.device]:
     """Let the CPU, which is yielded, stand in for a GPU while the body runs."""
     before = _stands_in
-    stand_in(True)
+    set_stand_in(True)
     try:
         yield torch.device("cpu")
     finally:
-        stand_in(before)
+        set_stand_in(before)

@@ -69,9 +69,9 @@ def _run(model: OwnModel, sample: Sample, key: DropoutKey) -> tuple[Tensor, list
 def _check_numbers(model: OwnModel, out: Tensor, passage: Passage) -> None:
     if out.isfinite().all():
         return
-    guilty = passage.odd.get("nan") or passage.odd.get("infinite") or "forward"
+    culprit = passage.odd.get("nan") or passage.odd.get("infinite") or "forward"
     raise ConfigError(
-        f"--model {model.named}: {guilty} gives values that are infinite or no numbers on the first batch; look for "
+        f"--model {model.named}: {culprit} gives values that are infinite or no numbers on the first batch; look for "
         "divisions by zero and logarithms there, or for odd features with leapmpi-prep check"
     )
 
@@ -121,11 +121,11 @@ def _first_that_differs(whole: Passage, parts: Sequence[Passage]) -> str | None:
     return None
 
 
-def _sentence(model: OwnModel, differs: float, guilty: str | None, random: list[str]) -> str:
+def _sentence(model: OwnModel, differs: float, culprit: str | None, random: list[str]) -> str:
     """Describe the finding and its consequence."""
     # A module that draws numbers differs for that reason alone.
-    explained = any(each.endswith(f" in {guilty}") for each in random)
-    reasons = [f"{guilty} gives a vertex other values among other vertices"] if guilty and not explained else []
+    explained = any(each.endswith(f" in {culprit}") for each in random)
+    reasons = [f"{culprit} gives a vertex other values among other vertices"] if culprit and not explained else []
     reasons += [f"numbers are drawn by {', '.join(random)}"] if random else []
     why = "; ".join(reasons) or "forward itself reads other rows of the batch"
     return (
