@@ -38,6 +38,8 @@ setup(
         "tables": ["pyarrow>=14"],
         # Tables of predictions, for leapmpi predict --out FILE.parquet.
         "parquet": ["pyarrow>=14"],
+        # GraphML, GEXF, GML, node-link JSON and adjacency lists, for leapmpi-prep import; comes with torch.
+        "networkx": ["networkx>=3.4"],
         "yaml": ["pyyaml>=6"],  # metadata.yaml of GraphBolt's OnDiskDataset, for leapmpi-prep import
         # For leapmpi export: each format by the library of those who read it. Training loads none.
         "safetensors": ["safetensors>=0.4"],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.edges.raw_graph import Source
+from data_prep.formats.conversion_lines import describe
 from data_prep.formats.edge_text import edge_stream, first_line
-from data_prep.formats.npz_reader import NpzFile
 from data_prep.formats.numeric_text import is_text_table
 from data_prep.formats.tables import SUFFIXES
 from leapmpi.errors import DataError
@@ -42,7 +42,7 @@ def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
         return files[0]
     if nested:
         graphs = listed([f"{entry.name} ({name})" for name, entry in nested])
-        raise DataError(f"{path} is no graph by itself, but holds {graphs}: name what to read, as {nested[0][1]}")
+        raise DataError(f"{path} is not a graph, but holds {graphs}: name what to read, as {nested[0][1]}")
     raise _unknown(path)
 
 
@@ -82,14 +82,13 @@ def _unknown(path: Path) -> DataError:
         return DataError(f"{path} holds no graph in a known format; it holds {held}; {_HOW_ON}")
     if path.name.lower().endswith(_PACKED):
         return DataError(f"{path} is an unsupported archive; unpack it, and name the file or folder that was in it")
-    if path.suffix == ".npz":
-        arrays = listed(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
-        return DataError(f"{path} holds {arrays}, which is in no known format; {_HOW_ON}")
+    if help := describe(path):  # a damaged archive gets its own message here
+        return DataError(f"{path} {help}; {_HOW_ON}")
     if is_text_table(path):
         edge_stream(path)
         how = "--format edge-list reads it all the same"
         if path.name.lower().endswith(SUFFIXES):
-            how = "--format table reads ids that are texts"
+            how = "--format table reads ids that are texts, --vertex-table FILE a table of vertices with them"
         return DataError(
             f"{path} holds no edges by its first lines, which are not mostly whole numbers ({first_line(path)}); {how}"
         )

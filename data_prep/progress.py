@@ -33,13 +33,13 @@ class Steps:
 
     def __init__(self, *, silent: bool = False) -> None:
         self._terminal = None if silent else terminal_of(sys.stderr)
-        self._tell = None if silent else lines_to(sys.stderr)
+        self._emit = None if silent else lines_to(sys.stderr)
         self.done: list[Step] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[Progress]:
         """Run the body as a step called `name`, and measure its peak of memory."""
-        progress = Progress(name, self._terminal, tell=self._tell)
+        progress = Progress(name, self._terminal, emit=self._emit)
         with suppress(OSError):
             # The system counts the peak of resident memory from now on.
             Path("/proc/self/clear_refs").write_text("5")

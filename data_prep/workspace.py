@@ -36,7 +36,7 @@ LEAST_BYTES = 2 * INTERPRETER_BYTES
 def memory_budget(text: str | None) -> int:
     """Return the bytes that --max-mem `text` allows; by default half of what the machine has left, at least 1 GiB.
 
-    Raises ConfigError when the text is no size, or smaller than LEAST_BYTES.
+    Raises ConfigError when the text is not a size, or smaller than LEAST_BYTES.
     """
     if text is None:
         return max(2**30, (available_bytes() or 2**33) // 2)

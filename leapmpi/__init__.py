@@ -73,7 +73,7 @@ def open_dataset(path: Path | str) -> Dataset:
 
 
 def load_run(path: Path | str) -> TrainedRun:
-    """The run in folder `path`, finished or not; its parts are read when asked for. Raises RunFolderError when there
+    """Open the run in folder `path`, finished or not; its parts are read on demand. Raises RunFolderError when there
     is none."""
     from leapmpi.job.trained_run import TrainedRun
     from leapmpi.runs.run import load_run

@@ -15,7 +15,7 @@ class LeapmpiError(Exception):
 
     exit_code = 1
     label = "error: "
-    """What is printed before the sentence."""
+    """Label printed before the sentence."""
     agreed = False
     """Whether all ranks of the job raised this error in step, so that one of them reports it."""
     rank: int
@@ -65,13 +65,13 @@ class Interrupted(LeapmpiError):
     label = ""
 
     def __init__(self, sentence: str, exit_code: int = RESUMABLE) -> None:
-        """`sentence` is printed without a label."""
+        """Take a `sentence` that is printed without a label."""
         super().__init__(sentence)
         self.exit_code = exit_code
 
 
 def error_of(kind: str, text: str) -> LeapmpiError:
-    """The error of the class named `kind` that says `text`; a plain LeapmpiError where no such class is loaded."""
+    """Make the error of the class named `kind` with `text`; a plain LeapmpiError where no such class is loaded."""
     kinds = [LeapmpiError]
     for known in kinds:
         kinds += known.__subclasses__()
@@ -79,7 +79,7 @@ def error_of(kind: str, text: str) -> LeapmpiError:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause for error messages: the nearest known name, or all of them."""
+    """Suggest, as a clause for error messages, the nearest known name, or all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
@@ -88,5 +88,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def one_line(text: object) -> str:
-    """`text` on one line, as a log or a terminal should see it."""
+    """Put `text` on one line, for a log or a terminal."""
     return " ".join(str(text).split())

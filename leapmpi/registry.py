@@ -23,7 +23,7 @@ from leapmpi.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class Member:
-    """What a module offers as a member of its kind, in its `MEMBER`. Each kind has a sub-class."""
+    """Declaration of a member of a kind, a module's `MEMBER`. Each kind has a sub-class."""
 
 
 M = TypeVar("M", bound=Member)
@@ -86,5 +86,5 @@ def plugins_installed() -> bool:
 
 @functools.cache
 def _entry_points(path: tuple[str, ...]) -> Any:
-    """Those of all distributions on `path`, which is sys.path; reading them takes a few milliseconds each time."""
+    """List those of all distributions on `path`, which is sys.path; reading them takes a few milliseconds."""
     return entry_points()

@@ -15,7 +15,7 @@ from tests.support.small_run import train_small, write_small_data
 
 PROJECT = Path(__file__).parents[1]
 
-# Until all tests are collected: what imports make is no garbage.
+# Until all tests are collected: what imports make is not garbage.
 gc.disable()
 
 # A shell's background commands start with SIGINT ignored, and so would all programs that tests start.

@@ -412,7 +412,7 @@ def rooms_say_what_they_are_for() -> Violations:
 
 @cache
 def pages() -> list[Path]:
-    """The Markdown pages of the project: those that git tracks, or all where this is no checkout."""
+    """The Markdown pages of the project: those that git tracks, or all where this is not a checkout."""
     tracked = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=PROJECT, capture_output=True, text=True)
     if tracked.returncode == 0 and tracked.stdout:
         found = [PROJECT / name for name in tracked.stdout.split("\0") if name]

@@ -27,7 +27,7 @@ from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError, DataError
 
-# Longer attributes would be truncated, and a truncated list is no JSON.
+# Longer attributes would be truncated, and a truncated list is not JSON.
 _LONGEST_CLASS_NAMES = 4000 // 4
 
 
@@ -63,7 +63,7 @@ class AssemblyOptions:
         for name, dtype in pairs.items():
             if name not in types or dtype not in FEATURE_DTYPES:
                 raise ConfigError(
-                    f"--feature-dtype {self.feature_dtype}: {name}={dtype} is no type of {where} "
+                    f"--feature-dtype {self.feature_dtype}: {name}={dtype} is not a type of {where} "
                     f"({', '.join(types)}) with one of {', '.join(FEATURE_DTYPES)}"
                 )
         return pairs

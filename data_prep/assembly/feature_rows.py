@@ -30,7 +30,7 @@ class FeatureRows:
 
     With `normalise` the absolute values of each row sum to 1.
 
-    Slicing by rows gives an array, and raises DataError naming row and column of a value that is no finite number.
+    Slicing by rows gives an array, and raises DataError naming row and column of a value that is not a finite number.
     """
 
     ndim = 2
@@ -157,7 +157,7 @@ def stored(
 ) -> FeatureRows | SparseFeatures:
     """Return `rows` in stored form: dense rows, or sparse in temporary files of `workspace`.
 
-    storage: auto, dense or sparse. Raises DataError for a value that is no finite number, ConfigError for too many
+    storage: auto, dense or sparse. Raises DataError for a value that is not a finite number, ConfigError for too many
     columns.
     """
     if storage == "dense" or (storage == "auto" and not suits_sparse(rows)):

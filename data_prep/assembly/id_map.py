@@ -62,6 +62,9 @@ class Numbering:
                     raise DataError(f"{place(row)}: vertex {name!r} is listed twice")
                 seen.add(name)
 
+    def __contains__(self, name: str) -> bool:
+        return name.strip() in self._by_text
+
     @cached_property
     def _by_text(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(map(str, self.ids))}

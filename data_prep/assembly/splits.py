@@ -16,6 +16,12 @@ from leapmpi.errors import ConfigError, DataError, nearest
 _CODES = dict(zip(SPLIT_NAMES, (TRAIN, VAL, TEST), strict=True))
 _RULES = ("source", "random", "per-class")
 
+_FOLDERS = ("splits", "split")
+_FILES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+_ENDS = ("-idx", "_idx", "_ids", "")
+_SUFFIXES = (".npy", ".csv", ".csv.gz", ".txt")
+"""Names of files of splits: one of _FILES, of _ENDS and of _SUFFIXES."""
+
 
 @dataclass(frozen=True)
 class SplitRule:
@@ -62,21 +68,32 @@ def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
     return SplitRule(kind, text, None, numbers)
 
 
+def split_files(folder: Path) -> dict[str, Path]:
+    """Find the files of splits in `folder`, by split: train-idx.npy and the like under the names in `_FILES`."""
+    stems = {split: [f"{name}{end}" for name in names for end in _ENDS] for split, names in _FILES.items()}
+    places = {
+        split: [folder / f"{stem}{suffix}" for stem in found for suffix in _SUFFIXES] for split, found in stems.items()
+    }
+    found = {split: next((file for file in files if file.is_file()), None) for split, files in places.items()}
+    return {split: file for split, file in found.items() if file}
+
+
+def folder_within(source: Path) -> Path | None:
+    """Return the folder of splits in the folder `source`: the first of `_FOLDERS` with a training split, or None."""
+    return next((source / name for name in _FOLDERS if "train" in split_files(source / name)), None)
+
+
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
-    """Read the ids in train-idx, val-idx, test-idx (.npy, .csv or .txt) of `folder`; the last two may be missing.
+    """Read the ids (or masks) in the files of splits of `folder`; validation and test may be missing.
 
     Raises DataError when there is no training file or one cannot be read.
     """
-    found = {}
-    for name in SPLIT_NAMES:
-        files = (folder / f"{name}-idx{suffix}" for suffix in (".npy", ".csv", ".csv.gz", ".txt"))
-        if path := next((file for file in files if file.exists()), None):
-            found[name] = read_ids(path)
-    if "train" not in found:
+    files = split_files(folder)
+    if "train" not in files:
         raise DataError(
             f"{folder} has no train-idx.npy; a split folder holds train-idx.npy, val-idx.npy and test-idx.npy"
         )
-    return found
+    return {split: read_ids(file) for split, file in files.items()}
 
 
 def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | None, where: str) -> np.ndarray:

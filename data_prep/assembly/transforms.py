@@ -65,7 +65,7 @@ def categories(texts: Sequence[str], transform: Mapping[str, Any], where: str) -
 def _number(transform: Mapping[str, Any], key: str, default: float, where: str) -> float:
     value = transform.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, which is no number")
+        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, which is not a number")
     return value
 
 

@@ -158,7 +158,7 @@ def _times(held: TableColumns) -> np.ndarray:
     try:
         return column if isinstance(column, np.ndarray) else np.array(column, np.int64)
     except (ValueError, OverflowError):
-        raise DataError(f"{held.place(0)}: in this row or below, the time is no whole number") from None
+        raise DataError(f"{held.place(0)}: in this row or below, the time is not a whole number") from None
 
 
 def _features(table: VertexTable, each: FeatureColumns, rows: int, options: ReadOptions) -> np.ndarray:

@@ -63,7 +63,7 @@ def read_names(path: Path, graph: Graph) -> list[str] | None:
         return None
     name = str(graph.attributes[FILE])
     if not name or Path(name).name != name or "\0" in name:
-        raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is no file beside it")
+        raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is not a file beside it")
     file = path.with_name(name)
     if not file.is_file():
         raise DataError(f"{file}, the names of the vertices of {path}, is missing; keep the two files together")

@@ -60,7 +60,7 @@ def read_features(
     """Read the columns of numbers among `names` as float32[rows, F], into a temporary file of `workspace` if given.
 
     Also returns the names of columns of texts, and of columns that cannot be read. A column of texts counts as numbers
-    if its first field is a number. Raises DataError, naming the row, for a later field that is no number.
+    if its first field is a number. Raises DataError, naming the row, for a later field that is not a number.
     """
     features: np.ndarray | None = None
     numeric: list[str] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -100,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="numbers that label edges: classes from 0 on (-1: unlabelled), distinct: any numbers, one class each",
     )
     add("--vertex-times", metavar="FILE|NAME", help="times of vertices: .npy, or a column or an array of the source")
+    add("--vertex-table", type=Path, metavar="FILE", help="table of vertices, where SOURCE is a table of edges")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
     add("--task", choices=LABEL_KINDS, help="kind of labels; detected by default (see data_prep/IMPORT.md)")
@@ -156,7 +158,10 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         with steps.step("read"):
             name, path, raw = _read(source, arguments, features, workspace)
-            raw.notes += _files_note(source, path, raw, [features, arguments.labels, options.splits.folder])
+            options = _with_split_folder(options, source, raw)
+            raw.notes += _files_note(
+                source, path, raw, [features, arguments.labels, arguments.vertex_table, options.splits.folder]
+            )
         if isinstance(raw, TypedRawGraph):
             _check_typed(raw, arguments, features, bool(edge_split))
             graph, summary = make_typed_graph(raw, options, str(path), workspace, steps)
@@ -186,6 +191,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _with_split_folder(options: AssemblyOptions, source: Path, raw: RawGraph | TypedRawGraph) -> AssemblyOptions:
+    """Return `options` with the splits in a folder of `source`, where neither they nor the source have any."""
+    from data_prep.assembly.splits import SplitRule, folder_within
+    from data_prep.edges.raw_graph import RawGraph
+
+    found = folder_within(source) if options.splits.kind == "source" and source.is_dir() else None
+    if found is None or raw.splits or not isinstance(raw, RawGraph):
+        return options
+    raw.notes.append(f"splits are those of the folder {found.name} of the source; --splits chooses others")
+    return replace(options, splits=SplitRule("folder", found.name, found))
+
+
 def _check_plain(arguments: argparse.Namespace, options: AssemblyOptions, path: Path) -> None:
     """Raise ConfigError for flags of typed graphs."""
     options.check_plain()
@@ -200,6 +217,7 @@ def _check_typed(raw: TypedRawGraph, arguments: argparse.Namespace, features: Pa
         "--features": features,
         "--labels": arguments.labels,
         "--vertex-times": arguments.vertex_times,
+        "--vertex-table": arguments.vertex_table,
         "--vertices": arguments.vertices,
         "--edge-labels": arguments.edge_labels,
         "--split-edges and --split-edge-labels": edge_split,
@@ -219,12 +237,12 @@ def _read(
     from data_prep.edges.raw_graph import ReadOptions
     from data_prep.formats.array_files import read_array
 
-    name, path = locate(given, arguments.format)
+    name, path = locate(given, arguments.format or ("table" if arguments.vertex_table else None))
     source = SOURCES.load(name)
 
     # A flag that the source does not take is a mistake of the user.
     options = ("split_index", "labels", "vertices", "label_column", "missing_features", "feature_dim", "duplicate_rows")
-    options += ("edge_columns", "edge_labels", "vertex_times")
+    options += ("edge_columns", "edge_labels", "vertex_times", "vertex_table")
     values = {option: getattr(arguments, option) for option in options} | {"features": features}
     times = Path(arguments.vertex_times) if arguments.vertex_times else None
     if times and times.is_file():

@@ -43,6 +43,8 @@ class ReadOptions:
     """Roles of the columns of edges after their ends, such as "weight,time" or "rating=weight"."""
     edge_labels: str | None = None
     """The column or array of the labels of edges."""
+    vertex_table: Path | None = None
+    """The table of vertices, of a source that is a table of edges."""
     vertex_times: str | None = None
     """The column or array of the times of vertices."""
     duplicate_rows: str | None = None

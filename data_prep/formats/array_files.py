@@ -137,7 +137,7 @@ def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:
     _check_there(path)
     file = NpzFile(path, workspace)
     if "format" not in file.names:
-        raise DataError(f"{path} is no matrix saved by scipy.sparse.save_npz (it has no array 'format')")
+        raise DataError(f"{path} is not a matrix saved by scipy.sparse.save_npz (it has no array 'format')")
     found = file.read("format")
     kind = found.item() if isinstance(found, np.ndarray) and found.size == 1 else None
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)

@@ -81,7 +81,7 @@ def labels_in(table: TableColumns, name: str, task: str | None) -> tuple[np.ndar
     Whole numbers stay; texts are numbered in their alphabetical order. Empty is -1, unlabelled. Numbers that are not
     all whole, or all numbers where `task` is a regression, become float64, and empty is NaN.
 
-    Raises DataError when no row has a label, or one of a regression is no number.
+    Raises DataError when no row has a label, or one of a regression is not a number.
     """
     column = table.columns[name]
     if isinstance(column, np.ndarray):
@@ -109,14 +109,14 @@ def _are_numbers(texts: Iterable[str]) -> bool:
 
 
 def _targets(table: TableColumns, name: str, texts: list[str]) -> np.ndarray:
-    """Return float64[rows], NaN where there is no text. Raises DataError for one that is no number."""
+    """Return float64[rows], NaN where there is no text. Raises DataError for one that is not a number."""
     values = np.full(len(texts), np.nan)
     for row, text in enumerate(texts):
         if text.lower() not in _UNKNOWN:
             try:
                 values[row] = float(text)
             except ValueError:
-                raise DataError(f"{table.place(row)}: {text[:40]!r} in column {name!r} is no number") from None
+                raise DataError(f"{table.place(row)}: {text[:40]!r} in column {name!r} is not a number") from None
     return values
 
 
@@ -196,7 +196,7 @@ class EdgeColumns:
         return self.records({column: rows[:, number] for number, column in enumerate(columns)}, where)
 
     def of_batch(self, batch: TableColumns) -> np.ndarray:
-        """Return the records of the rows of `batch`. Raises DataError naming the row of a field that is no number."""
+        """Return the records of the rows of `batch`. Raises DataError with the row of a field that is not a number."""
         return self.records({name: _numbers(batch, str(name)) for name in self.all}, batch.place(0))
 
     def with_first_time(self, field: str) -> EdgeColumns:

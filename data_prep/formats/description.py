@@ -54,7 +54,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, RecursionError, ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{path} is no YAML ({' '.join(str(error).split())})") from error
+        raise DataError(f"{path} is not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} must hold names with values")
     return found

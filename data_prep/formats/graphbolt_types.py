@@ -100,7 +100,7 @@ def _add_task(graph: TypedRawGraph, path: Path, about: dict[str, Any], where: st
     tasks = about.get("tasks") or []
     index = options.split_index or 0
     if not isinstance(tasks, list) or not all(isinstance(each, dict) for each in tasks):
-        raise DataError(f"{where}: 'tasks' is no list of tasks; is the file whole?")
+        raise DataError(f"{where}: 'tasks' is not a list of tasks; is the file whole?")
     if not tasks and options.split_index is None:
         return
     if index >= len(tasks):
@@ -156,7 +156,7 @@ def _triples(graph: TypedRawGraph, name: str, arrays: dict[str, np.ndarray], whe
     number = next((r for r, each in enumerate(graph.relations) if str(each) == name), None)
     seeds = next((arrays[key] for key in ("seeds", "node_pairs") if key in arrays), None)
     if number is None or seeds is None:
-        raise DataError(f"{where}: a set is of {name!r}, which is no type with seeds")
+        raise DataError(f"{where}: a set is of {name!r}, which is not a type with seeds")
     pairs = checked_pairs(seeds, f"{where}: seeds of {name}", rows=True)
     labels = arrays.get("labels")
     kept = pairs if labels is None or labels.shape != pairs.shape[1:] else pairs[:, labels != 0]

@@ -33,7 +33,7 @@ def read_hetero(found: dict[Any, Any], path: Path, options: ReadOptions) -> Type
     for key, store in stores.items():
         kind = len(key) == 3 and all(isinstance(each, str) for each in key) if isinstance(key, tuple) else True
         if not kind or not isinstance(key, str | tuple) or not isinstance(store, dict):
-            raise DataError(f"{path}: {str(key)[:80]!r} is no type of vertices and no relation")
+            raise DataError(f"{path}: {str(key)[:80]!r} is neither a type of vertices nor a relation")
 
     # Relations, then what vertices carry.
     rows: dict[str, dict[str, int]] = {}

@@ -49,7 +49,7 @@ def _is_blank(byte, delimiter):
 
 @compiled
 def _scan(data, columns, delimiter, values, lengths):
-    """Read all of `data` into `values` and `lengths`; returns how many of each, and where a word is no number (or -1).
+    """Read all of `data` into `values` and `lengths`; return both counts, and the place of a bad word (or -1).
 
     Of each line, the first `columns` words must be numbers; the others are only counted. delimiter: the byte between
     words, 0 for blanks. Bytes: 10 ends a line, 9 is a tab, 13 a carriage return, 32 a blank, 35 #, 37 %, 43 a plus,
@@ -111,8 +111,8 @@ def _scan(data, columns, delimiter, values, lengths):
 def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
     """Scan `text` for the numbers int64[k] in its first `columns` columns, and the words of each line, as of LineBlock.
 
-    Also returns where a word is that is no number, and ends there; -1 where there is none. delimiter: the byte between
-    words, 0 for blanks.
+    Also returns the place of the first word that is not a number, and ends there; -1 where there is none. delimiter:
+    the byte between words, 0 for blanks.
     """
     lengths = np.empty(text.count(b"\n") + 1, np.int32)
     values = np.empty(min(len(text) // 2 + 1, columns * len(lengths)), np.int64)

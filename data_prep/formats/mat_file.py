@@ -111,7 +111,7 @@ def read_mat(path: Path, workspace: Workspace | None = None) -> dict[str, Variab
     if bytes(content[:10]) == b"MATLAB 7.3" or bytes(content[1:4]) == b"HDF":
         raise DataError(f"{path} is of MATLAB's version 7.3 (HDF5); save it again with the option -v7")
     if len(content) < _HEADER_BYTES or order is None:
-        raise DataError(f"{path} is no MATLAB file of version 5 to 7 (its header ends with no byte order)")
+        raise DataError(f"{path} is not a MATLAB file of version 5 to 7 (its header ends with no byte order)")
 
     # A variable per element, compressed or not.
     elements = _Elements(content, order, f"{path}, byte ")

@@ -43,14 +43,14 @@ def opened_zip(path: Path, what: str, hint: str = "") -> Iterator[zipfile.ZipFil
                 raise zipfile.BadZipFile("an entry is longer than the archive")
             yield archive
     except (*_DAMAGE, OSError) as error:
-        # EINVAL: a damaged offset is no place in a file. Other OSErrors name the file that they concern.
+        # EINVAL: a damaged offset is not a place in a file. Other OSErrors name the file that they concern.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise DataError(f"{what} ({error}){hint}") from error
 
 
 def npz_names(path: Path) -> frozenset[str]:
-    """List the arrays in the archive at `path`; empty when it is no readable archive (for format detection)."""
+    """List the arrays in the archive at `path`; empty when it is not a readable archive (for format detection)."""
     try:
         with zipfile.ZipFile(path) as archive:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
@@ -152,7 +152,7 @@ class NamedArrays:
 class NpzFile(NamedArrays):
     """The arrays of one archive: large ones are mapped, compressed ones unpacked before.
 
-    Raises DataError when the file is no zip archive or is damaged.
+    Raises DataError when the file is not a zip archive or is damaged.
     """
 
     def __init__(self, path: Path, workspace: Workspace | None = None) -> None:

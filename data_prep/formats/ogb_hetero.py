@@ -76,7 +76,7 @@ def _counts(path: Path) -> dict[str, int]:
         raise DataError(f"{path} must hold a line of types and a line with their numbers, of a single graph")
     for number in lines[1]:
         if not (number.isascii() and number.isdigit() and len(number) < 16):
-            raise DataError(f"{path}: {number[:40]!r} is no number of vertices")
+            raise DataError(f"{path}: {number[:40]!r} is not a number of vertices")
     return {name: int(number) for name, number in zip(*lines, strict=True)}
 
 

@@ -71,7 +71,7 @@ class _Argument:
         self.name = name
 
 
-_NDARRAY, _LIST = _Argument("numpy.ndarray"), _Argument("list")
+_NDARRAY, _LIST, _DICT = _Argument("numpy.ndarray"), _Argument("list"), _Argument("dict")
 
 
 class _Dtype(StandIn):
@@ -121,7 +121,7 @@ def _array(content: object, dtype: object, shape: object, order: str) -> np.ndar
     if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
         raise ValueError("an array without type or shape")
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or not 0 <= length < 2**63 for length in shape):
-        raise ValueError("an array whose shape is no list of lengths")
+        raise ValueError("an array whose shape is not a list of lengths")
     kind = dtype.dtype
 
     # Objects come as a list alone: bytes would be taken for their addresses.
@@ -190,13 +190,17 @@ def of_numpy() -> dict[tuple[str, str], object]:
     return table
 
 
+def of_plain() -> dict[tuple[str, str], object]:
+    """List the names of plain containers in pickles, by their old and new modules."""
+    table: dict[tuple[str, str], object] = {("collections", "defaultdict"): _default_dict}
+    for module in ("__builtin__", "builtins"):
+        table |= {(module, "list"): _LIST, (module, "dict"): _DICT}
+    return table
+
+
 def _of_scipy() -> dict[tuple[str, str], object]:
     """List the further names in pickles of scipy's matrices and plain containers, by their old and new names."""
-    table: dict[tuple[str, str], object] = {
-        ("collections", "defaultdict"): _default_dict,
-        ("__builtin__", "list"): _LIST,
-        ("builtins", "list"): _LIST,
-    }
+    table = of_plain()
     for kind, stand_in in _SPARSE.items():
         for module in (f"scipy.sparse.{kind}", f"scipy.sparse._{kind}"):
             table[module, f"{kind}_matrix"] = stand_in
@@ -322,7 +326,7 @@ class CarefulUnpickler(pickle._Unpickler):
             for each in key if type(key) is tuple else (key,):
                 plain = each is None or isinstance(each, str | bytes | int | float | np.generic)
                 if not plain or (isinstance(each, int) and abs(each) >= 2**60):
-                    raise pickle.UnpicklingError(f"a {type(each).__name__} that is no key of a dict")
+                    raise pickle.UnpicklingError(f"a {type(each).__name__} that is not a key of a dict")
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _byte_array(self) -> None:
@@ -399,7 +403,7 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
     rows, columns = _lengths(parts["shape"], name)
     for key in needed[1:]:
         if not isinstance(parts[key], np.ndarray) or parts[key].ndim != 1:
-            raise DataError(f"{name}: {key!r} of its sparse matrix is no list of numbers")
+            raise DataError(f"{name}: {key!r} of its sparse matrix is not a list of numbers")
     first, second = (whole_numbers(parts[key], f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:])
     data = parts["data"]
     if data.dtype.kind not in "biufc":

@@ -64,9 +64,21 @@ class CsvTable:
             numeric = [all(field.strip().lstrip("-").isdigit() for field in row[:2]) for row in head]
             self.named = numeric == [False, True]
         self.names = [name.strip() if self.named else str(column) for column, name in enumerate(head[0])]
+        self._check_names()
+
+    def first_row(self) -> list[str]:
+        """Return the fields of the first row, be it names or data."""
+        return next(self._rows())[1]
+
+    def take_names(self) -> None:
+        """Take the first row for names, which the fields of the first two rows did not show. Raises DataError."""
+        self.named, self.names = True, [name.strip() for name in self.first_row()]
+        self._check_names()
+
+    def _check_names(self) -> None:
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise DataError(f"{path}, line 1: two columns are called {twice!r}")
+            raise DataError(f"{self.path}, line 1: two columns are called {twice!r}")
 
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
         """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""

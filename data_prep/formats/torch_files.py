@@ -101,7 +101,7 @@ class _Archive:
         self._held = 0
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise DataError(f"{path} is no file of torch.save: it holds no single data.pkl")
+            raise DataError(f"{path} is not a file of torch.save: it holds no single data.pkl")
         self.folder = pickles[0].removesuffix("data.pkl")
         order = f"{self.folder}byteorder"
         self.big = order in archive.namelist() and archive.read(order) == b"big"

@@ -159,7 +159,12 @@ class CutReport:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return lines of a table: name and text."""
-        lines = [("replication", f"{self.replication:.3f} parts need a vertex: its own, and those of out-neighbours")]
+        lines = [
+            (
+                "replication",
+                f"a vertex is needed by {self.replication:.3f} parts on average: its own, and those of out-neighbours",
+            )
+        ]
         if self.on_ranks:
             lines.append(("cut on ranks", ", ".join(f"{ranks}: {share:.2%}" for ranks, share in self.on_ranks.items())))
         return lines + (self.sampled.lines() if self.sampled else [])

@@ -154,7 +154,7 @@ def _entries(about: dict[str, Any], key: str, name: str, where: str) -> dict[str
     found = about.get(key) or {}
     inner = found.get(name) if isinstance(found, dict) else None
     if inner is not None and not isinstance(inner, dict):
-        raise DataError(f"{where}: {key} of {name} is no object; is the file whole?")
+        raise DataError(f"{where}: {key} of {name} is not an object; is the file whole?")
     return inner or {}
 
 

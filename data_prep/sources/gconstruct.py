@@ -82,7 +82,7 @@ def _entries(about: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]
     """Return the entries of the list `key`. Raises DataError where there are none."""
     found = entry(about, key, list, str(path))
     if not found or not all(isinstance(each, dict) for each in found):
-        raise DataError(f"{path}: {key!r} is no list of descriptions; is the file whole?")
+        raise DataError(f"{path}: {key!r} is not a list of descriptions; is the file whole?")
     return found
 
 

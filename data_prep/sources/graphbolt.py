@@ -150,7 +150,7 @@ def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadO
     """Add the splits of one task, the labels of its vertices if there are none, or its validation and test edges."""
     tasks = about.get("tasks") or []
     if not isinstance(tasks, list) or not all(isinstance(each, dict) for each in tasks):
-        raise DataError(f"{path / METADATA}: 'tasks' is no list of tasks; is the file whole?")
+        raise DataError(f"{path / METADATA}: 'tasks' is not a list of tasks; is the file whole?")
     index = options.split_index or 0
     if not tasks and options.split_index is None:
         return

@@ -77,7 +77,7 @@ def _whole(text: str, path: Path, line: int, most: int) -> int:
     """Return the number `text`, below `most`."""
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) >= most:
-        raise DataError(f"{path}, line {line}: {text[:40]!r} is no number from 0 to {most - 1:,}")
+        raise DataError(f"{path}, line {line}: {text[:40]!r} is not a number from 0 to {most - 1:,}")
     return int(text)
 
 
@@ -143,7 +143,7 @@ def _relations(
         try:
             weight = float(fields[3]) if len(fields) > 3 else 1.0
         except ValueError:
-            raise DataError(f"{path}, line {line}: the weight {fields[3][:40]!r} is no number") from None
+            raise DataError(f"{path}, line {line}: the weight {fields[3][:40]!r} is not a number") from None
         first = found.setdefault(r, [])
         if first and (kind[u] != kind[first[0][0]] or kind[v] != kind[first[0][1]]):
             raise DataError(f"{path}, line {line}: links of type {r} join vertices of other types before")

@@ -117,7 +117,7 @@ def _unused(variables: dict[str, Variable], taken: set[str], path: Path) -> list
 def _column(variables: dict[str, Variable], name: str | None, column: str, path: Path) -> tuple[np.ndarray, list[str]]:
     """Return classes int64[n] from a column, by number or by a name of Facebook100, and the source's names for them.
 
-    Raises ConfigError where the variable `name` is no full matrix, or has no such column.
+    Raises ConfigError where the variable `name` is not a full matrix, or has no such column.
     """
     content = variables.get(name or "")
     if not isinstance(content, np.ndarray) or content.ndim != 2:

@@ -67,7 +67,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 def _header(path: Path) -> tuple[int, str, int, int, int]:
     """Read words per line, the symmetry, rows, entries, and the number of the line of sizes."""
-    # The banner, and the first line that is no comment.
+    # The banner, and the first line that is not a comment.
     with open_bytes(path) as file:
         banner = file.readline(1000)
         number = 1
@@ -80,7 +80,7 @@ def _header(path: Path) -> tuple[int, str, int, int, int]:
     shown = banner.decode("utf-8", "backslashreplace").strip()[:80]
     words = shown.lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
-        raise DataError(f"{path}, line 1: {shown!r} is no Matrix Market header, '%%MatrixMarket matrix ...'")
+        raise DataError(f"{path}, line 1: {shown!r} is not a Matrix Market header, '%%MatrixMarket matrix ...'")
     if words[2] != "coordinate" or words[3] not in _FIELDS or words[4] not in _SYMMETRIES:
         raise DataError(
             f"{path}, line 1: a matrix {' '.join(words[2:])!r} is not read; expected coordinate, then one of "

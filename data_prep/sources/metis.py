@@ -89,8 +89,8 @@ def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
 
 
 def _header(path: Path) -> _Header:
-    """Read the sizes that the first line states. Raises DataError where it is no header."""
-    # The first line that is no comment.
+    """Read the sizes that the first line states. Raises DataError where it is not a header."""
+    # The first line that is not a comment.
     with open_bytes(path) as file:
         number = 0
         words: list[bytes] = []
@@ -102,7 +102,7 @@ def _header(path: Path) -> _Header:
         shown = b" ".join(words)[:60].decode("utf-8", "backslashreplace")
         hint = "" if path.with_suffix(".properties").exists() else "; a WebGraph needs its .properties beside it"
         raise DataError(
-            f"{path}, line {max(number, 1)}: {shown!r} is no header of a METIS graph; expected the numbers of "
+            f"{path}, line {max(number, 1)}: {shown!r} is not a header of a METIS graph; expected the numbers of "
             f"vertices and of edges, then perhaps a format of 0s and 1s and a number of weights{hint}"
         )
 

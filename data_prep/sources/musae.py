@@ -141,7 +141,7 @@ def _rows(target: Path) -> TableColumns:
 def _vertex_ids(table: TableColumns, duplicates: str | None, notes: list[str]) -> tuple[np.ndarray, np.ndarray | slice]:
     """Return the vertices int64[k] of a table, each once, and the rows that count. Adds to `notes`.
 
-    Raises DataError for an id that is no number, or that is listed with two contents unless `duplicates` says which.
+    Raises DataError for an id that is not a number, or that is listed with two contents unless `duplicates` says which.
     """
     column = first_of(table.columns, _IDS)
     if column is None:

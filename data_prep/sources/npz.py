@@ -26,11 +26,13 @@ from data_prep.formats.npz_reader import NamedArrays, NpzFile, npz_names
 from leapmpi.dataset.hdf5.names import HELD_EDGES, HELD_LABELS
 from leapmpi.errors import DataError
 
-SUMMARY = ".npz with indptr and indices, edge_index, edges, or a matrix saved by scipy"
+SUMMARY = ".npz with indptr and indices, edge_index, edges, src and dst, or a matrix saved by scipy"
 OPTIONS = frozenset({"features", "labels", "vertices", "edge_labels", "vertex_times"})
 
-_FEATURES = ("features", "x", "node_feat")
-_LABELS = ("labels", "y", "node_label")
+_FEATURES = ("features", "x", "node_feat", "feat")
+_LABELS = ("labels", "y", "node_label", "label")
+_ENDS = (("src", "dst"), ("source", "target"), ("source", "destination"), ("row", "col"))
+"""Names of a pair of arrays with the sources and the destinations of edges."""
 _SCIPY = {"format", "shape", "data", "indptr", "indices", "row", "col"}
 _EDGE_ARRAYS = {
     "weight": ("edge_weight", "edge_weights"),
@@ -61,7 +63,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 def holds_edges(names: frozenset[str]) -> bool:
     """Return whether arrays of these `names` have edges among them."""
-    return {"indptr", "indices"} <= names or bool(names & {"edge_index", "edges"})
+    return {"indptr", "indices"} <= names or bool(names & {"edge_index", "edges"}) or _ends(names) is not None
+
+
+def _ends(names: frozenset[str]) -> tuple[str, str] | None:
+    """Return the first pair of `_ENDS` among `names`, or None."""
+    return next((pair for pair in _ENDS if names.issuperset(pair)), None)
 
 
 def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
@@ -158,8 +165,16 @@ def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | N
         edges = edges_of_rows(indptr, file.array("indices"), str(file.path), rows_are="destination")
         return edges, file.label("indices"), len(indptr) - 1, []
     name = file.first("edge_index", "edges")
+    if name is None and (pair := _ends(file.names)):
+        source, destination = (whole_numbers(file.array(end), file.label(end)) for end in pair)
+        if source.shape != destination.shape or source.ndim != 1:
+            shapes = f"{list(source.shape)} and {list(destination.shape)}"
+            raise DataError(f"{file.path}: arrays {' and '.join(pair)} must be lists of one length, but are {shapes}")
+        return np.stack([source, destination]), file.label(pair[0]), None, []
     if name is None:
-        raise DataError(f"{file.path} holds no edges: it has neither indptr and indices, nor edge_index, nor edges")
+        raise DataError(
+            f"{file.path} holds no edges: it has neither indptr and indices, nor edge_index, edges, or src and dst"
+        )
     found = whole_numbers(file.array(name), file.label(name))
     in_rows, shape = (True, "[2, edges]") if name == "edge_index" else (False, "[edges, 2]")
     if found.ndim != 2 or found.shape[0 if in_rows else 1] != 2:

@@ -88,7 +88,7 @@ def _batches(path: Path) -> Iterator[TripleBatch]:
                     continue
                 match = _LINE.match(text)
                 if match is None:
-                    raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is no triple in N-Triples")
+                    raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is not a triple in N-Triples")
                 rows.append([_plain(term) for term in match.groups()])
                 places.append(line)
             heads, relations, tails = zip(*rows, strict=True) if rows else ((), (), ())

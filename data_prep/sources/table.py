@@ -16,13 +16,16 @@ from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source
+from data_prep.formats.array_files import read_companions
 from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in
-from data_prep.formats.tables import SUFFIXES, open_table
+from data_prep.formats.tables import SUFFIXES, CsvTable, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder with tables edges and vertices (or nodes), .csv, .tsv or .parquet; or a table of edges in .parquet"
-OPTIONS = frozenset({"label_column", "edge_columns", "edge_labels", "vertex_times"})
+OF_TABLES = frozenset({"features", "labels", "label_column", "edge_columns", "edge_labels", "vertex_times"})
+"""Options of every source that is read as a table of edges and one of vertices."""
+OPTIONS = OF_TABLES | {"vertex_table"}
 
 _EDGES = ("edges",)
 _VERTICES = ("vertices", "nodes")
@@ -46,29 +49,51 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """Read the graph of the tables in the folder `path`, or of the table of edges `path`."""
     # The files: of a folder two, else one of edges.
     edge_file = _table(path, _EDGES) if path.is_dir() else path
-    vertex_file = _table(path, _VERTICES) if path.is_dir() else None
+    vertex_file = options.vertex_table or (_table(path, _VERTICES) if path.is_dir() else None)
     if edge_file is None or (path.is_dir() and vertex_file is None):
         raise DataError(f"{path} must hold tables called edges and vertices, each one of {', '.join(SUFFIXES)}")
-    if not edge_file.name.lower().endswith(SUFFIXES):
-        raise DataError(f"{edge_file}: unknown kind of table; expected one of {', '.join(SUFFIXES)}")
+    for file in filter(None, (edge_file, vertex_file)):
+        if not file.name.lower().endswith(SUFFIXES):
+            raise DataError(f"{file}: unknown kind of table; expected one of {', '.join(SUFFIXES)}")
 
     # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
     edges = open_table(edge_file, (*_SOURCES, *_DESTINATIONS))
-    ends = _ends(edges)
-    carried = _carried(edges, ends, options)
-    if vertex_file is None:
+    graph = graph_of(edges, vertex_file and open_table(vertex_file), options)
+    graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
+    return graph
+
+
+def graph_of(edges: Table, vertices: Table | None, options: ReadOptions) -> RawGraph:
+    """Build the graph of a table of edges and one of vertices, or of edges alone.
+
+    Raises DataError naming table and row of a fault, ConfigError for a column that flags name in vain.
+    """
+    if vertices is None:
         if options.label_column:
-            raise ConfigError(f"--label-column {options.label_column}: {path} is a table of edges alone")
+            raise ConfigError(f"--label-column {options.label_column}: {edges.path} is a table of edges alone")
+        ends = _ends(edges)
+        carried = _carried(edges, ends, options)
         graph = _edges_alone(edges, ends, carried, options.workspace)
     else:
-        graph, numbering = vertices_of(open_table(vertex_file), options)
+        graph, numbering = vertices_of(vertices, options)
+        # A first row of texts that are no vertices has names of columns.
+        if (
+            isinstance(edges, CsvTable)
+            and not edges.named
+            and not any(end in numbering for end in edges.first_row()[:2])
+        ):
+            edges.take_names()
+        ends = _ends(edges)
+        carried = _carried(edges, ends, options)
         graph.edges = EdgeStream(lambda: edge_chunks(edges, ends, carried, numbering.numbers), carries=carried.dtype)
-    graph.edges_name = str(edge_file)
-    graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
+    graph.edges_name = str(edges.path)
+    features, labels = read_companions(options)
+    graph.features = graph.features if features is None else features
+    graph.labels, graph.class_names = (graph.labels, graph.class_names) if labels is None else (labels, None)
     further = len(edges.names) + len(edges.unread) - 2 - len(carried.all)
     if further:
         hint = "" if options.edge_columns else " (--edge-columns names them)"
-        graph.notes.append(f"{edge_file.name}: {further} further columns are not used{hint}")
+        graph.notes.append(f"{edges.path.name}: {further} further columns are not used{hint}")
     return graph
 
 
@@ -185,7 +210,7 @@ def vertices_of(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering
 
 
 def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
-    """Return the column `name` as numbers, None without. Raises DataError for a field that is no number."""
+    """Return the column `name` as numbers, None without. Raises DataError for a field that is not a number."""
     if name is None:
         return None
     column = held.columns[name]
@@ -197,7 +222,7 @@ def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
             found[row] = int(text)
         except (ValueError, OverflowError):
             raise DataError(
-                f"{held.place(row)}: {text[:40]!r} in column {name!r} is no whole number; every vertex needs a time"
+                f"{held.place(row)}: {text[:40]!r} in column {name!r} is not a whole number; every vertex needs a time"
             ) from None
     return found
 

@@ -97,7 +97,7 @@ def _batches(path: Path, numbers: bool) -> Iterator[TripleBatch]:
                 if fields in ([], [""]):
                     continue
                 if len(fields) != 3 or not all(each.strip() for each in fields):
-                    raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is no triple of three fields")
+                    raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is not a triple of three fields")
                 rows.append(fields)
                 places.append(line)
             read += len(rows)
@@ -129,7 +129,7 @@ def _listed(path: Path) -> list[str]:
             number, name = (fields[::-1] if openke else fields) if len(fields) == 2 else ("", "")
             number = number.strip()
             if not (number.isascii() and number.isdigit() and len(number) < 16) or not name.strip():
-                raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is no name with its number")
+                raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is not a name with its number")
             if names.setdefault(int(number), name.strip()) != name.strip():
                 raise DataError(f"{path}, line {line}: number {number} stands twice")
     if sorted(names) != list(range(len(names))) or stated not in (None, len(names)):

@@ -54,7 +54,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     try:
         about = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path} is no TOML ({' '.join(str(error).split())})") from None
+        raise DataError(f"{path} is not TOML ({' '.join(str(error).split())})") from None
     sections = {key: about.get(key) for key in (_VERTICES, _EDGES)}
     for key, found in sections.items():
         if not isinstance(found, dict) or not found or not all(isinstance(each, dict) for each in found.values()):
@@ -70,7 +70,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     for relation, each in zip(graph.relations, about[_EDGES].values(), strict=True):
         if (other := each.get("reverse_of")) is not None:
             if other not in order:
-                raise DataError(f"{path}: {relation} is the reverse of {str(other)[:60]!r}, which is no relation")
+                raise DataError(f"{path}: {relation} is the reverse of {str(other)[:60]!r}, which is not a relation")
             relation.reverse_of = order.index(other)
     return graph
 
@@ -86,7 +86,7 @@ def _checked(path: Path, section: str, about: dict[str, Any], known: set[str]) -
 def _column(about: dict[str, Any], key: str, where: str) -> str | None:
     value = about.get(key)
     if value is not None and not isinstance(value, str):
-        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, which is no name of a column")
+        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, which is not a name of a column")
     return value
 
 
@@ -94,7 +94,7 @@ def _columns(about: dict[str, Any], where: str) -> tuple[str, ...]:
     value = about.get("features", [])
     value = [value] if isinstance(value, str) else value
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise DataError(f"{where}: features is no list of names of columns")
+        raise DataError(f"{where}: features is not a list of names of columns")
     return tuple(value)
 
 

@@ -13,7 +13,7 @@ from leapmpi.cli import commands
 from leapmpi.comm.launcher import launched_rank
 from leapmpi.config.parser import as_program, dispatch
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError, one_line
-from leapmpi.fault_tolerance.launcher_cleanup import say
+from leapmpi.fault_tolerance.launcher_cleanup import report_line
 from leapmpi.system.process_limits import TRAINING, check_limits, too_little
 
 PROGRAM = "leapmpi"
@@ -51,7 +51,9 @@ def _end_at_once(number: int, _frame: object) -> None:
     if launched_rank():
         time.sleep(_REPEAT_DELAY)
     name = signal.Signals(number).name
-    say(f"leapmpi: {name} ended the job while nothing was computed; the same command starts it again", os.getppid())
+    report_line(
+        f"leapmpi: {name} ended the job while nothing was computed; the same command starts it again", os.getppid()
+    )
     os._exit(RESUMABLE)
 
 
@@ -96,7 +98,7 @@ def _report(error: LeapmpiError) -> None:
     if first or not error.agreed:
         line = f"leapmpi: {error.label}{one_line(error)}"
         if isinstance(error, Interrupted):
-            say(line, os.getppid())
+            report_line(line, os.getppid())
         else:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()

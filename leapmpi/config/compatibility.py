@@ -36,8 +36,8 @@ class Facts:
     config: Settings
     own_mode: bool = False
     """Whether the strategy has a way of its own to feed the first layer (p3, naive)."""
-    deals_parts: bool = True
-    """Whether the strategy can deal the dataset's parts to ranks again."""
+    reassigns_parts: bool = True
+    """Whether the strategy can reassign the dataset's parts to ranks."""
     features: bool = True
     """Whether the dataset has features."""
     edge_weights: bool = True
@@ -170,7 +170,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "strategy.balance_parts",
         "strategies other than `depcomm`, `depcache` and `hybrid`",
-        lambda f: f.config.strategy.balance_parts != "off" and not f.deals_parts,
+        lambda f: f.config.strategy.balance_parts != "off" and not f.reassigns_parts,
         "{strategy} does not move parts; leave it out, or train full batches with depcomm, depcache or hybrid",
     ),
     Row(

@@ -13,7 +13,7 @@ ALL, AUTO, GIVEN = "all", "auto", "given"
 def check_negatives(text: str, where: str) -> None:
     """Raise ConfigError unless `text` is 'all', 'given', 'auto' or a number of negatives."""
     if text not in (ALL, AUTO, GIVEN) and not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
-        raise ConfigError(f"{where}: {text!r} is no number of negatives; give one such as 100, all or given")
+        raise ConfigError(f"{where}: {text!r} is not a number of negatives; give one such as 100, all or given")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class SamplerMember(Optioned):
     """LISTS or NAMED_LISTS (leapmpi/sampling/sampler.py) where it can draw from a sharded topology."""
     reads_times: bool = False
     """Whether it reads times of edges."""
+    typed: bool = False
+    """Whether it draws from typed graphs: a draw reads the given list, its name and its fan-out alone."""
 
 
 def _none_idle(config: Any) -> dict[str, str]:
@@ -78,7 +80,7 @@ def parse_options(declared: type | None, texts: Sequence[str], name: str, kind: 
         option, equals, value = (part.strip() for part in text.partition("="))
         option = _spelled(option)
         if not equals:
-            raise ConfigError(f"{_KEYS[kind]}: {text!r} is no option; write it as name=value")
+            raise ConfigError(f"{_KEYS[kind]}: {text!r} is not an option; write it as name=value")
         if option not in known:
             help = nearest(option, known) if known else "it has none"
             raise ConfigError(f"{_KEYS[kind]}: {kind} {name} has no option {option!r}; {help}")

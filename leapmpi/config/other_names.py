@@ -62,7 +62,7 @@ _EXPLAINED = {
     ),
     "data dataset data-dir root": ("config", "the dataset folder is named without a flag: leapmpi train DATA"),
 }
-"""Names of what is no flag here; the sentence is for commands that have the flag before it."""
+"""Names of what is not a flag here; the sentence is for commands that have the flag before it."""
 
 
 def about_other_name(name: str, flags: Container[str]) -> str:

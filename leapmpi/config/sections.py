@@ -13,6 +13,7 @@ from leapmpi.config.other_names import about_former_key, about_other_name
 from leapmpi.config.setting import (
     FULL_BATCH,
     Setting,
+    check_relation_fanout,
     check_size,
     check_time_steps,
     learned_width,
@@ -85,6 +86,13 @@ class SamplingConfig:
         "neighbours drawn per hop, from the root outward: one number per layer, so that 10,10 makes two "
         "layers; 'all' takes all",
         common=True,
+    )
+    relation_fanout: tuple[str, ...] = setting(
+        (),
+        "typed graphs: other fan-outs of some relations, such as paper:cites:paper=10,5 or *:rev_*:*=0; 0 leaves a "
+        "relation out (--fanout holds for each relation)",
+        metavar="RELATION=A,B",
+        check=check_relation_fanout,
     )
     options: tuple[str, ...] = setting(
         (),
@@ -344,7 +352,7 @@ def fields() -> tuple[tuple[str, Setting], ...]:
 
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
-    """Explain a key that is no setting: it names a section, lacks its section, or is unknown."""
+    """Explain a key that is not a setting: it names a section, lacks its section, or is unknown."""
     if former := about_former_key(key):
         return former
     if inside := [name for name in known if name.startswith(f"{key}.")]:

@@ -134,7 +134,7 @@ def parse_interval(text: str, where: str) -> tuple[int, float]:
     except ValueError:
         value = -1
     if not 0 <= value < _LARGEST:
-        raise ConfigError(f"{where}: {text!r} is no interval; give iterations such as 100, minutes such as 10m, or 0")
+        raise ConfigError(f"{where}: {text!r} is not an interval; give iterations (100), minutes (10m), or 0")
     return (0, 60.0 * value) if minutes else (int(value), 0.0)
 
 
@@ -145,16 +145,34 @@ def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
     return tuple(_one_fanout(item, where) for item in items if item != "" or len(items) > 1)
 
 
+def parse_relation_fanout(text: str, where: str) -> tuple[str, tuple[int, ...]]:
+    """Parse 'paper:cites:paper=10,5' as a pattern of relations and their fan-outs, 0 for none. Raises ConfigError."""
+    pattern, equals, numbers = text.rpartition("=")
+    items = [item.strip() for item in numbers.split(",")]
+    if not equals or not pattern.strip() or not numbers.strip():
+        raise ConfigError(
+            f"{where}: {text!r} gives no relation its fan-outs; write it as paper:cites:paper=10,5, where 0 leaves the "
+            "relation out"
+        )
+    return pattern.strip(), tuple(0 if item == "0" else _one_fanout(item, where) for item in items)
+
+
+def check_relation_fanout(texts: tuple[str, ...], where: str) -> None:
+    """Raise ConfigError unless each of `texts` gives some relations their fan-outs."""
+    for text in texts:
+        parse_relation_fanout(text, where)
+
+
 def _one_fanout(item: Any, where: str) -> int:
     if isinstance(item, str):
         item = item.strip()
-    # Recorded runs hold the number for 'all'; True equals 1, and is no fan-out.
+    # Recorded runs hold the number for 'all'; True equals 1, and is not a fan-out.
     if item in ("all", ALL_NEIGHBOURS) and not isinstance(item, bool):
         return ALL_NEIGHBOURS
     text = str(item)
     if isinstance(item, bool) or not text.isascii() or not text.isdigit() or int(text) < 1 or int(text) >= 2**31:
         raise ConfigError(
-            f"{where}: {text!r} is no fan-out; give whole numbers from 1 to 2**31 - 1 or 'all', such as 10,10"
+            f"{where}: {text!r} is not a fan-out; give whole numbers from 1 to 2**31 - 1 or 'all', such as 10,10"
         )
     return int(text)
 
@@ -215,7 +233,7 @@ def parse_size(text: str, where: str) -> int:
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)i?b?", text.strip().lower())
     size = int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " ")) if found else 0
     if size < 1:
-        raise ConfigError(f"{where}: {text!r} is no size; give bytes such as 2G or 500M")
+        raise ConfigError(f"{where}: {text!r} is not a size; give bytes such as 2G or 500M")
     return size
 
 
@@ -238,4 +256,6 @@ def check_time_steps(value: str, where: str) -> None:
     """Raise ConfigError unless `value` is auto, N or a positive number."""
     number = value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 1
     if value not in ("auto", "N") and not number:
-        raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, N (the number of ranks) or fewer")
+        raise ConfigError(
+            f"{where}: {value!r} is not a number of time steps; give auto, N (the number of ranks) or fewer"
+        )

@@ -135,7 +135,7 @@ def check_folder(folder: Path, overwrite: bool) -> None:
         raise DataError(f"{folder} exists already; choose another name, or pass --overwrite to replace it")
     for name in content:
         if name != names.DATASET_FILE and not (name.startswith("part-") and name.endswith(".h5")):
-            raise DataError(f"{folder} also holds {name}, which is no part of a dataset; choose another folder")
+            raise DataError(f"{folder} also holds {name}, which is not a part of a dataset; choose another folder")
 
 
 def _write_parts(

@@ -97,7 +97,7 @@ class GraphTypes:
                 raise DataError(f"relation {relation} names the type {min(missing)!r}, which no vertices have")
             self._check_reverse(relation)
         if self.target is not None and self.target not in known:
-            raise DataError(f"the target type {self.target!r} is no type of vertices ({', '.join(known)})")
+            raise DataError(f"the target type {self.target!r} is not a type of vertices ({', '.join(known)})")
 
     def _check_reverse(self, relation: Relation) -> None:
         """Raise DataError if `relation` is marked as the reverse of one that it cannot be."""

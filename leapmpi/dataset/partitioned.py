@@ -139,7 +139,8 @@ class Dataset:
         try:
             return tuple(map(str, json.loads(str(self.attributes.get(names.REPLICATED_TYPES, "[]")))))
         except (ValueError, TypeError):
-            raise DataError(f"{self.folder}: {names.REPLICATED_TYPES} is no list of types; partition again") from None
+            error = f"{self.folder}: {names.REPLICATED_TYPES} is not a list of types; partition again"
+            raise DataError(error) from None
 
     @property
     def edge_classes(self) -> int:

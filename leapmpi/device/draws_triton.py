@@ -5,13 +5,13 @@ Imported only if Triton is available (nn/kernels/triton_choice.py).
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations
 from leapmpi.device.lists import starts
+from leapmpi.nn.kernels.triton_choice import launch
 
 MOST_DRAWN = 64
 """Largest supported fan-out: a table of so many columns is in registers."""
@@ -75,6 +75,6 @@ def node_wise(hashed: int, to: Destinations, fanout: int) -> tuple[Tensor, Tenso
         width = triton.next_power_of_2(fanout)
         block = max(1, _TABLE // width)
         operands = to.original, to.start, to.degree, indptr, out, len(to.degree)
-        with torch.cuda.device_of(out):
-            _draw[(triton.cdiv(len(to.degree), block),)](hashed, *operands, FANOUT=fanout, WIDTH=width, BLOCK=block)
+        grid = (triton.cdiv(len(to.degree), block),)
+        launch(_draw, grid, hashed, *operands, FANOUT=fanout, WIDTH=width, BLOCK=block)
     return indptr, out

@@ -56,11 +56,11 @@ def _scales(found: Lists, importance: Tensor, fanout: int) -> Tensor:
     degree = found.to.degree.double()
     target = degree * (degree / torch.full_like(degree, fanout))
     scale = sums_in_order(found.indptr, importance.reciprocal()) / target
-    goes_on = torch.ones_like(scale, dtype=torch.bool)
+    active = torch.ones_like(scale, dtype=torch.bool)
     for _ in range(MOST_ROUNDS):
         total = sums_in_order(found.indptr, (scale[found.row] * importance).clamp(max=1.0).reciprocal())
-        goes_on = goes_on & ~(total <= target * CLOSE)
-        if not goes_on.any():
+        active = active & ~(total <= target * CLOSE)
+        if not active.any():
             break
-        scale = torch.where(goes_on, scale * (total / target), scale)
+        scale = torch.where(active, scale * (total / target), scale)
     return scale

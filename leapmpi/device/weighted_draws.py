@@ -59,14 +59,14 @@ def _certain(found: Lists, weights: Tensor, fanout: int, short: Tensor) -> tuple
     certain = (weights > 0) & short[row]
     left = weights.masked_fill(certain, 0)
     picks, total = (~short).long() * max(0, fanout), found.sums(left)
-    goes_on = ~short
-    while goes_on.any():
-        more = (left > 0) & goes_on[row] & (picks[row] * left >= total[row])
+    active = ~short
+    while active.any():
+        more = (left > 0) & active[row] & (picks[row] * left >= total[row])
         taken = found.sums(more.long())
         total = total - found.sums(left * more)
         left, certain = left.masked_fill(more, 0), certain | more
         picks = picks - taken
-        goes_on = goes_on & (taken > 0) & (picks > 0) & (total > 0)
+        active = active & (taken > 0) & (picks > 0) & (total > 0)
     return certain, picks, total
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.engine.edge_features import stand_ins
+from leapmpi.engine.edge_features import set_dummy_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.layer import costs
 from leapmpi.plan.cost_model import Rates
-from leapmpi.plan.homes import at_home
+from leapmpi.plan.homes import in_range
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.phase_timers import median_seconds
@@ -53,7 +53,7 @@ def local_roots(ctx: RankContext, batch: np.ndarray) -> np.ndarray:
     Local.
     """
     first, end = ctx.local_range
-    roots = at_home(batch, first, end)
+    roots = in_range(batch, first, end)
     return roots if len(roots) else np.arange(first, min(end, first + 2))
 
 
@@ -133,10 +133,10 @@ def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
     """Run forward and backward on placeholder rows."""
     count = blocks[0].n_dst
     sampled = MicroBatch(blocks[0].dst, blocks, None)
-    stand_ins(ctx, sampled)
+    set_dummy_features(ctx, sampled)
     tensors: list[Any] = sampled.on_device(ctx.device)
-    logits = ctx.model(tensors, ctx.stand_in(blocks[-1].n_src), key)
-    ctx.task.loss(logits, ctx.task.stand_in_labels(count, logits.dtype, ctx.device), 0.0).backward()
+    logits = ctx.model(tensors, ctx.dummy_rows(blocks[-1].n_src), key)
+    ctx.task.loss(logits, ctx.task.dummy_labels(count, logits.dtype, ctx.device), 0.0).backward()
     # The clock of a device is read when its work is done.
     ctx.parameters.gradients[0].item()
 

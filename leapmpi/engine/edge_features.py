@@ -77,7 +77,7 @@ def edge_request(micro_batches: Sequence[MicroBatch], edge_offsets: np.ndarray, 
     return RowRequest(_distinct(micro_batches)[0], edge_offsets, rank)
 
 
-def stand_ins(ctx: RankContext, micro_batch: MicroBatch) -> None:
+def set_dummy_features(ctx: RankContext, micro_batch: MicroBatch) -> None:
     """Give `micro_batch` zeros for the features of edges, to compile and to measure with. Local."""
     if ctx.edge_features is not None:
         fetcher = ctx.edge_features

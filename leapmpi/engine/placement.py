@@ -75,7 +75,7 @@ class Strategy(Member):
     """Whether `--batch-size full` is supported."""
     by_layer: bool = False
     """Whether each layer is computed over all ranks, with draws and destinations of its own."""
-    deals_parts: bool = False
+    reassigns_parts: bool = False
     """Whether `--balance-parts` is supported."""
     opens_time_steps: bool = False
     """Whether `--time-steps auto` may become more than one, by memory or by measured times."""

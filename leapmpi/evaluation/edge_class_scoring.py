@@ -81,7 +81,7 @@ class EdgeClassScoring(OutcomeScoring):
         everything = [(held_back.key(split), np.arange(self.sizes[split]))]
         for key, chosen in held_back.groups(split) or everything:
             edges, labels = held_back.edges[split][chosen], self._labels[split][chosen]
-            held_back.hear_times(split, key, chosen)
+            held_back.register_times(split, key, chosen)
             if self._leaves_out:
                 ctx.sampler.leave_out(key, self._left_out[split])
             own, embeddings = held_back.embedded(key, held_back.to_embed(np.unique(edges)))
@@ -91,7 +91,7 @@ class EdgeClassScoring(OutcomeScoring):
                 chunk = slice(first, first + _EDGES_AT_ONCE)
                 with self.outputs.round(), torch.no_grad():
                     sources = held_back.to_all(edges[chunk, 0], own, embeddings)
-                    rows, places = held_back.at_home(edges[chunk, 1:], own)
+                    rows, places = held_back.local_candidates(edges[chunk, 1:], own)
                     scores = held_back.scorer(sources[torch.from_numpy(rows)], embeddings[torch.from_numpy(places)])
                     found.append((ctx.task.answer(scores).numpy(), labels[chunk][rows]))
         return found

@@ -109,7 +109,7 @@ class HeldBackEdges:
         groups = self.outputs.ctx.sampler.drawing.edge_groups(times, self.outputs.batch_size)
         return None if groups is None else [(self.key(split, number), each) for number, each in enumerate(groups)]
 
-    def hear_times(self, split: str, key: DrawKey, chosen: np.ndarray) -> None:
+    def register_times(self, split: str, key: DrawKey, chosen: np.ndarray) -> None:
         """Let draws of `key` know the times of the edges at `chosen`, where there are some. Local."""
         if (times := self._times(split)) is not None and len(chosen):
             self.outputs.ctx.sampler.drawing.root_times(key, times[chosen])
@@ -156,7 +156,7 @@ class HeldBackEdges:
         arrived = torch.from_numpy(ctx.communicator.all_gather_pieces(rows, counts, "embeddings"))
         return arrived[torch.from_numpy(inverse)]
 
-    def at_home(self, candidates: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def local_candidates(self, candidates: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the row of each of `candidates` (int64[k, n]) that this rank owns, and its position in `own`: int64
         each.
         """

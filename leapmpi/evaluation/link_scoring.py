@@ -52,9 +52,9 @@ class LinkScoring:
         self.outputs, self.whole_sizes = self.held_back.outputs, self.held_back.sizes()
         self.details: dict[str, dict[str, float]] = {}
         self.held_back.keep_sample()
-        asked = config.link.eval_negatives
-        self._all = asked == ALL
-        self._count = int(asked) if asked.isdigit() else _DRAWN
+        requested = config.link.eval_negatives
+        self._all = requested == ALL
+        self._count = int(requested) if requested.isdigit() else _DRAWN
         self._known = KnownEdges(topology, self.held_back.splits, both_ways(dataset.attributes))
         self._uniform = NEGATIVES.load("uniform").sampler(edges_of(ctx).candidates())
         self._given = given_negatives(config, self.held_back.splits)
@@ -107,7 +107,7 @@ class LinkScoring:
                 continue
             found = []
             for key, chosen in groups:
-                self.held_back.hear_times(name, key, chosen)
+                self.held_back.register_times(name, key, chosen)
                 needed = self._needed({name: edges[chosen]})
                 found.append(table(name, edges[chosen], *self.held_back.embedded(key, needed)))
             self.details[name] = all_figures(np.concatenate(found))
@@ -193,7 +193,7 @@ class LinkScoring:
             with self.outputs.round(), torch.no_grad():
                 sources = self.held_back.to_all(edges[chunk, 0], own, embeddings)
                 true[chunk] = self._true_scores(sources, edges[chunk, 1], own, embeddings)
-                rows, places = self.held_back.at_home(negatives[chunk], own)
+                rows, places = self.held_back.local_candidates(negatives[chunk], own)
                 scores = scorer(sources[rows], embeddings[places]).numpy()
                 apart = ~self._known.held_back(edges[chunk][rows, 0], own[places])
                 rows, scores = rows[apart], scores[apart]
@@ -232,7 +232,7 @@ class LinkScoring:
     ) -> np.ndarray:
         """Return scores of the edges, each computed by the owner of its destination. Collective."""
         scorer = self.held_back.scorer
-        rows, places = self.held_back.at_home(destinations[:, None], own)
+        rows, places = self.held_back.local_candidates(destinations[:, None], own)
         scores = np.zeros(len(destinations), embeddings.numpy().dtype)
         scores[rows] = scorer(sources[rows], embeddings[places]).numpy()
         return self.outputs.ctx.communicator.all_gather_rows(scores).sum(axis=0)
@@ -261,12 +261,12 @@ def given_negatives(config: Config, splits: EdgeSplits) -> dict[str, np.ndarray]
 
     Raises ConfigError where they are required and there are none.
     """
-    asked = config.link.eval_negatives
+    requested = config.link.eval_negatives
     found = {"val": splits.val_negatives, "test": splits.test_negatives}
     given = {name: np.array(pairs) for name, pairs in found.items() if pairs is not None and len(pairs)}
-    if asked == GIVEN and not given:
+    if requested == GIVEN and not given:
         raise ConfigError(f"link.eval_negatives: {config.data} holds no given negatives; give a number such as 100")
-    return given if asked in (GIVEN, AUTO) else {}
+    return given if requested in (GIVEN, AUTO) else {}
 
 
 def _counts(rows: np.ndarray, hits: np.ndarray, size: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from leapmpi.exchange.own_lists import serves_all
 from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
-from leapmpi.plan.homes import at_home
+from leapmpi.plan.homes import in_range
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
@@ -80,7 +80,7 @@ class Outputs:
 
     def mine(self, ids: np.ndarray) -> np.ndarray:
         """Return those of the vertices `ids` whose home is this rank. Local."""
-        return at_home(ids, *self.ctx.local_range)
+        return in_range(ids, *self.ctx.local_range)
 
     def use_whole_model(self) -> None:
         """Take the whole model as it is now, where ranks hold shares of its parameters. Collective."""

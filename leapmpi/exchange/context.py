@@ -97,9 +97,9 @@ class RankContext:
         plain = plain_prefix(self.model.layers[0]) or not self.drops
         return self.in_place and (self.columns or self.features).scatters and plain
 
-    def stand_in(self, count: int) -> Rows:
+    def dummy_rows(self, count: int) -> Rows:
         """Make `count` rows that layer 0 can read, for compiling and measuring. Local."""
-        return (self.columns or self.features).stand_in(count, self.model.layers[0].in_dim, self.scatters)
+        return (self.columns or self.features).dummy_rows(count, self.model.layers[0].in_dim, self.scatters)
 
     def root_labels(self, roots: np.ndarray, local: bool = False) -> torch.Tensor:
         """Return the labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.

@@ -16,8 +16,8 @@ _NOWHERE = -1
 
 
 @compiled
-def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_home):
-    """List the other ranks that each destination depends on, for its neighbours or, `with_home`, itself.
+def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_owner):
+    """List the other ranks that each destination depends on, for its neighbours or, `with_owner`, itself.
 
     `elsewhere` are its neighbours on other ranks, from indptr[i] on. Returns int64[ranks], pairs by owner, and
     int64[pairs], the number of the destination of each, by owner.
@@ -30,7 +30,7 @@ def pairs_by_owner(destinations, indptr, elsewhere, rank_offsets, rank, with_hom
     pairs = np.empty((len(elsewhere) + n_dst, 2), np.int64)
     for i in range(n_dst):
         # The destination itself comes before its edges.
-        for e in range(indptr[i] - with_home, indptr[i + 1]):
+        for e in range(indptr[i] - with_owner, indptr[i + 1]):
             owner = home_rank(destinations[i] if e < indptr[i] else elsewhere[e], rank_offsets)
             if owner != rank and last[owner] != i:
                 last[owner] = i

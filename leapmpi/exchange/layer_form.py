@@ -127,7 +127,7 @@ def _carries(layer: Layer, lists: OwnLists) -> bool:
 
 def _source_width(ctx: RankContext, layer: Layer, inputs: FeatureFetcher) -> int:
     """Return the columns of a row's contribution to its neighbours in `layer`, for rows of `inputs`. Local."""
-    row = inputs.stand_in(1, inputs.shard.width)
+    row = inputs.dummy_rows(1, inputs.shard.width)
     name = torch.zeros(1, dtype=torch.int64, device=ctx.device)
     with torch.no_grad():
         return source_rows(layer, layer.prefix(row.to(layer.bias.dtype), name, None)).shape[1]

@@ -15,7 +15,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.items import pairs_by_owner
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
-from leapmpi.exchange.partial_block import HomeEdges, LocalShare, PartialBlockBuilder
+from leapmpi.exchange.partial_block import LocalEdges, LocalShare, PartialBlockBuilder
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.plan.homes import home_of
@@ -35,17 +35,17 @@ class Pairs:
     """int64[ranks]: pairs of each owner."""
     destinations: np.ndarray
     """int64[pairs]: the number of the destination in its block."""
-    here: HomeEdges
+    here: LocalEdges
 
 
 class NamedDestinations:
     """Names destinations of this rank's blocks, and answers for those that others name, for a layer of `ctx`.
 
-    If `with_home`, a destination is named to its own owner too, where the layer reads the destination's own row.
+    If `with_owner`, a destination is named to its own owner too, where the layer reads the destination's own row.
     """
 
-    def __init__(self, ctx: RankContext, with_home: bool = True) -> None:
-        self.ctx, self.answers, self.with_home = ctx, ctx.answers, with_home
+    def __init__(self, ctx: RankContext, with_owner: bool = True) -> None:
+        self.ctx, self.answers, self.with_owner = ctx, ctx.answers, with_owner
         # Any rank may own a named destination.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         if isinstance(ctx.sampler, ShardedSampler):
@@ -59,7 +59,7 @@ class NamedDestinations:
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
         here = self.builder.cut(block.indptr, block.neighbours)
         others = block.indptr - here.indptr, here.others
-        counts, destinations = pairs_by_owner(block.dst, *others, offsets, rank, self.with_home)
+        counts, destinations = pairs_by_owner(block.dst, *others, offsets, rank, self.with_owner)
         return Pairs(counts, destinations, here)
 
     def exchange(
@@ -110,7 +110,7 @@ class NamedDestinations:
     ) -> LocalShare:
         with self.ctx.phases("sample"):
             groups = (KnownEdges.of(block), pairs.here), (theirs, self.builder.cut(theirs.indptr, theirs.neighbours))
-            share = self.builder.share_of(layer, inputs, groups, self.with_home, wanted)
+            share = self.builder.share_of(layer, inputs, groups, self.with_owner, wanted)
         self.ctx.communicator.byte_counters.add_rows("local", share.read)
         return share
 

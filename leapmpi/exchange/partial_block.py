@@ -69,7 +69,7 @@ def _count_new(rows, seen, stamp):
 
 
 @dataclass(frozen=True, eq=False)
-class HomeEdges:
+class LocalEdges:
     """The edges of some destinations that start at local rows."""
 
     indptr: np.ndarray
@@ -101,7 +101,7 @@ class LocalShare:
         return inputs.whole
 
 
-def home_edges(indptr: np.ndarray, neighbours: np.ndarray, first: int, end: int) -> HomeEdges:
+def local_edges(indptr: np.ndarray, neighbours: np.ndarray, first: int, end: int) -> LocalEdges:
     """Split the edges of destinations by whether their source is one of `first` to `end` (exclusive).
 
     neighbours: integers[edges], sources by number; indptr: int64[n + 1], offsets of those of each destination.
@@ -109,7 +109,7 @@ def home_edges(indptr: np.ndarray, neighbours: np.ndarray, first: int, end: int)
     here_indptr, here = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
     elsewhere = np.empty(len(neighbours) + 1, np.int64)
     edges = _cut(indptr, neighbours, first, end - first, here_indptr, here, elsewhere)
-    return HomeEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
+    return LocalEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
 
 
 class PartialBlockBuilder:
@@ -122,12 +122,12 @@ class PartialBlockBuilder:
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
 
-    def cut(self, indptr: np.ndarray, neighbours: np.ndarray) -> HomeEdges:
+    def cut(self, indptr: np.ndarray, neighbours: np.ndarray) -> LocalEdges:
         """Return the edges that start here, and the others, of destinations whose `neighbours` are int64[edges].
 
         indptr: int64[n + 1], where those of each destination start.
         """
-        return home_edges(indptr, neighbours, self.first, self.end)
+        return local_edges(indptr, neighbours, self.first, self.end)
 
     def share(
         self,
@@ -150,7 +150,7 @@ class PartialBlockBuilder:
         self,
         layer: Layer,
         inputs: FeatureFetcher,
-        groups: Sequence[tuple[KnownEdges, HomeEdges]],
+        groups: Sequence[tuple[KnownEdges, LocalEdges]],
         with_own: bool = True,
         wanted: np.ndarray | None = None,
     ) -> LocalShare:
@@ -270,6 +270,6 @@ def _joined(groups: Sequence[Any], name: str) -> Any:
     return None if arrays[0] is None else np.concatenate(arrays)
 
 
-def _joined_indptr(groups: Sequence[HomeEdges]) -> np.ndarray:
+def _joined_indptr(groups: Sequence[LocalEdges]) -> np.ndarray:
     """Return offsets of the edges of each destination, int64, where those of the groups follow each other."""
     return indptr_of(np.concatenate([np.diff(each.indptr) for each in groups]))

@@ -35,11 +35,11 @@ def _handler() -> Any:
     leave = types.ExternalFunction("_exit", types.void(types.int32))
 
     @numba.cfunc(types.void(types.int32))
-    def say_and_exit(number: int) -> None:
+    def report_and_exit(number: int) -> None:
         write(types.int32(2), _SENTENCE.ctypes, types.uintp(_SENTENCE.size))
         leave(types.int32(_CODE))
 
-    return say_and_exit
+    return report_and_exit
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def end_launcher(process: int, by_itself: float = _BY_ITSELF) -> None:
             )  # fmt: skip
 
 
-def say(line: str, process: int) -> None:
+def report_line(line: str, process: int) -> None:
     """Write `line` to standard error, to that of the launcher `process` itself where that can be reached.
 
     Open MPI's mpirun prints nothing of its ranks any more once it was interrupted (Ctrl-C).

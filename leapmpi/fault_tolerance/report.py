@@ -15,7 +15,7 @@ from typing import Any
 
 from leapmpi.errors import Interrupted, LeapmpiError, RunFolderError, one_line
 from leapmpi.fault_tolerance.heartbeats import RUNNING, Facts, Heartbeat, is_alive, read_heartbeats
-from leapmpi.fault_tolerance.launcher_cleanup import say
+from leapmpi.fault_tolerance.launcher_cleanup import report_line
 from leapmpi.fault_tolerance.stall_detector import late_ranks
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
@@ -77,7 +77,7 @@ def report_failure(why: str, folder: Path | None, facts: Facts, status: str = FA
     """
     if record_failure_once(why, folder, facts, status) or not folder or Run(folder).failure is None:
         if status == INTERRUPTED:
-            say(f"leapmpi: {Interrupted.label}{one_line(why)}", os.getppid())
+            report_line(f"leapmpi: {Interrupted.label}{one_line(why)}", os.getppid())
         else:
             sys.stderr.write(f"leapmpi: {LeapmpiError.label}{one_line(why)}\n")
             sys.stderr.flush()
@@ -129,7 +129,7 @@ def how_it_ended(folder: Path) -> dict[str, Any] | None:
     if failure is not None or Run(folder).finished:
         return failure
 
-    # Else ranks whose last heartbeats say that they run were lost.
+    # Else ranks whose last heartbeats show them running were lost.
     try:
         heartbeats = read_heartbeats(folder / HEARTBEATS_FILE)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Detection of a stalled job by observations of ranks; it touches no clock, thread or process.
 
 A rank moves when it changes its phase, begins or ends a wait for others, or a message arrives; and, outside a wait,
-when its process uses the processor. To wait for a rank that moves is no stall, however long it takes: a large
+when its process uses the processor. To wait for a rank that moves is not a stall, however long it takes: a large
 evaluation or a compilation is waited for. A rank that uses the processor and does nothing else is taken for one in an
 endless loop after `PATIENCE` times the limit.
 """

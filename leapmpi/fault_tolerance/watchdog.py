@@ -229,7 +229,7 @@ class Watchdog:
             self._pulses.clear()
         self._last_tick = now
 
-        # What the watchdog itself uses of the processor is no work.
+        # What the watchdog itself uses of the processor is not work.
         spent = time.process_time() - time.thread_time()
         # Where another process compiles a kernel, this one is not stuck.
         moves = waits.moves + lock_waits.looked

@@ -80,11 +80,11 @@ class FeatureFetcher:
         """Fetch the rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective."""
         return self.prepare(ids).complete()
 
-    def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
+    def prepare(self, ids: np.ndarray, scattered: bool = False, trains: bool = False) -> RowExchange:
         """Do the first half of `fetch`: exchange the ids, pack the rows that others requested. Collective.
 
         The rows move when the result is begun. With `scattered`, where `scatters` allows it, they come as
-        ScatteredRows and none is copied. `learns`: gradients of the rows follow, where rows are learned.
+        ScatteredRows and none is copied. `trains`: gradients of the rows follow, where rows are learned.
         """
         request = self.request(ids)
         if self.kind == "features":
@@ -148,11 +148,11 @@ class FeatureFetcher:
         """Return the bytes of the rows of `request` that each rank sends: int64[ranks]. Local."""
         return request.remote_counts * self.sent_row_bytes
 
-    def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
+    def dummy_rows(self, count: int, width: int, scattered: bool = False) -> Rows:
         """Return `count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
         if scattered and self.scatters and width >= LEAST_WIDTH:
             assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
-            return self._local_half.stand_in_addresses(count, width)
+            return self._local_half.dummy_addresses(count, width)
         return torch.zeros((count, width), dtype=self.dtype, device=self.device)
 
     def count_returns(self, exchange: RowExchange) -> None:
@@ -190,7 +190,7 @@ class FeatureFetcher:
         Local.
         """
         if not self.network.carries:
-            return self.stand_in(len(request.ids), self.shard.width)
+            return self.dummy_rows(len(request.ids), self.shard.width)
         if not scattered:
             return self._local_half.collect(request, arrived, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"

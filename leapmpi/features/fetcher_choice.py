@@ -63,7 +63,7 @@ class SparseFeatureFetcher(FeatureFetcher):
     def answer_bytes(self, request: RowRequest) -> np.ndarray:
         return self._entries_by_rank(request.remote_ids, request.remote_counts) * self.shard.entry_bytes
 
-    def stand_in(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
+    def dummy_rows(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
         """Repeat the first `width` columns of local rows: the number of entries per row matters. Local."""
         first, end = int(self.shard.bounds[0]), int(self.shard.bounds[-1])
         rows = self.shard.take(first + np.arange(count, dtype=np.int64) % max(1, end - first))
@@ -136,11 +136,11 @@ class LearnedFetcher(FeatureFetcher):
         """Bytes of the gradient of a remote row: those of the row."""
         return self.shard.row_bytes
 
-    def prepare(self, ids: np.ndarray, scattered: bool = False, learns: bool = False) -> RowExchange:
-        """Prepare as for other rows, copied; with `learns` record the reads of an iteration of training."""
+    def prepare(self, ids: np.ndarray, scattered: bool = False, trains: bool = False) -> RowExchange:
+        """Prepare as for other rows, copied; with `trains` record the reads of an iteration of training."""
         # Never scattered: addresses of rows that change would show later values.
         exchange = super().prepare(ids)
-        if learns:
+        if trains:
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)
         return exchange
 

@@ -1,7 +1,7 @@
-"""What would fit where an iteration takes too much memory: smaller batches, fewer layers and so on, by forecasts.
+"""Advice where an iteration takes too much memory: smaller batches, fewer layers and so on, by forecasts.
 
 A long closure - many layers, all neighbours - reaches most of the graph from few roots. Each change is drawn on virtual
-ranks, one after the other, and only where a few roots say that its iteration is small enough to be drawn.
+ranks, one after the other, and only where a few roots show that its iteration is small enough to draw.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from leapmpi.runs.text import size_text
 from leapmpi.session.topology_kind import SHARDED
 
 _HALVINGS = 10
-"""How often a batch is halved, and ranks are doubled, at most."""
+"""The most halvings of a batch, and doublings of ranks."""
 
 Change = tuple[str, Mapping[str, Any]]
 """A change in words, and as settings."""
 
 
 class MemoryAdvice:
-    """Forecasts of iterations of `config` on `ranks` ranks of `nodes` nodes, and of what would take less."""
+    """Forecasts of iterations of `config` on `ranks` ranks of `nodes` nodes, and of changes that take less."""
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ranks: int, nodes: int = 1) -> None:
         self.limited = bool(config.strategy.memory_limit)
-        # What a change would take by itself, in one time step.
+        # Each change is judged alone, in one time step.
         self.config = config.replaced({"strategy.memory_limit": "", "strategy.cache": 0.0})
         self.dataset, self.ranks, self.nodes = dataset, ranks, nodes
         self.forecaster = Forecaster(dataset, topology)
 
     def sentence(self, room: float) -> str:
-        """What would fit `room` bytes on each rank, in words; empty where nothing was found. Local."""
+        """Describe the changes that fit `room` bytes on each rank; empty where none was found. Local."""
         if task_of(self.config, self.dataset).roots == "edges" or self.config.strategy.vary:
             return ""
         found = list(self._fitting(room))
         return f"predicted to fit: {', or '.join(found)}" if found else ""
 
     def iteration_bytes(self, config: Config, ranks: int) -> int | None:
-        """Bytes that an iteration takes on the fullest of `ranks` ranks; None where it is too large to be drawn.
+        """Predict the bytes of an iteration on the fullest of `ranks` ranks; None where it is too large to draw.
 
         Raises ConfigError and DataError where it cannot be trained.
         """
@@ -69,7 +69,7 @@ class MemoryAdvice:
     def _fitting(self, room: float) -> Iterator[str]:
         config, fanout = self.config, self.config.sampling.fanout
 
-        # The largest share of the batch, and the most layers.
+        # Of smaller batches the largest that fits, and of shallower models the deepest.
         if config.strategy.name not in ("depcomm", "depcache", "hybrid"):
             sizes = [config.train.batch_size >> shift for shift in range(1, _HALVINGS)]
             yield from self._first(
@@ -84,10 +84,10 @@ class MemoryAdvice:
         # Another way to feed layers; no copy of the topology; more ranks.
         if config.strategy.remote != "partial":
             yield from self._first([("--remote partial", {"strategy.remote": "partial"})], room)
-        if not self.limited and (spared := self._spared_by_shards()) > 0:
+        if not self.limited and (saved := self._saved_by_shards()) > 0:
             needed = self._needed({}, self.ranks)
-            if needed is not None and needed <= room + spared:
-                yield f"--topology sharded, which spares {size_text(int(spared))} a rank"
+            if needed is not None and needed <= room + saved:
+                yield f"--topology sharded, which saves {size_text(int(saved))} per rank"
         for ranks in (self.ranks << shift for shift in range(1, _HALVINGS)):
             needed = self._needed({}, ranks) if ranks <= self.dataset.parts else None
             if needed is not None and needed <= room:
@@ -95,7 +95,7 @@ class MemoryAdvice:
                 return
 
     def _first(self, changes: Iterable[Change], room: float) -> Iterator[str]:
-        """Return the first of `changes` that fits `room`, if one does."""
+        """Yield the first of `changes` that fits `room`, if one does."""
         for words, settings in changes:
             needed = self._needed(settings, self.ranks)
             if needed is not None and needed <= room:
@@ -108,8 +108,8 @@ class MemoryAdvice:
         except LeapmpiError:
             return None
 
-    def _spared_by_shards(self) -> float:
-        """Bytes a rank that shards of the topology take less than a copy on each node; 0 where they cannot be."""
+    def _saved_by_shards(self) -> float:
+        """Count the bytes per rank that shards of the topology save over a copy on each node; 0 where impossible."""
         config = self.config
         if config.run.topology == SHARDED or strategy_named(config.strategy.name).why_whole_topology(config.strategy):
             return 0.0

@@ -1,4 +1,4 @@
-"""What roles would give, without a job: mini-batches are prepared and trained in this process, and timed by share."""
+"""Forecast of roles without a job: mini-batches are prepared and trained in this process, and timed by share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.disaggregated.share_preparation import SharePreparation, preparing_engine
 from leapmpi.engine.disaggregated.share_training import ShareTraining
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
-from leapmpi.engine.edge_features import KIND, edge_request, stand_ins
+from leapmpi.engine.edge_features import KIND, edge_request, set_dummy_features
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.modes.raw import union
@@ -38,7 +38,7 @@ from leapmpi.system.worker_threads import set_threads, threads
 
 @dataclass(frozen=True)
 class RoleForecast:
-    """What is predicted of one iteration with a whole batch. Seconds are those of one thread of this machine."""
+    """The prediction for one iteration with a whole batch. Seconds are those of one thread of this machine."""
 
     strategy: str
     roles: Roles
@@ -47,7 +47,7 @@ class RoleForecast:
     """Bytes by kind: shares to the ranks that compute; ids and rows between those that prepare."""
 
     def to_values(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         roles, preparing = self.roles, self.roles.preparing
         return {
             "strategy": self.strategy,
@@ -65,9 +65,9 @@ class RoleForecast:
 def forecast_roles(
     label: str, config: Config, dataset: Dataset, topology: Topology, ranks: int, byte: float
 ) -> RoleForecast:
-    """What `config` would do on `ranks` ranks of which some prepare, over links of `byte` seconds a byte.
+    """Predict `config` on `ranks` ranks, some of them preparing, over links of `byte` seconds a byte.
 
-    Raises ConfigError and DataError for what cannot be.
+    Raises ConfigError and DataError for impossible settings.
     """
     check(facts_of(config, dataset))
     check_roles(config, dataset, ranks)
@@ -98,7 +98,7 @@ def _forecast(
     key = DrawKey(PRESAMPLE, train.seed, 1, 0)
     schedule = cast("Schedule", engine.planned(batch, key))
 
-    # What each preparation rank takes and sends: rows of others arrive while it prepares the next mini-batch.
+    # Rows of others arrive while a preparation rank prepares the next mini-batch, so the slower of both counts.
     offsets, slowest = rank_offsets(dataset.offsets, roles.preparing), 0.0
     sent = {"ids": 0, "features": 0, "shares": 0}
     arriving, computing = np.zeros(roles.computing), np.zeros(roles.computing)
@@ -116,7 +116,7 @@ def _forecast(
             rows += int(ctx.edge_features.answer_bytes(edges).sum())
         slowest = max(slowest, seconds, rows * byte)
 
-        # What those that compute make of it.
+        # Ranks that compute train the same shares as they would in a job, so that seconds are measured, not modelled.
         for share, prepared in zip(prepares.shares, prepares.shares_of(minibatch), strict=True):
             size = len(prepared[0].to_bytes()) + prepared[1].nbytes + SIZE_BYTES
             sent["shares"] += size
@@ -128,7 +128,7 @@ def _forecast(
 
 
 def _fetched(engine: Engine, minibatch: MiniBatch, offsets: np.ndarray, rank: int) -> tuple[int, int]:
-    """Bytes of ids and of rows, or sums, that preparation rank `rank` of those with `offsets` requests of others."""
+    """Count bytes of ids and of rows, or sums, that preparation rank `rank`, with `offsets`, requests of others."""
     ctx, layer = engine.ctx, engine.ctx.model.layers[0]
     ids = rows = 0
     wanted = union(minibatch.micro_batches)
@@ -150,7 +150,7 @@ def _with_rows(prepares: SharePreparation, schedule: Schedule, key: DrawKey) -> 
     """Draw the part of `prepares` of `schedule`, with rows and labels."""
     ctx, minibatch = prepares.ctx, prepares.sample(schedule, key)
     for each in minibatch.micro_batches:
-        stand_ins(ctx, each)
+        set_dummy_features(ctx, each)
     roots = [each.roots for each in minibatch.micro_batches]
     minibatch.features = ctx.features.local(union(minibatch.micro_batches), ctx.scatters)
     minibatch.labels = ctx.root_labels(np.concatenate(roots), local=True).split([len(each) for each in roots])

@@ -1,4 +1,4 @@
-"""From a config and a number of ranks to what an iteration sends, computes, holds and takes."""
+"""Predicted traffic, work, memory and seconds of an iteration, from a config and a number of ranks."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ _MICROGRAPHS = 256
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What one iteration with a whole batch is expected to send, read and take, and one whole epoch."""
+    """The expected traffic, reads and memory of one iteration with a whole batch, and of one whole epoch."""
 
     strategy: str
     ranks: int
     time_steps: int
     remote: str
-    """How the first layer is computed: the name of the mode."""
+    """Name of the exchange mode of the first layer."""
     iterations: int
     """Iterations of an epoch."""
     sent: dict[str, float]
@@ -93,7 +93,7 @@ class Forecast:
         return self.rows["remote"] / max(1.0, sum(self.rows.values()))
 
     def to_values(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {**vars(self), "pairs": self.pairs.tolist(), "remote_ratio": self.remote_ratio}
 
 
@@ -124,7 +124,7 @@ class Forecaster:
         """Rates by which engines choose, where they are not the documented ones."""
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
-        """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
+        """Predict `config` on `ranks` ranks. Raises ConfigError and DataError for settings that cannot be trained."""
         check(facts_of(config, self.dataset))
         strategy_named(config.strategy.name).check_settings(config, self.dataset)
         several = _several_models(config, self.dataset)
@@ -142,7 +142,7 @@ class Forecaster:
             drawn = job.draw(batches[0], 0)
             self.choose_mode(job, config, drawn, batches[0], rates, names)
 
-        # Sample some whole batches of the epoch, and the last one.
+        # Whole batches are alike, so a few stand for all. The last one may be short, and is counted apart.
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
         sampled = [_sampled(job, batches[i], i, models, None if i else drawn) for i in chosen]
@@ -155,7 +155,7 @@ class Forecaster:
             each.roots.predict_epoch(len(batches), begun)
         sent_before = begun.bytes_by_kind()
 
-        # An epoch: the mean of the sampled ones for all iterations but the last.
+        # An epoch has the mean of the sampled iterations for all but the last.
         sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
         others = len(batches) - 1
         seconds = None
@@ -184,7 +184,7 @@ class Forecaster:
         )
 
     def batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
-        """The batches of an epoch of dry runs: of training vertices, or of edges int64[B, 2] where these are roots."""
+        """List the batches of an epoch of dry runs: training vertices, or edges int64[B, 2] where these are roots."""
         sampler, train = engine.ctx.sampler, config.train
         if engine.ctx.task.roots == "vertices":
             vertices = self.dataset.splits.train
@@ -215,10 +215,10 @@ class Forecaster:
         rates_given: Rates | None = None,
         common: Sequence[str] | None = None,
     ) -> None:
-        """Choose how the first layer is computed, as training does with `--remote auto`, by given or counted rates.
+        """Choose the mode of the first layer as training does with `--remote auto`, by given or counted rates.
 
-        minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share, of
-        which the one is taken that moves the fewest bytes.
+        minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share; the
+        one that moves the fewest bytes is taken.
         """
         engines = job.engines
         pairs = list(zip(engines, minibatches, strict=True))
@@ -252,7 +252,7 @@ class Forecaster:
     def _memory(
         self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
     ) -> list[int]:
-        """Bytes per rank: local features, topology, model and optimizer, and the largest iteration.
+        """Count bytes per rank: local features, topology, model and optimizer, and the largest iteration.
 
         topology: bytes of the topology by rank; models: those of the parameters of several models, 0 for one. A rank
         has room for all of them and their optimizers.
@@ -265,7 +265,7 @@ class Forecaster:
         ]
 
     def topology_bytes(self, config: Config, ranks: int, kind: str = "") -> list[int]:
-        """Bytes of the topology by rank: the copy of the node, or a shard of its own, as `kind` or `config` says."""
+        """Count bytes of the topology by rank: the node's copy, or an own shard, as `kind` or `config` says."""
         if (kind or config.run.topology) != SHARDED:
             return [self.topology.nbytes] * ranks
         offsets, named = rank_offsets(self.dataset.offsets, ranks), names_sources(config, self.dataset)
@@ -293,7 +293,7 @@ def _sampled(
     models: Sequence[int],
     drawn: Sequence[MiniBatch] | None = None,
 ) -> _Sampled:
-    """Return the iteration that trains `batch`, as it was `drawn` last, if it was.
+    """Count the iteration that trains `batch`, from the mini-batches `drawn` if given.
 
     models: the bytes of the parameters of each of several models; empty for one.
     """
@@ -304,10 +304,10 @@ def _sampled(
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
-    """Return the counts for the cost model, given the mini-batches of all ranks and what they read and send."""
+    """Return the counts for the cost model, from the mini-batches of all ranks and their `traffic`."""
     schedule = minibatches[0].planned
 
-    # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
+    # Bytes that depend on current weights cannot be prefetched; of both kinds the busiest rank decides.
     within = np.sum([traffic.sent[kind] for kind in (*_WITHIN, *(() if engine.fetches_ahead else _OF_ROWS))], axis=0)
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
@@ -331,7 +331,7 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
 
 
 def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
-    """Return the means of the figures `of` the traffic of each sampled iteration."""
+    """Average the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 

@@ -1,7 +1,7 @@
 """`--strategy auto`: the strategy whose epoch is predicted to be shortest.
 
-A few iterations are counted on virtual ranks, and what they compute and move takes time by the rates of the machine
-(leapmpi/plan/machine_rates.py). No clock has a say: the same command on the same data chooses the same.
+A few iterations are counted on virtual ranks. Their computation and traffic take time by the rates of the machine
+(leapmpi/plan/machine_rates.py). No clock is read: the same command on the same data chooses the same.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 AUTO = "auto"
 
 FIRST = "leap"
-"""The strategy that stands unless another is clearly faster."""
+"""Default strategy, unless another is clearly faster."""
 
 _CANDIDATES = (FIRST, "pull", "p3", "owner")
 
 _FULL_BATCH = ("hybrid", "depcomm", "depcache", FIRST, "pull")
-"""Those for full batches of all neighbours; the first one stands."""
+"""Those for full batches of all neighbours; the first one is the default."""
 
 _CLEARLY = 0.9
-"""Another strategy must promise to take less than this share of the first one's seconds."""
+"""Another strategy must promise less than this fraction of the default's seconds."""
 
 _ITERATIONS = 3
 """Iterations of an epoch that are counted, fewer where they are large."""
 
 MOST_EDGES = 20_000_000
-"""Edges that are drawn for the count, about, of each strategy; a larger iteration is not counted."""
+"""Approximate edges drawn to count an iteration of a strategy; a larger one is not counted."""
 
 _PROBED = 32
 """Roots by which the edges of an iteration are estimated."""
@@ -61,10 +61,10 @@ _MOST_READ = 32 << 30
 """Bytes that the ranks of p3 may read at the start, over all, to get their columns out of rows."""
 
 _OF_LEAP = ("time_steps", "merge", "memory_limit", "tune")
-"""Settings of the strategy that leap alone reads, or that ask for its time steps."""
+"""Settings of the strategy that leap alone reads, or that request its time steps."""
 
 _SENDS = {"p3": "never sends", "owner": "seldom sends"}
-"""What some strategies do with raw rows."""
+"""Words for the rare or missing raw rows of some strategies."""
 
 
 def choose(
@@ -76,10 +76,10 @@ def choose(
     real: RankContext | None = None,
     forecaster: Forecaster | None = None,
 ) -> Choice:
-    """Return the strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
+    """Choose the strategy for `config` on `ranks` ranks by the rates of `machine`. Local, pure.
 
-    In a job `real` is the context of this rank. A `forecaster` of the same data may know some of it. Raises ConfigError
-    and DataError for what no strategy can train.
+    In a job `real` is the context of this rank. A `forecaster` of the same data saves work. Raises ConfigError and
+    DataError for settings that no strategy can train.
     """
     candidates = _candidates(config, dataset)
     stands = candidates[0]
@@ -108,12 +108,12 @@ def choose(
 
 
 def first_of(config: Config, dataset: Dataset) -> str:
-    """Return the strategy that stands where nothing is counted. Local."""
+    """Return the default strategy, for settings without a comparison. Local."""
     return _candidates(config, dataset)[0]
 
 
 def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
-    """Return the strategies to choose from; the first one stands unless another is clearly faster."""
+    """Return the strategies to choose from, the default first."""
     first = _FULL_BATCH[0]
     try:
         strategy_named(first).check_settings(config.replaced({"strategy.name": first}), dataset)
@@ -128,19 +128,19 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
     if ranks == 1:
         return "there is one rank"
     if config.strategy.vary:
-        return "models that differ are not counted"
+        return "auto does not compare strategies for models that differ"
     if names_code(config.sampling.sampler):
-        return "a sampler of your own is not counted"
+        return "auto does not compare strategies for a sampler of your own"
     if names_code(config.model.name):
-        return "a model of your own is not counted"
+        return "auto does not compare strategies for a model of your own"
     if task_of(config, dataset).roots == "edges":
-        return "the training of edges is not counted"
+        return "auto does not compare strategies for edge tasks"
     flags = _given(config, _OF_LEAP) if first_of(config, dataset) == FIRST else []
     return f"{flags[0]} is a setting of leap" if flags else ""
 
 
 def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
-    """Return why p3 and owner are no candidates, by their names; empty where they are."""
+    """Return why p3 and owner are not candidates, by their names; empty where they are."""
     if config.strategy.cache:
         return {name: f"--cache acts on raw rows, which it {what}" for name, what in _SENDS.items()}
     if config.train.batch_size == len(dataset.splits.train):
@@ -154,14 +154,14 @@ def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
 
 
 def _given(config: Config, names: Sequence[str]) -> list[str]:
-    """Return the flags of the settings of the strategy called `names` that are not as by default."""
+    """Return the flags of the strategy's settings `names` that differ from their defaults."""
     known = dict(sections.fields())
     settings = {name: known[f"strategy.{name}"] for name in names}
     return [f"--{each.flag}" for name, each in settings.items() if getattr(config.strategy, name) != each.default]
 
 
 def _least(forecasts: Mapping[str, EpochCost]) -> str:
-    """Return the strategy of the shortest epoch; the first one unless another is clearly faster."""
+    """Return the strategy of the shortest epoch, or the first one unless another is clearly faster."""
     first, best = next(iter(forecasts)), min(forecasts, key=lambda name: forecasts[name].seconds)
     return best if forecasts[best].seconds < _CLEARLY * forecasts[first].seconds else first
 
@@ -215,7 +215,7 @@ class _Count:
         return [replace(each, feeds=[]) for each in found]
 
     def _iteration(self, job: VirtualJob, number: int) -> tuple[float, int]:
-        """Seconds and bytes of training batch `number`."""
+        """Predict seconds and bytes of training batch `number`."""
         engines, minibatches = job.engines, self._minibatches(job, number)
         traffic = job.count(minibatches)
         operations = max(_operations(each, minibatches, traffic) for each in engines)
@@ -225,7 +225,7 @@ class _Count:
 
 
 def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> float:
-    """About how many edges the blocks of `batch` have over all `ranks`, by those of a few roots; at least so many."""
+    """Estimate from a few roots the edges of the blocks of `batch` over all `ranks`; a lower bound."""
     roots, topology = batch[:_PROBED], sampler.topology
     share, total = len(batch) / max(1, len(roots)), 0.0
     for block in sampler.sample(key, roots, batch):
@@ -236,9 +236,9 @@ def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> f
 
 
 def _seconds(counts: Counts, operations: int, machine: MachineRates, ahead: bool) -> float:
-    """Seconds of an iteration of which the busiest rank computes `operations` multiply-adds.
+    """Predict the seconds of an iteration in which the busiest rank computes `operations` multiply-adds.
 
-    With `ahead`, rows that need no weights are fetched while the iteration before computes, but for the packing.
+    With `ahead`, rows that need no weights are fetched while the previous iteration computes, except for the packing.
     """
     compute = operations * machine.multiply_add + counts.rows.shape[1] * machine.step
     fetch = counts.bytes_ahead * machine.byte
@@ -247,7 +247,7 @@ def _seconds(counts: Counts, operations: int, machine: MachineRates, ahead: bool
 
 
 def _operations(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> int:
-    """Multiply-adds of forward and backward on the rank of `engine`, about."""
+    """Estimate the multiply-adds of forward and backward on the rank of `engine`."""
     ctx, (first, *others) = engine.ctx, engine.ctx.model.layers
     total = _first_layer(ctx, first, *engine.mode.work(minibatches, traffic))
     for micro_batch in minibatches[ctx.rank].micro_batches:
@@ -258,7 +258,7 @@ def _operations(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traff
 
 
 def _first_layer(ctx: RankContext, layer: Layer, sources: int, destinations: int, edges: int) -> int:
-    """Multiply-adds of the layer that reads features; of sparse rows, entries count and not columns."""
+    """Count the multiply-adds of the layer that reads features; of sparse rows, entries count, not columns."""
     shard = ctx.features.shard
     if not isinstance(shard, SparseShard):
         return least_cost(layer, sources, destinations, edges)

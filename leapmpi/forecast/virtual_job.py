@@ -1,4 +1,4 @@
-"""The engines of all ranks of a job in one process, and what they count of an iteration."""
+"""The engines of all ranks of a job in one process, and their counts of an iteration."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class VirtualJob:
         self.world.take()
         minibatches = self.world.run(lambda rank: self.engines[rank].draw(planned, key))
         if self.engines[0].preparation.plans_once:
-            # What ranks exchange before the first iteration belongs to none.
+            # Exchanges before the first iteration belong to no iteration.
             self.world.take()
         return minibatches
 
     def count(self, minibatches: Sequence[MiniBatch], models: Sequence[int] = ()) -> Traffic:
-        """Return what an iteration that trains `minibatches` sends and reads, with what their draws have sent.
+        """Count the traffic and reads of an iteration that trains `minibatches`, that of their draws included.
 
         models: the bytes of the parameters of each of several models, which cross ranks; empty for one.
         """

@@ -47,14 +47,14 @@ def virtual_ranks(
     device, dtype = torch.device("cpu"), getattr(torch, config.train.parameter_dtype)
     entry_counts = _entry_counts(dataset, real) if dataset.sparse else None
 
-    # What all ranks share.
+    # Shared by all ranks: with 1024 of them, copies would not fit.
     reads = reads_features(config, dataset)
     sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
     model = real.model if real else model_of(config, dataset)
     task = task_of(config, dataset)
     parameters = real.parameters if real else ParameterLayout(model)
 
-    # With --topology sharded, how lists travel.
+    # With --topology sharded, the size of replies depends on their format.
     answers = None
     if config.run.topology == SHARDED:
         check_topology(config, dataset)
@@ -64,7 +64,7 @@ def virtual_ranks(
             largest, dataset.edges, sampler.weighted, reads, carried, reads_last_sources(config, dataset)
         )
 
-    # What each rank has: its rank and its shards.
+    # Shards are mapped files: requests need their sizes and owners alone, and read no row.
     contexts = []
     for rank, communicator in enumerate(world.communicators):
         held = [part(number) for number in parts_of_rank(dataset.parts, ranks, rank)]
@@ -95,7 +95,7 @@ def virtual_ranks(
 
 
 def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
-    """How many entries the sparse rows of all vertices have: int32[n]."""
+    """Count the entries of the sparse rows of all vertices: int32[n]."""
     if real and isinstance(real.features.shard, SparseShard):
         return real.features.shard.entry_counts
     counts = np.empty(dataset.vertices, np.int32)
@@ -112,10 +112,10 @@ def _shards(
     learned: tuple[int, torch.dtype],
     edges: bool,
 ) -> tuple[HostShard, HostShard]:
-    """Features and labels of `parts`, whose first vertex is `first`: mapped files, of which nothing is read.
+    """Map features and labels of `parts`, whose first vertex is `first`, from files; nothing is read.
 
-    learned: width and dtype of rows that take the place of features, where the width is not 0. edges: whether roots are
-    edges, so that labels of vertices are not read.
+    learned: width and dtype of rows in place of features, where the width is not 0. edges: whether roots are edges, so
+    that labels of vertices are not read.
     """
     labels = [np.zeros(part.vertices, np.int64) if edges else part.known_labels for part in parts]
     features: HostShard

@@ -27,25 +27,25 @@ CARRIED = frozenset({"ids", "topology", "schedule", "control"})
 
 Result = TypeVar("Result")
 Given = list[Any]
-"""What each rank gives to an exchange, or gets from it."""
+"""Data of each rank, passed to an exchange or received from it."""
 
 
 class VirtualWorld:
-    """A number of virtual ranks, their communicators, and the traffic that these have counted."""
+    """A number of virtual ranks, with their communicators and the traffic that these have counted."""
 
     def __init__(self, ranks: int) -> None:
         self.traffic = Traffic(ranks)
         self.communicators = [CountingCommunicator(self, rank, ranks) for rank in range(ranks)]
 
     def take(self) -> Traffic:
-        """Return what was counted so far; counting starts again at zero."""
+        """Return the traffic counted so far, and count from zero again."""
         taken, self.traffic = self.traffic, Traffic(self.traffic.ranks)
         return taken
 
     def run(self, work: Callable[[int], Result]) -> list[Result]:
         """Return the results of `work(rank)` of all ranks, which may exchange data.
 
-        Raises what a rank raises, and CommunicationError where ranks do not take part in the same exchanges.
+        Raises any exception of a rank, and CommunicationError where ranks do not take part in the same exchanges.
         """
         ranks = len(self.communicators)
         stacks = [greenlet(partial(work, rank)) for rank in range(ranks)]
@@ -140,7 +140,7 @@ class CountingCommunicator(Communicator):
 
 
 def _met(deliver: Callable[[Given], Given], given: Any) -> Any:
-    """Wait for all ranks at an exchange; returns what `deliver` makes for this one of what all have `given`."""
+    """Wait for all ranks at an exchange; return this rank's result of `deliver` on the data that all have `given`."""
     parent = getcurrent().parent
     assert parent is not None, "ranks that exchange data are run by a VirtualWorld"
     return parent.switch((deliver, given))
@@ -165,7 +165,7 @@ def _transposed(given: Given) -> Given:
 
 
 def _swapped(given: Given) -> Given:
-    """Deliver what every rank sends: rows by receiver, and int64[ranks] of them; likewise, by sender."""
+    """Deliver rows by receiver, with counts int64[ranks], to their receivers, ordered by sender."""
     ranks = len(given)
     counts = np.stack([of_each for _, of_each in given])
     receiver = np.repeat(np.tile(np.arange(ranks, dtype=np.uint16), ranks), counts.ravel())

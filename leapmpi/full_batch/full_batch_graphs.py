@@ -14,7 +14,7 @@ from leapmpi.config.setting import parse_size
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.iteration_memory import predicted_memory
-from leapmpi.exchange.feeds.feed_choice import can_go_by_owner, goes_by_owner
+from leapmpi.exchange.feeds.feed_choice import can_run_by_owner, runs_by_owner
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import (
     KINDS,
@@ -30,7 +30,7 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.shards.row_request import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
-from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
+from leapmpi.full_batch.layer_account import Account, account_of, counts_of, received_features, sentence
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.tensors import BlockTensors
@@ -84,7 +84,7 @@ class FullBatchGraphs(Preparation):
         """Make the mini-batch of a forecast, with the cache that would be filled. Collective."""
         ctx, (minibatch, _, _) = self.ctx, self._chosen(schedule, key)
         graph = graph_of(minibatch)
-        come = bool(features_that_come(graph, ctx.rank_offsets, ctx.rank))
+        come = bool(received_features(graph, ctx.rank_offsets, ctx.rank))
         stay = not ctx.communicator.all_gather_rows(np.array([come], np.int64)).any() and not reads_learned(ctx)
         return replace(minibatch, graph=replace(graph, features_stay=stay))
 
@@ -139,11 +139,11 @@ class FullBatchGraphs(Preparation):
         held = held_rows(graph, self.ctx.model.layers)
         return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None, held_rows=held)], graph=graph)
 
-    def can_go_by_owner(self, graph: LayerGraph) -> bool:
+    def can_run_by_owner(self, graph: LayerGraph) -> bool:
         """Return whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
         parts = list(zip(self.ctx.model.layers, graph.plans, strict=True))
-        some = self.ctx.ranks > 1 and any(goes_by_owner(*each) for each in parts)
-        return some and all(can_go_by_owner(*each) for each in parts)
+        some = self.ctx.ranks > 1 and any(runs_by_owner(*each) for each in parts)
+        return some and all(can_run_by_owner(*each) for each in parts)
 
     @property
     def _sums_are_wanted(self) -> bool:
@@ -203,8 +203,8 @@ class FullBatchGraphs(Preparation):
         """Return the feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
-            asked = nothing if graph.summed is None else graph.summed
-            rows = self.ctx.features.fetch(asked)
+            requested = nothing if graph.summed is None else graph.summed
+            rows = self.ctx.features.fetch(requested)
         if graph.summed is None:
             return None
         with self.ctx.phases("compute"):
@@ -226,7 +226,7 @@ class FullBatchGraphs(Preparation):
             graph = least or build_here(self.builder(schedule, AllCommunicated()), communicator)
             minibatch = self.minibatch(schedule, key, graph)
             why, room = self._too_much(minibatch)
-        if why and communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
+        if why and communicator.all_gather_rows(np.array([int(self.can_run_by_owner(graph))])).all():
             minibatch = self.minibatch(schedule, key, graph, by_owner=True)
             why, room = self._too_much(minibatch)
         return minibatch, why, room

@@ -100,7 +100,7 @@ def by_layer_strategy(
     preparation: type[Any],
     placement: type[FullBatchPlacement] = FullBatchPlacement,
     check_settings: Callable[[FullBatchRules, Config, Dataset], None] | None = None,
-    deals_parts: bool = True,
+    reassigns_parts: bool = True,
 ) -> Strategy:
     """Return the strategy that computes layer by layer by `rules`; by default it trains full batches."""
     return Strategy(
@@ -110,7 +110,7 @@ def by_layer_strategy(
         layer_by_layer,
         takes_full_batch=True,
         by_layer=True,
-        deals_parts=deals_parts,
+        reassigns_parts=reassigns_parts,
         check_settings=partial(check_settings or check_full_batch, rules),
         why_whole_topology=why_whole_topology,
     )
@@ -127,8 +127,8 @@ def one_step(config: StrategyConfig, ranks: int) -> int:
         "time_steps": config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"),
         "tune": config.tune,
     }
-    for name, asked in given.items():
-        if asked:
+    for name, requested in given.items():
+        if requested:
             raise ConfigError(
                 f"strategy.{name}: {config.name} trains every vertex at home in one step; leave it out or use leap"
             )
@@ -136,7 +136,7 @@ def one_step(config: StrategyConfig, ranks: int) -> int:
 
 
 def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) -> None:
-    """Raise ConfigError for what is no full batch, and for what cannot be trained by one."""
+    """Raise ConfigError for what is not a full batch, and for what cannot be trained by one."""
     name, train = config.strategy.name, len(dataset.splits.train)
     if task_of(config, dataset).roots == "edges":
         raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")

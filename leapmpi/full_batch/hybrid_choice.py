@@ -18,7 +18,7 @@ from leapmpi.full_batch.layer_by_layer import (
     may_mix,
     reads_learned,
     refusal,
-    travelling_width,
+    width_across_ranks,
 )
 from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.layer import costs, reads_own, sparse_cost
@@ -123,7 +123,7 @@ class HybridChoice:
         if isinstance(sampler, ShardedSampler):
             shard = sampler.shard
             read = shard.ids_of(shard.own.in_neighbours(shard.own_numbers(own)))
-            indptr, indices, _ = one_hop(ctx).neighbours(DrawKey(PRESAMPLE, ctx.seed, 0, 0), 0, remote)
+            indptr, indices, *_ = one_hop(ctx).neighbours(DrawKey(PRESAMPLE, ctx.seed, 0, 0), 0, remote)
         else:
             topology = sampler.topology
             read = topology.in_neighbours(own)
@@ -150,7 +150,7 @@ class HybridChoice:
         size = found.bias.element_size()
         if layer == 0 and kind == RAW:
             return self.machine.byte * (ctx.features.sent_row_bytes + ctx.features.id_codec.id_bytes)
-        seconds = 2 * self.machine.byte * travelling_width(ctx, found, kind) * size
+        seconds = 2 * self.machine.byte * width_across_ranks(ctx, found, kind) * size
         if kind == RAW and not found.linear:
             seconds += self.machine.multiply_add * costs(found, 1, 0, 0, True)[0]
         return seconds

@@ -26,7 +26,7 @@ def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndar
     found = []
     for plan in graph.plans:
         if plan.rows is None:
-            cached, rows = len(graph.cached), features_that_come(graph, rank_offsets, rank)
+            cached, rows = len(graph.cached), received_features(graph, rank_offsets, rank)
         else:
             here = away(plan.block.src)
             if plan.by_kind is not None:
@@ -39,7 +39,7 @@ def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndar
     return np.array(found, np.int64)
 
 
-def features_that_come(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> int:
+def received_features(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> int:
     """Return how many feature rows one rank is sent in every iteration. Local."""
     return int((home_of(graph.fed, rank_offsets) != rank).sum()) - len(graph.cached)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.feeds.feed_choice import feed_of, goes_by_owner, sends_again
+from leapmpi.exchange.feeds.feed_choice import feed_of, runs_by_owner, sends_again
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, LayerPlan
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -49,7 +49,7 @@ def held_rows(graph: LayerGraph, layers: Sequence[Layer]) -> list[int]:
 
 
 def _held_rows(graph: LayerGraph, layer: Layer, plan: LayerPlan) -> int:
-    if plan.rows is None or not (graph.by_owner and goes_by_owner(layer, plan)):
+    if plan.rows is None or not (graph.by_owner and runs_by_owner(layer, plan)):
         return plan.block.n_src
     return len(plan.rows.local_rows) + int(plan.rows.received_counts.max())
 
@@ -59,7 +59,7 @@ def _moved(graph: LayerGraph, layer: Layer, plan: LayerPlan) -> int:
     total = 0
     if plan.rows:
         counts = plan.rows.received_counts, plan.rows.sent_counts
-        at_once = graph.by_owner and goes_by_owner(layer, plan)
+        at_once = graph.by_owner and runs_by_owner(layer, plan)
         total += layer.in_dim * sum(int(each.max() if at_once else each.sum()) for each in counts)
     if plan.by_kind:
         rows = int(plan.by_kind.received_counts.sum() + plan.by_kind.sent_counts.sum())
@@ -85,7 +85,7 @@ class LayerByLayer(Raw):
         graph = graph_of(minibatch)
         for layer, plan in zip(self.ctx.model.layers, graph.plans, strict=True):
             if rows := plan.rows:
-                again = graph.by_owner and goes_by_owner(layer, plan) and sends_again(layer)
+                again = graph.by_owner and runs_by_owner(layer, plan) and sends_again(layer)
                 Transfer(self.ctx, rows.sent_counts, rows.received_counts, layer.in_dim).count(1 + again)
             if kind := plan.by_kind:
                 Transfer(self.ctx, kind.sent_counts, kind.received_counts, kind_width(layer, plan.kind)).count()
@@ -151,7 +151,7 @@ def kind_width(layer: Layer, kind: str) -> int:
     return layer.in_dim
 
 
-def travelling_width(ctx: RankContext, layer: Layer, kind: str) -> float:
+def width_across_ranks(ctx: RankContext, layer: Layer, kind: str) -> float:
     """Return how many numbers of a row of `kind` are expected to travel for `layer`, the mean of both directions."""
     packed = kind in (RAW, PARTIAL)
     return kind_width(layer, kind) * (expected_share(ctx, layer, kind == PARTIAL) if packed else 1.0)
@@ -183,5 +183,5 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which the owners of destinations hold"
     if kind == PARTIAL and not (layer.linear and layer.shares is not None and layer.shares.layout is SUM):
-        return "its aggregate is no sum of rows"
+        return "its aggregate is not a sum of rows"
     return ""

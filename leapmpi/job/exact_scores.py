@@ -17,7 +17,7 @@ from leapmpi.evaluation.vertex_scoring import VertexScoring
 from leapmpi.inference.drawn_lists import most_edges
 from leapmpi.inference.layerwise import runs_in_layers
 from leapmpi.job.resume import broadcast_arrays
-from leapmpi.plan.homes import at_home
+from leapmpi.plan.homes import in_range
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.session.topology_kind import scores_exactly
 from leapmpi.system.counter_rng import DrawKey
@@ -82,7 +82,7 @@ def _is_cheap(trainer: Trainer) -> bool:
     assert isinstance(topology, Topology), "the topology is whole"
     assert isinstance(scoring, VertexScoring), "vertices are scored"
     layers, begin, end = len(trainer.config.sampling.fanout), *ctx.local_range
-    own = [at_home(ids, begin, end) for _, ids in scoring.splits.values()]
+    own = [in_range(ids, begin, end) for _, ids in scoring.splits.values()]
     exact = most_edges(ctx, topology, (ALL,) * layers, np.concatenate(own)) + layers * (end - begin)
     sampled = sum(_sampled_work(scoring, name, ids) for name, ids in zip(scoring.splits, own, strict=True))
     all_exact, all_sampled = ctx.communicator.all_gather_rows(np.array([exact, sampled], np.int64)).sum(axis=0)

@@ -25,7 +25,7 @@ from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.features.learned_rows import without_rows
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.nn.model import canonical, input_width
 from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.runs import schemas
@@ -103,7 +103,7 @@ def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[in
 def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the weights that config.train.init names, and the description in their file. Local.
 
-    Raises RunFolderError for a folder that is no run of one model, DataError for a missing or damaged file.
+    Raises RunFolderError for a folder that is not a run of one model, DataError for a missing or damaged file.
     """
     path = Path(config.train.init)
     if not path.is_dir():
@@ -224,10 +224,10 @@ def _text(value: object) -> str:
     return str(value) or "not given"
 
 
-def restore(components: Components, saved: SavedRun, part_dealing: PartDealing | None) -> Origin:
+def restore(components: Components, saved: SavedRun, part_assignment: PartAssignment | None) -> Origin:
     """Restore models and rows as they were when `saved` was written, but for what `prepare` restores. Collective.
 
-    Returns where training goes on; `part_dealing` is restored too. Raises DataError, on all ranks alike, where the
+    Returns where training goes on; `part_assignment` is restored too. Raises DataError, on all ranks alike, where the
     state does not fit the model or a file is damaged.
     """
     checkpoints = CheckpointFolder(Path(components.config.run.folder))
@@ -237,8 +237,8 @@ def restore(components: Components, saved: SavedRun, part_dealing: PartDealing |
     # On other ranks sums may differ in their last bits.
     if scale := values.get("target_scale"):
         set_scale(ctx, np.array(scale))
-    if part_dealing and (dealt := part_starts(saved, components.loaded.dataset, world.size)):
-        part_dealing.restore({**values["part_dealing"], "starts": dealt})
+    if part_assignment and (starts := part_starts(saved, components.loaded.dataset, world.size)):
+        part_assignment.restore({**values["part_dealing"], "starts": starts})
     epochs = list(values["epochs"])
     world.on_all(lambda: components.models.restore((arrays, values), epochs, origin))
     _restore_ranks(components, saved, checkpoints)

@@ -42,7 +42,7 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
     folder, trainer = checkpointer.folder, checkpointer.trainer
     finished = Run(folder.path).finished
-    forget_end(folder.path, goes_on=saved is not None)
+    forget_end(folder.path, resumes=saved is not None)
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     handler = _LogFile(folder.open_log())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

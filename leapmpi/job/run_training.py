@@ -20,7 +20,7 @@ from leapmpi.errors import RESUMABLE
 from leapmpi.exchange.context import Loaded
 from leapmpi.fault_tolerance.report import how_it_ended, wait_for_silence
 from leapmpi.forecast.memory_advice import MemoryAdvice
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.job import resume
 from leapmpi.job.exact_scores import exact_scores
 from leapmpi.job.resume import SavedRun
@@ -93,18 +93,18 @@ def build_trainer(config: Config, world: World, loaded: Loaded, found: Found, be
         raise advise_on_memory(error, components) from None
 
     # Weights, records and parts: as they were saved, or those of the beginning.
-    dealing = None
+    assignment = None
     if config.strategy.balance_parts != "off":
         assert isinstance(loaded.topology, Topology), "full batches read the whole topology"
-        dealing = PartDealing(loaded.dataset, loaded.topology, loaded.starts)
+        assignment = PartAssignment(loaded.dataset, loaded.topology, loaded.starts)
     if saved:
-        origin = resume.restore(components, saved, dealing)
+        origin = resume.restore(components, saved, assignment)
     else:
         origin = Origin(choice=found.choice, initial=resume.start_from(components) if config.train.init else None)
         if found.choice:
             choice = found.choice
             tuning_log.make(TuningRecord(STRATEGY, 0, 0, choice.strategy, choice.to_values()))
-    return Trainer(components, prepared, begun, origin, dealing)
+    return Trainer(components, prepared, begun, origin, assignment)
 
 
 @dataclass(frozen=True)

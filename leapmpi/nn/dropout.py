@@ -2,12 +2,12 @@
 
 The mask of an element is a function of (stream, seed, epoch, iteration, layer, original vertex id, column); in
 attention of (..., layer, destination, source, head). One 64-bit hash serves four neighbouring columns, 16 bits each:
-an element is dropped when its 16 bits lie below rate x 65536, and the kept ones are scaled by the exact inverse of
+an element is dropped when its 16 bits are below rate x 65536, and the kept ones are scaled by the exact inverse of
 the keep probability. Masks are compiled for the CPU; their counterparts in torch operations, for other devices, agree
 with them bit for bit.
 
-In every function here `below` is the 16-bit threshold of the rate, `base` the hash of key, kind and layer, `first` the
-global number of the first column of `x`, and `vertices` int64 are original ids.
+In every function here `below` is the 16-bit threshold of the rate, and `base` the hash of key, kind and layer. `first`
+is the global number of the first column of `x`, and `vertices` int64 are original ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_seed(key: DropoutKey | None, seed: int) -> DropoutKey | None:
 
 
 def threshold(rate: float) -> int:
-    """Return the 16-bit values below this number drop an element: `rate` to the nearest 1/65536."""
+    """Return the number below which 16-bit values drop an element: `rate` to the nearest 1/65536."""
     return round(rate * _STEPS)
 
 
@@ -53,7 +53,7 @@ def _scale(below: int) -> float:
 
 @compiled
 def _mask_row(row, hashed, below, scale, first, words, out):
-    """One row, in two loops that compile to vector code: hashes of four columns each, then their 16-bit lanes."""
+    """Mask one row, in two loops that compile to vector code: hashes of four columns each, then 16-bit lanes."""
     group = np.uint64(first >> 2)
     for k in range(len(words)):
         words[k] = fold(hashed, group + np.uint64(k))
@@ -64,7 +64,7 @@ def _mask_row(row, hashed, below, scale, first, words, out):
 
 @compiled
 def _words(first, width):
-    """Space for the hashes of columns `first` to `first + width`, one for four columns."""
+    """Allocate space for the hashes of columns `first` to `first + width`, one for four columns."""
     return np.empty((first + width + 3) // 4 - first // 4, np.uint64)
 
 
@@ -109,12 +109,12 @@ _GOLDEN, _FIRST, _SECOND = map(_signed, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9,
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """x >> bits as of unsigned numbers: zeros come in from the left."""
+    """Shift x right by `bits` like unsigned numbers: zeros enter from the left."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def fold_tensor(base: Tensor | int, words: Tensor) -> Tensor:
-    """`counter_rng.fold` of int64 tensors, whose products wrap as unsigned ones do."""
+    """Compute `counter_rng.fold` of int64 tensors, whose products wrap as unsigned ones do."""
     x = base + (words + 1) * _GOLDEN
     x = (x ^ _shifted(x, 30)) * _FIRST
     x = (x ^ _shifted(x, 27)) * _SECOND
@@ -122,7 +122,7 @@ def fold_tensor(base: Tensor | int, words: Tensor) -> Tensor:
 
 
 def _mask_tensor(x: Tensor, hashed: Tensor, below: int, scale: float, first: int) -> Tensor:
-    """`x` float[n, width], masked by the row hashes int64[n]."""
+    """Mask `x` float[n, width] by the row hashes int64[n]."""
     last = first + x.shape[1]
     groups = torch.arange(first >> 2, (last + 3) >> 2, device=x.device)
     words = fold_tensor(hashed.unsqueeze(1), groups)
@@ -132,19 +132,19 @@ def _mask_tensor(x: Tensor, hashed: Tensor, below: int, scale: float, first: int
 
 
 def mask_vertices_tensor(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """`mask_vertices` in torch operations."""
+    """Do `mask_vertices` in torch operations."""
     return _mask_tensor(x, fold_tensor(_signed(base), vertices), below, _scale(below), first)
 
 
 def mask_edges_tensor(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
-    """`mask_edges` in torch operations."""
+    """Do `mask_edges` in torch operations."""
     target = vertices[: len(edges.counts)].repeat_interleave(edges.counts)
     hashed = fold_tensor(fold_tensor(_signed(base), target), vertices[edges.indices.long()])
     return _mask_tensor(x, hashed, below, _scale(below), 0)
 
 
 def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """`x` (float[n, width]) with elements dropped and the rest scaled; row i is that of vertices[i] (int64[n])."""
+    """Drop elements of `x` (float[n, width]) and scale the others; row i is that of vertices[i] (int64[n])."""
     if not on_host(x.device):
         return mask_vertices_tensor(x, vertices, base, below, first)
     out = x.new_empty(x.shape)
@@ -154,7 +154,7 @@ def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int
 
 
 def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
-    """`x` (float[edges, heads]) with elements dropped and the rest scaled; `vertices` int64[sources]."""
+    """Drop elements of `x` (float[edges, heads]) and scale the others; `vertices` int64[sources]."""
     if not on_host(x.device):
         return mask_edges_tensor(x, edges, vertices, base, below)
     out = x.new_empty(x.shape)
@@ -176,7 +176,7 @@ def _mask_entries(first, end, values, indptr, columns, vertices, base, below, sc
 
 
 def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """`mask_entries` in torch operations."""
+    """Do `mask_entries` in torch operations."""
     row = fold_tensor(_signed(base), vertices).repeat_interleave(x.entries.counts)
     column = x.entries.indices.long() + first
     lane = (fold_tensor(row, column >> 2) >> (16 * (column & 3))) & 0xFFFF
@@ -185,7 +185,7 @@ def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int
 
 
 def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """float[entries]: the values of `x` as `mask_vertices` returns them in the dense matrix."""
+    """Return float[entries]: the values of `x` as `mask_vertices` returns them in the dense matrix."""
     if not on_host(x.device):
         return mask_entries_tensor(x, vertices, base, below, first)
     out = x.values.new_empty(x.values.shape)
@@ -196,7 +196,7 @@ def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first
 
 
 class _Masked(Function):
-    """Masks the input, and the gradient by the same mask, which is computed again rather than stored."""
+    """A mask on the input, and on the gradient: it is recomputed rather than stored."""
 
     @staticmethod
     def forward(ctx, x: Tensor, mask: Callable[..., Tensor], arguments: tuple) -> Tensor:
@@ -210,14 +210,14 @@ class _Masked(Function):
 
 
 def _base(key: DropoutKey, kind: int, layer: int) -> int:
-    """Return the hash of which the masks of one layer and kind are drawn."""
+    """Return the hash from which the masks of one layer and kind are drawn."""
     return int(fold(np.uint64(fold(key_hash(key), kind)), layer))
 
 
 def drop_features(
     x: Rows, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float, first_column: int = 0
 ) -> Rows:
-    """Dropout of the input of layer number `layer`; `x` itself when `key` is None (evaluation) or the rate is 0.
+    """Apply dropout to the input of layer number `layer`; return `x` if `key` is None (evaluation) or the rate is 0.
 
     `x` is float[n, width], `vertices` int64[n] original ids. The entries of a sparse `x` are dropped or kept as in the
     dense matrix. Where `x` has only some of a vertex's columns, `first_column` is the global number of the first one.
@@ -233,7 +233,7 @@ def drop_features(
 
 
 def kept_columns(vertices: np.ndarray, key: DropoutKey, layer: int, rate: float, width: int) -> np.ndarray:
-    """uint8[n, width]: 1 where `drop_features` keeps a number of the rows of `vertices` (int64[n]), on the host."""
+    """Mark the numbers that `drop_features` keeps of rows of `vertices` (int64[n]): uint8[n, width], on the host."""
     kept = np.empty((len(vertices), width), np.uint8)
     _kept_columns(vertices, np.uint64(_base(key, _FEATURES, layer)), np.uint32(threshold(rate)), kept)
     return kept
@@ -242,7 +242,7 @@ def kept_columns(vertices: np.ndarray, key: DropoutKey, layer: int, rate: float,
 def drop_attention(
     share: Tensor, edges: Edges, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float
 ) -> Tensor:
-    """Dropout of attention shares float[edges, heads]; the same ones when `key` is None or the rate is 0.
+    """Apply dropout to attention shares float[edges, heads]; return them unchanged without `key`, or at rate 0.
 
     `vertices` int64[sources] are original ids, those of destinations first. Differentiable.
     """
@@ -257,7 +257,7 @@ def _mask_ends(x: Tensor, source: Tensor, target: Tensor, base: int, below: int)
 
 
 def drop_edges(x: Tensor, source: Tensor, target: Tensor, key: DropoutKey | None, layer: int, rate: float) -> Tensor:
-    """Dropout of rows of edges, float[edges, width]; the same rows when `key` is None or the rate is 0.
+    """Apply dropout to rows of edges, float[edges, width]; return them unchanged without `key`, or at rate 0.
 
     `source` and `target` int64[edges] are the original ids of each edge's ends; edges between the same ends have the
     same mask, in any order of edges. For attention it is that of `drop_attention`. Differentiable.

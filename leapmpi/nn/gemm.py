@@ -78,12 +78,12 @@ def product_step(
     """
 
     @torch.no_grad()
-    def learn(gradient: Tensor) -> None:
+    def backward(gradient: Tensor) -> None:
         if weight.requires_grad:
             found = sum_of_outer(gradient.contiguous(), x, rows)
             weight.grad = found if weight.grad is None else weight.grad.add_(found)
 
-    return times_transposed(x, weight, rows), learn
+    return times_transposed(x, weight, rows), backward
 
 
 def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -152,9 +152,9 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
 class _Product(Function):
     @staticmethod
     def forward(ctx, x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None) -> Tensor:
-        learns = ctx.needs_input_grad[1]
-        ctx.scattered = x if learns and isinstance(x, ScatteredRows) else None  # autograd saves tensors only
-        ctx.save_for_backward(x if learns and isinstance(x, Tensor) else None, weight, rows)
+        trains = ctx.needs_input_grad[1]
+        ctx.scattered = x if trains and isinstance(x, ScatteredRows) else None  # autograd saves tensors only
+        ctx.save_for_backward(x if trains and isinstance(x, Tensor) else None, weight, rows)
         ctx.shape = x.shape
         return times_transposed(x, weight, rows)
 

@@ -284,15 +284,15 @@ def costs(layer: Layer, sources: int, destinations: int, edges: int, passes_on: 
 
     `passes_on`: whether the input needs a gradient too.
     """
-    learns = torch.is_grad_enabled()
+    trains = torch.is_grad_enabled()
 
     def product(rows: int, width: int = layer.out_dim) -> int:
         once = rows * (layer.in_dim * width + _STREAMED_ELEMENT * (layer.in_dim + width))
-        return once * (1 + learns + passes_on)
+        return once * (1 + trains + passes_on)
 
     own_width = layer.rows.own_width
     before = product(destinations if layer.multiplied == "destinations" else sources)
-    before += _EDGE_ELEMENT * edges * layer.out_dim * (1 + learns)
+    before += _EDGE_ELEMENT * edges * layer.out_dim * (1 + trains)
     before += product(destinations, own_width) if own_width else 0
     after = product(destinations) + _EDGE_ELEMENT * edges * layer.in_dim * (1 + passes_on)
     return before, after if layer.multiplied == "either" else before

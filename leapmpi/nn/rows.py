@@ -22,18 +22,18 @@ LEAST_WIDTH = COLUMNS
 class ScatteredRows:
     """float32[rows, width] on the CPU, at least LEAST_WIDTH wide, never differentiated.
 
-    Local rows lie in their shard, remote ones in the buffer they arrived in, in the bytes of `kind`. Products and sums
-    read them one by one by address, so no matrix of them is built. Their memory must not move, and `sources` keeps it
-    alive.
+    Local rows are in their shard, remote ones in the buffer where they arrived, in the bytes of `kind`. Products and
+    sums read them one by one by address, so no matrix of them is built. Their memory must not move, and `sources` keeps
+    it alive.
     """
 
     addresses: Tensor
     """int64[rows]: the address of each row's first element."""
     width: int
     sources: tuple[Any, ...]
-    """The arrays and buffers that the rows lie in."""
+    """The arrays and buffers that hold the rows."""
     kind: RowType = FLOAT32
-    """How the elements lie in memory."""
+    """Layout of the elements in memory."""
     scale: np.ndarray = field(default_factory=lambda: NO_SCALE)
     """float32[2, width]: steps and middles of the columns, if `kind` is scaled."""
 
@@ -50,7 +50,7 @@ class ScatteredRows:
         return len(self.addresses)
 
     def to(self, dtype: torch.dtype) -> ScatteredRows | Tensor:
-        """These rows, or a dense copy in another dtype."""
+        """Return these rows, or a dense copy in another dtype."""
         return self if dtype == self.dtype else self.dense().to(dtype)
 
     def __getitem__(self, rows: slice | np.ndarray | Tensor) -> ScatteredRows:
@@ -58,14 +58,14 @@ class ScatteredRows:
         return replace(self, addresses=self.addresses[rows])
 
     def dense(self) -> Tensor:
-        """A copy as float32[rows, width]."""
+        """Make a copy as float32[rows, width]."""
         out = torch.empty(len(self), self.width, dtype=self.dtype)
         addresses = self.addresses.contiguous().numpy()
         read_addressed(self.kind, 0, 1, addresses, self.scale, out.numpy(), np.arange(len(self)))
         return out
 
     def weighted_sums(self, indptr: Tensor, indices: Tensor, weight: Tensor) -> Tensor:
-        """float32[n, width]: row i is the sum over its edges e of weight[e] * row indices[e], in the order of edges.
+        """Sum weight[e] * row indices[e] over the edges e of each row i, in their order: float32[n, width].
 
         indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges]. Raises ValueError for weights of
         another dtype or shape.
@@ -83,7 +83,7 @@ class ScatteredRows:
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """float[rows, width], never differentiated, of which products read the non-zero entries alone."""
+    """float[rows, width], never differentiated; products read its non-zero entries alone."""
 
     entries: Edges
     """One edge for each non-zero element, from its column (source) to its row (destination)."""
@@ -121,7 +121,7 @@ class SparseMatrix:
             entries, chosen = self.entries.of_destinations(first, end)
             return SparseMatrix(entries, self.values[chosen])
 
-        # Where the entries of each row start in the copy.
+        # The offsets of the entries of each row in the copy.
         rows = torch.as_tensor(rows, device=self.device)
         counts = self.entries.counts[rows]
         indptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=self.device)
@@ -133,7 +133,7 @@ class SparseMatrix:
         return SparseMatrix(Edges(indptr, self.entries.indices[number], self.entries.sources), self.values[number])
 
     def dense(self) -> Tensor:
-        """float[rows, width], zeros included."""
+        """Return float[rows, width], zeros included."""
         out = self.values.new_zeros(self.shape)
         row = torch.arange(len(self), device=self.device).repeat_interleave(self.entries.counts)
         out[row, self.entries.indices.long()] = self.values
@@ -147,12 +147,12 @@ R = TypeVar("R", bound=Rows)
 
 
 def dense(x: Rows) -> Tensor:
-    """`x` as a tensor float[rows, width], itself if it is one."""
+    """Return `x` as a tensor float[rows, width], itself if it is one."""
     return x if isinstance(x, Tensor) else x.dense()
 
 
 def select(x: R, rows: Tensor | None) -> R:
-    """x[rows] for rows int64[k], or x itself where `rows` is None."""
+    """Return x[rows] for rows int64[k], or x itself where `rows` is None."""
     if rows is None:
         return x
     return cast("R", x.index_select(0, rows) if isinstance(x, Tensor) else x[rows])

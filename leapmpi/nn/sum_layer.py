@@ -140,22 +140,22 @@ class SumLayer(Layer):
     def _summed_first(self, block: PartialBlock, x: Tensor | ScatteredRows) -> PartialStep:
         """Compute shares of rows that are summed before they are projected."""
         shares, learn_sums = product_step(self.raw_share(block, x), self.neighbour.weight)
-        learn_own = self._add_own(shares, block, x)
+        backward_own = self._add_own(shares, block, x)
 
-        def learn(gradient: Tensor) -> None:
+        def backward(gradient: Tensor) -> None:
             learn_sums(gradient)
-            learn_own(gradient)
+            backward_own(gradient)
 
-        return shares, learn
+        return shares, backward
 
     def _add_own(self, shares: Tensor, block: PartialBlock, x: Tensor | ScatteredRows) -> Callable[[Tensor], None]:
         """Add the self parts by `own_projection` to `shares`; what learns from the gradient of shares."""
         if self.own_projection is None:
             return lambda gradient: None
         destinations, local_rows = block.local
-        parts, learn = product_step(x, self.own_projection.weight, local_rows)
+        parts, backward = product_step(x, self.own_projection.weight, local_rows)
         operations(shares.device).add_rows(shares, destinations, parts)
-        return lambda gradient: learn(gradient.index_select(0, destinations))
+        return lambda gradient: backward(gradient.index_select(0, destinations))
 
 
 def _parts(kind: type[SumLayer]) -> dict[str, tuple[object, object]]:
@@ -191,14 +191,14 @@ class _ProjectedShares:
 
     def last_step(self, first: int, end: int) -> PartialStep:
         """Compute `step` for the shares whose gradient is passed on last."""
-        shares, learn = self.step(first, end)
+        shares, backward = self.step(first, end)
 
-        def learn_all(gradient: Tensor) -> None:
-            learn(gradient)
+        def backward_all(gradient: Tensor) -> None:
+            backward(gradient)
             assert self._gradient is not None, "a gradient has been added"
             self._learn(self._gradient)
 
-        return shares, learn_all
+        return shares, backward_all
 
     @torch.no_grad()
     def step(self, first: int, end: int) -> PartialStep:
@@ -207,19 +207,19 @@ class _ProjectedShares:
         rows, edges = self._projected, of_projected.edges
         terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), of_projected.local
         shares = self._layer._summed(of_projected, rows, terms)
-        learn_own = self._layer._add_own(shares, block, self._x)
+        backward_own = self._layer._add_own(shares, block, self._x)
 
         @torch.no_grad()
-        def learn(gradient: Tensor) -> None:
+        def backward(gradient: Tensor) -> None:
             if self._gradient is None:
                 self._gradient = torch.zeros_like(rows)
             csr.add_to_sources(self._gradient, edges.indptr, edges.indices, terms.weight, gradient.contiguous())
             if terms.own is not None:
                 own = gradient.index_select(0, destinations) * terms.own.unsqueeze(1)
                 self._gradient.index_add_(0, local_rows, own)
-            learn_own(gradient)
+            backward_own(gradient)
 
-        return shares, learn
+        return shares, backward
 
 
 def autograd_step(

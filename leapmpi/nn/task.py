@@ -1,4 +1,4 @@
-"""A task: what a model answers for a root, how its labels are read, and how wrong an answer is.
+"""A task: the kind of answer for a root, its labels, and its loss.
 
 The loss of a set of roots is a weighted sum, so that the losses of micro-batches add up to that of the mini-batch.
 """
@@ -31,16 +31,16 @@ class Task(ABC):
     """Kinds of labels (`Dataset.label_kind`) that it can be trained on."""
 
     answers = ""
-    """What its outputs and labels look like to a metric: multi-class, multi-label, ..."""
+    """The kind of its outputs and labels, for metrics: multi-class, multi-label, ..."""
 
     metric = ""
     """The metric that scores it where the settings name none."""
 
     roots = "vertices"
-    """What a root is: a vertex, or an edge, whose ends are embedded; then `scorer` counts and labels do not."""
+    """The kind of its roots: vertices, or edges, whose ends are embedded; then `scorer` counts and labels do not."""
 
     trivial = ""
-    """The best one answer for all roots, in words."""
+    """Name of the constant baseline: the best single answer for all roots."""
 
     reads_edge_labels = False
     """Whether labels of edges are read."""
@@ -49,16 +49,16 @@ class Task(ABC):
     """Whether `class_weights` act on it."""
 
     columns = "classes"
-    """What the columns of its labels are called."""
+    """Name of the columns of its labels."""
 
     class_weights: Tensor | None = None
-    """float[classes], by which losses are multiplied; None: by nothing. Set once the labels are in place."""
+    """float[classes], factors of losses; None for none. Set once the labels are loaded."""
 
     scale: Tensor | None = None
     """float[2, targets], mean and deviation of each in training; None where there are no targets. Set likewise."""
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
-        """Raises DataError for a dataset without the labels that it reads, ConfigError for unsuitable ones."""
+        """Read the widths of `dataset`. Raises DataError without labels, ConfigError for unsuitable ones."""
         if not dataset.classes:
             raise DataError(f"{dataset.folder} has no labels, which training needs; import the graph again with labels")
         if dataset.label_kind not in self.reads:
@@ -72,15 +72,15 @@ class Task(ABC):
         """Classes or columns of the labels."""
 
     def scorer(self) -> Scorer | None:
-        """What scores pairs of outputs, a new one, where roots are edges."""
+        """Make the scorer of pairs of outputs, where roots are edges."""
         return None
 
     @abstractmethod
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """The type in which labels are fetched, given that of the model. Labels float[n, columns], or int64[n]."""
+        """Return the type of fetched labels, given that of the model. Labels are float[n, columns], or int64[n]."""
 
-    def stand_in_labels(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Labels of `count` roots that stand for any others, to compile and to measure; `dtype` is as above."""
+    def dummy_labels(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Make dummy labels of `count` roots, to compile and to measure; `dtype` is as above."""
         shape = (count, self.width) if self.label_dtype(dtype).is_floating_point else (count,)
         return torch.zeros(shape, dtype=self.label_dtype(dtype), device=device)
 
@@ -92,34 +92,34 @@ class Task(ABC):
         """
 
     def answer(self, outputs: Tensor) -> Tensor:
-        """What a metric scores, from the model's outputs float[n, width]: by default they themselves. Local."""
+        """Convert the model's outputs float[n, width] to the input of metrics, by default unchanged. Local."""
         return outputs
 
     @abstractmethod
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
-        """What `constant_answer` needs to know of `labels`, as rows that add up over batches and ranks. Local."""
+        """Count the input of `constant_answer` in `labels`, as rows that add up over batches and ranks. Local."""
 
     @abstractmethod
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """Outputs float64[width] that, given for every root, score best, from the `label_sums` of all. Pure."""
+        """Compute the constant outputs float64[width] that score best, from the `label_sums` of all. Pure."""
 
     def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
-        """The class weights float64[classes] for `balanced`, from the `label_sums` of the training vertices. Pure."""
+        """Compute class weights float64[classes] for `balanced`, from `label_sums` of the training vertices. Pure."""
         raise NotImplementedError(f"{self.name} weighs no classes")
 
 
 class EdgeTask(Task):
     """A task whose roots are edges: the model embeds their ends, a scorer reads pairs of embeddings.
 
-    Outputs of the model are as wide as hidden rows. The loss of pairs is computed by exchange/edge_loss.py."""
+    Outputs of the model are as wide as hidden rows. exchange/edge_loss.py computes the loss of pairs."""
 
     roots = "edges"
 
     draws_negatives = False
-    """Whether pairs that are no edges are scored too."""
+    """Whether pairs that are not edges are scored too."""
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
-        """Raises DataError for a dataset without edges."""
+        """Read the widths of `config` and `dataset`. Raises DataError for a dataset without edges."""
         if not dataset.edges:
             raise DataError(f"{dataset.folder} has no edges, which --task {self.name} trains on")
         self.width, self.classes = config.model.hidden, dataset.classes
@@ -137,11 +137,11 @@ class EdgeTask(Task):
         return self.link.target_edges != "keep"
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Labels of vertices are not read."""
+        """Return a placeholder: labels of vertices are not read."""
         return torch.int64
 
     def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """A stand-in by which kernels are compiled and timed: embeddings alone have no loss."""
+        """Compute a dummy loss, to compile and time kernels: embeddings alone have none."""
         return (outputs * outputs).sum() * (weight if isinstance(weight, float) else weight.mean())
 
 

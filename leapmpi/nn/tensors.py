@@ -43,14 +43,14 @@ class Edges:
         return self.indptr.diff()
 
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
-        """Return the edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
+        """Return the edges of destinations `first` to `end` (exclusive), and their slice of this list."""
         indptr = self.indptr[first : end + 1]
         edges = slice(int(indptr[0]), int(indptr[-1]))
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
 def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
-    """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+    """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
     One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `sampled` and
     `degree` are int64[destinations].
@@ -75,10 +75,10 @@ class EdgeWeights:
     src_sum: Tensor
 
     def share(self, counts: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """float[edges]: each edge's share in the estimated mean, weighted, over all in-neighbours of its destination.
+        """Return float[edges], each edge's share in the estimated weighted mean over a destination's in-neighbours.
 
-        Weights over the sum of those drawn, or, where the sampler weights its edges too, the product of both over the
-        sum of all: what is drawn in proportion to the weights then counts alike. 0 where a sum is 0.
+        It is the weight over the sum of those drawn. Where the sampler weights its edges too, it is the product of both
+        weights over the sum of all, so that edges drawn in proportion to their weights count alike. 0 where a sum is 0.
         """
         each, total = self.edges.to(dtype), self.drawn
         if weight is not None:
@@ -86,7 +86,7 @@ class EdgeWeights:
         return each / torch.where(total > 0, total, 1.0).to(dtype).repeat_interleave(counts)
 
     def of_destinations(self, first: int, end: int, kept: slice) -> EdgeWeights:
-        """Those of destinations `first` to `end` (exclusive), whose edges are `kept`."""
+        """Return the weights of destinations `first` to `end` (exclusive), whose edges are `kept`."""
         return EdgeWeights(self.edges[kept], self.drawn[first:end], self.dst_sum[first:end], self.src_sum)
 
 
@@ -98,7 +98,7 @@ class BlockTensors:
     n_dst: int
     edges: Edges
     known_original: Tensor
-    """int64[n_src], or int64[n_dst] where nobody has asked for those of the other sources: original ids."""
+    """int64[n_src], or int64[n_dst] where no layer reads those of the other sources: original ids."""
     known_degree: Tensor
     """Likewise, in-degrees in the whole graph."""
     weight: Tensor | None
@@ -108,11 +108,11 @@ class BlockTensors:
     edge_features: Tensor | None = None
     """float[edges, Fe]: the features of the dataset's edges, where a layer reads them."""
     edge_numbers: Tensor | None = None
-    """int64[edges]: positions of the edges in the topology, where a device drew them and what edges carry is used."""
+    """int64[edges]: positions of the edges in the topology, where a device drew them and data of edges are used."""
     relation: Tensor | None = None
     """uint8[edges], or int32[edges] with more than 256 relations: those of the edges of a typed graph, else None."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
-    """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
+    """Sums of features by kind and type of layer, kept where several models read the same ones."""
 
     @property
     def n_src(self) -> int:
@@ -140,7 +140,7 @@ class BlockTensors:
         return self.known_degree[: self.n_dst]
 
     def mask_names(self, key: DrawKey | None, rate: float) -> Tensor:
-        """int64[n]: the original ids that masks of `rate` read: those of all sources, or the known ones without masks.
+        """Return the original ids int64[n] that masks of `rate` read: of all sources, or the known ones without masks.
 
         `key` is that of the masks, None in evaluation, where nothing is dropped.
         """
@@ -148,7 +148,7 @@ class BlockTensors:
 
     def _of_sources(self, known: Tensor) -> Tensor:
         if len(known) < self.n_src:
-            raise RuntimeError("a layer reads names or degrees of sources for which it has not asked (reads_sources)")
+            raise RuntimeError("a layer reads names or degrees of sources, but its traits say reads_names=False")
         return known
 
     @property
@@ -163,7 +163,7 @@ class BlockTensors:
         return Edges(indptr, indices, self.n_src)
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
-        """float[edges_with_self, ...]: `own` (float[n_dst, ...]) for self edges, else `others` (float[edges, ...])."""
+        """Merge `own` (float[n_dst, ...]) of self edges with `others` (float[edges, ...]), in their order."""
         edges = self.edges_with_self
         values, is_self = (
             others.new_empty((len(edges.indices), *others.shape[1:])),
@@ -174,7 +174,7 @@ class BlockTensors:
         return values
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+        """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
         It is a weighted mean where edges have weights.
         """
@@ -183,12 +183,12 @@ class BlockTensors:
         return self.plain_share(dtype)
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
-        """As `share`, whatever the weights of the dataset's edges."""
+        """Return `share` without the weights of the dataset's edges."""
         return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
 
 
 def drawn_there(block: Block, device: torch.device) -> bool:
-    """Return whether `block`, just as it was drawn, lies on `device` already."""
+    """Return whether `block` was drawn on `device`, so that its tensors are there."""
     return block.tensors is not None and block.tensors.edges.indptr.device == device
 
 
@@ -219,7 +219,7 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
 
 @dataclass(frozen=True, eq=False)
 class PartialBlock:
-    """The part of a block whose sources lie on this rank; destinations may be those of any rank's block.
+    """The part of a block whose sources are rows of this rank; destinations may be those of any rank's block.
 
     Unlike in a block, destinations need not be sources: `local` pairs those that are.
     """
@@ -235,13 +235,14 @@ class PartialBlock:
     src_degree: Tensor
     """int64[n_src]: in-degrees of the rows in the whole graph."""
     local: tuple[Tensor, Tensor]
-    """int64[k] each: destinations whose home is this rank, ascending, and the number of their row."""
+    """int64[k] each: destinations of this rank, ascending, and the number of their row."""
     weight: Tensor | None = None
     """float32[edges]: as in a block."""
     weights: EdgeWeights | None = None
     """As in a block."""
     sent: Tensor | None = None
-    """float[n_dst, sent_width]: what each destination has sent, where the layer wants it and an edge starts here."""
+    """float[n_dst, sent_width]: numbers received from each destination, where the layer reads them and an edge starts
+    here."""
 
     @property
     def n_src(self) -> int:
@@ -259,21 +260,21 @@ class PartialBlock:
         return len(self.sampled)
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """float[edges]: each edge's share in the estimated mean, as in a block."""
+        """Return float[edges]: each edge's share in the estimated mean, as in a block."""
         if self.weights is not None:
             return self.weights.share(self.edges.counts, self.weight, dtype)
         return self.plain_share(dtype)
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
-        """As `share`, whatever the weights of the dataset's edges."""
+        """Return `share` without the weights of the dataset's edges."""
         return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
-        """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""
+        """Split into blocks of the first `destinations` and of the others; they share the sources, and memory."""
         return self.of_destinations(0, destinations), self.of_destinations(destinations, self.n_dst)
 
     def of_destinations(self, first: int, end: int) -> PartialBlock:
-        """That of destinations `first` to `end` (exclusive), which shares the sources, and memory."""
+        """Return the block of destinations `first` to `end` (exclusive), which shares the sources, and memory."""
         edges, kept = self.edges.of_destinations(first, end)
         destinations, rows = self.local
         among = slice(*torch.searchsorted(destinations, destinations.new_tensor([first, end])).tolist())

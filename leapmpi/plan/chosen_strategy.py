@@ -45,7 +45,7 @@ class Choice:
     def sentence(self) -> str:
         """Describe in one line the choice, and the predictions of the others."""
         if not self.forecasts:
-            return f"strategy auto: {self.strategy}, nothing counted: {self.why}"
+            return f"strategy auto: {self.strategy}, without comparison: {self.why}"
         mine = self.forecasts[self.strategy]
         others = [f"{name} {_text(each)}" for name, each in self.forecasts.items() if name != self.strategy]
         left_out = [f"not {name}: {why}" for name, why in self.left_out.items()]

@@ -2,7 +2,7 @@
 
 The ends of a time step's edges are the roots of its micro-batches, each once. An edge is scored by the rank that embeds
 its source. Embeddings of other ends are sent there, once per rank that needs them. A strategy that distributes roots
-(`deals`) distributes edges instead: each rank embeds all ends of its own, and nothing is sent.
+(`EvenPlacement`) distributes edges instead: each rank embeds all ends of its own, and nothing is sent.
 
 Time steps cut the edges of a batch into equal slices. A step needs only the embeddings of its own edges, so memory is
 that of a slice. Ends of several slices are embedded several times, which changes no gradient.
@@ -102,7 +102,7 @@ def plan_edges(
     for first, end in pairwise(bounds.tolist()):
         pairs, positive = _pairs(edges[first:end], negatives[first:end])
         targets = positive if labels is None else labels[first:end]
-        steps.append(_dealt(pairs, positive, targets, ranks) if place is None else _at_home(pairs, targets, place))
+        steps.append(_evenly(pairs, positive, targets, ranks) if place is None else _placed_by(pairs, targets, place))
 
     # A schedule orders cells by rank, then step.
     cells = [step.cells[rank] for rank in range(ranks) for step in steps]
@@ -121,7 +121,7 @@ def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.stack([np.repeat(edges[:, 0], count), destinations], axis=1), positive.reshape(-1)
 
 
-def _at_home(pairs: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray], Schedule]) -> _Placed:
+def _placed_by(pairs: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray], Schedule]) -> _Placed:
     """Place ends by `place`, and score pairs on the rank of their source."""
     vertices = np.unique(pairs)
     schedule = place(vertices)
@@ -132,7 +132,7 @@ def _at_home(pairs: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray
     return _Placed(pairs, targets, cells, embedded_by[np.searchsorted(vertices, pairs[:, 0])])
 
 
-def _dealt(pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, ranks: int) -> _Placed:
+def _evenly(pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, ranks: int) -> _Placed:
     """Distribute equal shares of the edges over the ranks; each rank embeds all ends of its own."""
     edge = np.cumsum(positive) - 1
     bounds = np.arange(ranks + 1) * int(positive.sum()) // ranks

@@ -106,8 +106,8 @@ def home_of(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
     return homes
 
 
-def at_home(ids: np.ndarray, first: int, end: int) -> np.ndarray:
-    """Return those of `ids` (int64[k]) in [first, end), in their order, with little extra memory."""
+def in_range(ids: np.ndarray, first: int, end: int) -> np.ndarray:
+    """Return the ones of `ids` (int64[k]) in [first, end), in their order, with little extra memory."""
     return np.concatenate([np.empty(0, np.int64), *(each[(first <= each) & (each < end)] for each in _blocks(ids))])
 
 

@@ -67,8 +67,8 @@ def predict_draws(
     ranks, id_bytes = len(rank_offsets) - 1, IdCodec.home_ranks(rank_offsets).id_bytes
     sent, rounds = traffic.sent[KIND], sampler.options.steps - 1
     for block in blocks:
-        asked = sampler.crossings(key, block.hop, block.dst, rank_offsets) * (1 - np.eye(ranks, dtype=np.int64))
-        sent += asked * (id_bytes + WORD_BYTES) + asked.T * (2 * answers.word.itemsize)
+        requested = sampler.crossings(key, block.hop, block.dst, rank_offsets) * (1 - np.eye(ranks, dtype=np.int64))
+        sent += requested * (id_bytes + WORD_BYTES) + requested.T * (2 * answers.word.itemsize)
         traffic.add_gather(rank, 8 * rounds, "control")
 
 

@@ -72,7 +72,7 @@ def slowness(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return found
 
 
-def dealt(seconds: np.ndarray, slowness: np.ndarray) -> np.ndarray:
+def assigned(seconds: np.ndarray, slowness: np.ndarray) -> np.ndarray:
     """Return the first part of each rank, int64[ranks + 1], with the least seconds on the slowest rank.
 
     Each rank gets at least one part. seconds: float64[P + 1, P + 1], of parts `first` to `end` (exclusive) at [first,
@@ -94,6 +94,6 @@ def dealt(seconds: np.ndarray, slowness: np.ndarray) -> np.ndarray:
 
 
 def rank_seconds(seconds: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the seconds of each rank, float64[ranks]; `seconds` as in `dealt`."""
+    """Return the seconds of each rank, float64[ranks]; `seconds` as in `assigned`."""
     found: np.ndarray = seconds[starts[:-1], starts[1:]]
     return found

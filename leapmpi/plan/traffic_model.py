@@ -29,12 +29,12 @@ class Traffic:
         for place, rows in other.rows.items():
             self.rows[place] += rows
 
-    def add_naming(self, rank: int, kind: str, asked: np.ndarray, answered: np.ndarray, counted: int) -> None:
-        """Add `asked` bytes (int64[ranks]) sent by `rank` to the ranks, and `answered` bytes back, all of one kind.
+    def add_naming(self, rank: int, kind: str, requested: np.ndarray, answered: np.ndarray, counted: int) -> None:
+        """Add `requested` bytes (int64[ranks]) sent by `rank` to the ranks, and `answered` bytes back, all of one kind.
 
         It also sends every other rank `counted` numbers: sizes of requests and replies.
         """
-        self.sent[kind][rank] += asked
+        self.sent[kind][rank] += requested
         self.sent[kind][:, rank] += answered
         self.sent["control"][rank, np.arange(self.ranks) != rank] += counted * 8
 

@@ -45,7 +45,7 @@ class RunData:
 
     @classmethod
     def read(cls, folder: str | Path) -> RunData:
-        """Read the run in `folder`. Raises RunFolderError if it is no run, is damaged, or has no records."""
+        """Read the run in `folder`. Raises RunFolderError if it is not a run, is damaged, or has no records."""
         run = load_run(folder)
         failed = run.failure
         ended = failed or (run.summary if run.finished else {})

@@ -21,7 +21,7 @@ IN_LOG = 30.0
 _ON_TERMINAL = 0.5
 """Seconds between two looks of a bar."""
 
-Tell = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ def terminal_of(out: TextIO) -> Terminal | None:
 
 
 class Progress:
-    """Progress of one step: a bar on `terminal`, else a line for `tell` every `every` seconds.
+    """Progress of one step: a bar on `terminal`, else a line for `emit` every `every` seconds.
 
     `every` = 0 disables output. A step that reports no progress shows its elapsed time, half as often.
     """
 
     def __init__(
-        self, name: str, terminal: Terminal | None = None, every: float | None = None, tell: Tell | None = None
+        self, name: str, terminal: Terminal | None = None, every: float | None = None, emit: Emit | None = None
     ) -> None:
-        self._name, self._terminal, self._tell = name, terminal, tell
+        self._name, self._terminal, self._emit = name, terminal, emit
         self._every = IN_LOG if every is None else every
         if terminal and self._every > 0:
             self._every = _ON_TERMINAL
-        self._shows = (terminal is not None or tell is not None) and self._every > 0
+        self._shows = (terminal is not None or emit is not None) and self._every > 0
         self._bar: Any = None
         self._total = 0
         self._unit = ""
@@ -96,14 +96,14 @@ class Progress:
         self._shown = now
         if self._terminal:
             self._draw(self._terminal)
-        elif self._tell:
-            self._tell(f"{self._name}: running for {duration(now - self._begin)}")
+        elif self._emit:
+            self._emit(f"{self._name}: running for {duration(now - self._begin)}")
 
     def _show(self, now: float) -> None:
         if self._terminal:
             self._draw(self._terminal)
-        elif self._tell:
-            self._tell(self._line(now))
+        elif self._emit:
+            self._emit(self._line(now))
 
     def _line(self, now: float) -> str:
         rate = (self._done - self._first) / max(now - self._begin, 1e-9)
@@ -153,7 +153,7 @@ def _bar_type() -> Any:
     return bar_type
 
 
-def lines_to(out: TextIO) -> Tell:
+def lines_to(out: TextIO) -> Emit:
     """Return a function that writes lines to `out`."""
     return lambda line: _write(out, f"{line}\n")
 
@@ -200,13 +200,13 @@ _display = _Display()
 
 
 @contextmanager
-def shown_by(tell: Tell, every: float, terminal: Terminal | None) -> Iterator[None]:
-    """Show steps while the body runs: by a bar on `terminal` if there is one, else by whole lines to `tell`.
+def shown_by(emit: Emit, every: float, terminal: Terminal | None) -> Iterator[None]:
+    """Show steps while the body runs: by a bar on `terminal` if there is one, else by whole lines to `emit`.
 
     every: seconds between two lines; 0 disables output.
     """
     before = _display.make
-    _display.make = lambda name: Progress(name, terminal, every, tell)
+    _display.make = lambda name: Progress(name, terminal, every, emit)
     try:
         yield
     finally:

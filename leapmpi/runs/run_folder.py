@@ -142,12 +142,12 @@ def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> 
     return True
 
 
-def forget_end(path: Path, goes_on: bool = False) -> None:
+def forget_end(path: Path, resumes: bool = False) -> None:
     """Remove the summary of a start that failed, if there is one, so that the next start can write one.
 
-    That of a finished run is removed only where it `goes_on`.
+    That of a finished run is removed only where it `resumes`.
     """
-    if goes_on or Run(path).failure is not None:
+    if resumes or Run(path).failure is not None:
         (path / SUMMARY).unlink(missing_ok=True)
 
 
@@ -270,7 +270,7 @@ def _can_be_resumed(path: Path, overwrite: bool, epochs: int) -> bool:
     Raises RunFolderError if the folder may not be used.
     """
     if Run(path).finished:
-        return _goes_on(path, overwrite, epochs)
+        return _resumes(path, overwrite, epochs)
     if not (path / CONFIG).exists():
         # A start that ended before its run began leaves files, but no config.
         if set(path.iterdir()) <= set(_files_of_run(path)):
@@ -285,7 +285,7 @@ def _can_be_resumed(path: Path, overwrite: bool, epochs: int) -> bool:
     )
 
 
-def _goes_on(path: Path, overwrite: bool, epochs: int) -> bool:
+def _resumes(path: Path, overwrite: bool, epochs: int) -> bool:
     """Return True if the finished run in `path` has done fewer than `epochs`. Raises RunFolderError for any other."""
     finished, done = f"{path} holds a finished run, which is never overwritten", CheckpointFolder(path).end()
     if overwrite:

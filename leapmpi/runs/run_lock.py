@@ -124,7 +124,7 @@ class RunLock:
             if self.folder is None or self.lost:
                 return
             if self._stopping() and not self._said_stopping:
-                self._say_stopping()
+                self._report_stopping()
             if time.monotonic() - self._beaten > BEAT:
                 with suppress(OSError):
                     self._beat(self.folder)
@@ -185,7 +185,7 @@ class RunLock:
             raise FileNotFoundError(path)
         return sight.holder is not None and sight.holder.token == self._token
 
-    def _say_stopping(self) -> None:
+    def _report_stopping(self) -> None:
         """Change the last number of the file, which is `stopping`."""
         with suppress(OSError):
             os.pwrite(self._descriptor, b"1", os.fstat(self._descriptor).st_size - 2)

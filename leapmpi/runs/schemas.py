@@ -154,7 +154,7 @@ STRATEGY_CHOICE = record(
 )
 """Choice of `--strategy auto`, with its reasons."""
 
-_PART_DEALING = record(
+_PART_ASSIGNMENT = record(
     {
         "starts": items(count, least=2),
         "settled": truth,
@@ -186,7 +186,7 @@ CHECKPOINT = record(
         "version": text,
         "code": entries(text),
         "strategy_choice": STRATEGY_CHOICE,
-        "part_dealing": _PART_DEALING,
+        "part_dealing": _PART_ASSIGNMENT,
         "class_weights": maybe(items(number)),
         "target_scale": _SCALE,
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),

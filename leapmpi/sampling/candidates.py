@@ -18,7 +18,7 @@ WeightedDraw = Callable[[np.ndarray], np.ndarray]
 
 @compiled
 def _is_edge(sources, destinations, indptr, indices, original):
-    """Return bool[k]: whether a candidate is no negative, being its source itself or a training edge."""
+    """Return bool[k]: whether a candidate is not a negative, being its source itself or a training edge."""
     out = np.empty(len(sources), np.bool_)
     for i in range(len(sources)):
         u, w = sources[i], destinations[i]

@@ -7,15 +7,19 @@ Blocks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.left_out import LeftOut
+from leapmpi.sampling.relation_lists import RelationDraws, relation_fanouts
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey
@@ -51,6 +55,11 @@ class HopSampler(Sampler):
         self.fanouts = checked_fanouts(setup.fanouts)
         self._workers = SamplerThreads(setup.threads)
         self._left_out: LeftOut | None = None
+        self._relations: RelationDraws | None = None
+        self._of_lists: np.ndarray | None = None
+        types, given = setup.topology.types, setup.relation_fanouts
+        if types is not None:
+            self._relations = RelationDraws(types, relation_fanouts(types, self.fanouts) if given is None else given)
 
     @cached_property
     def _frontier(self) -> Frontier:
@@ -58,7 +67,25 @@ class HopSampler(Sampler):
 
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """Draw for `vertices` (int64[n], with their original ids and in-degrees, int64[n]) at `hop`. Pure."""
+        """Draw for `vertices` (int64[n], with their original ids and in-degrees, int64[n]) at `hop`. Pure.
+
+        In a typed graph `vertices` are numbers of lists, which begin at `topology.indptr` and end after `degree`
+        entries; `original` are names of lists (relation_lists.py).
+        """
+
+    def fanout(self, hop: int) -> int | np.ndarray:
+        """Return the fan-out of `hop`; int64[lists] while lists of relations draw."""
+        return self.fanouts[hop] if self._of_lists is None else self._of_lists
+
+    @contextmanager
+    def drawing_from(self, topology: Topology, fanout: np.ndarray | None = None) -> Iterator[None]:
+        """Draw from other lists while the body runs, with fan-outs by list, int64[lists], if given."""
+        whole = self.topology, self._of_lists
+        self.topology, self._of_lists = topology, fanout
+        try:
+            yield
+        finally:
+            self.topology, self._of_lists = whole
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
         self.leave_out_directed(key, np.concatenate([edges, edges[:, ::-1]]))
@@ -76,11 +103,25 @@ class HopSampler(Sampler):
         return found if found is not None and found.holds_for(key) else None
 
     def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """Draw as `draw` does, without the edges that are left out."""
+        """Draw as `draw` does, without the edges that are left out; from one list per relation in a typed graph."""
+        if self._relations is not None:
+            return self._by_relation(self._relations, key, hop, vertices, original)
         left_out = self.left_out(key)
         if left_out is None:
             return self.draw(key, hop, vertices, original, degree)
         return left_out.draw(self, key, hop, vertices, original, degree)
+
+    def _by_relation(
+        self, relations: RelationDraws, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray
+    ) -> Drawn:
+        """Draw for `vertices` from the lists of each relation."""
+        whole = self.topology
+        assert whole.relation is not None, "typed topologies hold relations"
+        lists = relations.lists(whole, hop, vertices, original, self._workers)
+        with self.drawing_from(replace(whole, indptr=lists.begin), lists.fanout):
+            drawn = self.draw(key, hop, np.arange(len(lists.begin)), lists.name, lists.degree)
+        relation = lists.of_edges(drawn.indptr, whole.relation.dtype)
+        return Drawn(drawn.indptr[lists.starts], drawn.neighbours, drawn.weight, relation)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Prepare the draws of the iteration of `key`, whose roots over all ranks are `batch` (int64[B])."""
@@ -101,6 +142,7 @@ class HopSampler(Sampler):
             hop=len(upper),
             indptr=drawn.indptr,
             weight=drawn.weight,
+            relation=drawn.relation,
             dst_original=reached.src_original,
             dst_degree=reached.src_degree,
         )
@@ -121,15 +163,15 @@ class HopSampler(Sampler):
                 n_dst = frontier.count
                 drawn = self.drawn(key, hop, *frontier.first(n_dst))
                 positions = frontier.add(drawn.neighbours)
-                found.append((hop, n_dst, frontier.count, drawn.indptr, positions, drawn.weight))
+                found.append((hop, n_dst, frontier.count, positions, drawn))
             src, original, degree = (each.copy() for each in frontier.first(frontier.count))
         finally:
             frontier.clear()
 
         # The sources of a hop are a prefix of the frontier, so blocks share arrays.
         return [
-            Block(hop, n_dst, src[:n_src], indptr, positions, original[:n_src], degree[:n_src], weight)
-            for hop, n_dst, n_src, indptr, positions, weight in found
+            _block(hop, n_dst, drawn, positions, src[:n_src], original[:n_src], degree[:n_src])
+            for hop, n_dst, n_src, positions, drawn in found
         ]
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
@@ -142,7 +184,7 @@ class HopSampler(Sampler):
             src, original, degree = (each.copy() for each in frontier.first(frontier.count))
         finally:
             frontier.clear()
-        return Block(hop, n_dst, src, drawn.indptr, positions, original, degree, drawn.weight)
+        return _block(hop, n_dst, drawn, positions, src, original, degree)
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         self.begin(key, vertices if batch is None else batch)
@@ -171,9 +213,29 @@ class HopSampler(Sampler):
         return Drawn(indptr, out[:-1], weight[:-1])
 
 
+def _block(
+    hop: int,
+    n_dst: int,
+    drawn: Drawn,
+    positions: np.ndarray,
+    src: np.ndarray,
+    original: np.ndarray,
+    degree: np.ndarray,
+) -> Block:
+    """Return the block of the draws of a hop, with the `positions` of its edges among the sources."""
+    return Block(hop, n_dst, src, drawn.indptr, positions, original, degree, drawn.weight, relation=drawn.relation)
+
+
+def capped_indptr(degree: np.ndarray, fanout: int | np.ndarray) -> np.ndarray:
+    """Return the first edge of each list with min(degree, fan-out) edges each, int64[n + 1]; -1 takes all.
+
+    fanout: one for all, or those of typed lists, int64[n].
+    """
+    return indptr_of(np.minimum(degree, fanout)) if isinstance(fanout, np.ndarray) else _capped_indptr(degree, fanout)
+
+
 @compiled
-def capped_indptr(degree, fanout):
-    """Return the first edge of each destination with min(degree, fan-out) edges each: int64[n + 1]; -1 takes all."""
+def _capped_indptr(degree, fanout):
     indptr = np.empty(len(degree) + 1, np.int64)
     indptr[0] = 0
     for i in range(len(degree)):

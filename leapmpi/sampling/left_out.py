@@ -6,6 +6,7 @@ iteration holds a target edge or its reverse, at any hop and on any rank. In-deg
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +20,8 @@ from leapmpi.system.jit import compiled
 class DrawsFromLists(Protocol):
     """Sampler whose draws for a vertex read only its list in `topology`, and original ids."""
 
-    topology: Topology
+    def drawing_from(self, topology: Topology) -> AbstractContextManager[None]:
+        """Draw from other lists; see HopSampler.drawing_from."""
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """Draw; see HopSampler.draw."""
@@ -115,12 +117,9 @@ class LeftOut:
 
         # Affected destinations draw from their own lists. Copy the result: it may be working memory.
         mine = number[touched]
-        whole, sampler.topology = sampler.topology, self.topology
-        try:
+        with sampler.drawing_from(self.topology):
             found = sampler.draw(key, hop, mine, original[touched], np.diff(self.topology.indptr)[mine])
             found = Drawn(found.indptr, found.neighbours.copy(), found.weight)
-        finally:
-            sampler.topology = whole
         rest = ~touched
         others = sampler.draw(key, hop, vertices[rest], original[rest], degree[rest])
         return self._merged(touched, others, found, mine)

@@ -156,18 +156,25 @@ class NodeWiseSampler(HopSampler):
 
     leaves_edges_out = True
 
-    def __init__(self, topology: Topology, fanouts: tuple[int, ...], threads: int = 1) -> None:
-        super().__init__(Setup(topology, fanouts, train=np.empty(0, np.int64), seed=0, threads=threads))
+    def __init__(
+        self,
+        topology: Topology,
+        fanouts: tuple[int, ...],
+        threads: int = 1,
+        relation_fanouts: np.ndarray | None = None,
+    ) -> None:
+        nobody = np.empty(0, np.int64)
+        super().__init__(Setup(topology, fanouts, nobody, 0, threads, relation_fanouts))
         self._marks = [np.zeros(0, np.uint64) for _ in range(self._workers.size)]
         self._neighbours = np.empty(0, topology.indices.dtype)
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """Draw as Sampler.neighbours does; the batch does not matter."""
         drawn = super().neighbours(key, hop, vertices, batch)
-        return Drawn(drawn.indptr, drawn.neighbours.astype(np.int64))
+        return drawn._replace(neighbours=drawn.neighbours.astype(np.int64))
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        indptr, hashed = capped_indptr(degree, self.fanouts[hop]), np.uint64(fold(key_hash(key), hop))
+        indptr, hashed = capped_indptr(degree, self.fanout(hop)), np.uint64(fold(key_hash(key), hop))
 
         # Working memory: for all neighbours, and for the marks of the largest degree by thread.
         self._neighbours = grown(self._neighbours, int(indptr[-1]), 0)

@@ -48,6 +48,8 @@ class Setup:
     seed: int
     threads: int = 1
     """Number of drawing threads."""
+    relation_fanouts: np.ndarray | None = None
+    """int64[hops, R] of a typed graph: fan-outs by hop and relation (relation_lists.py); None: `fanouts` for each."""
 
 
 class Drawn(NamedTuple):
@@ -56,9 +58,11 @@ class Drawn(NamedTuple):
     indptr: np.ndarray
     """int64[n + 1]: first edge of each destination."""
     neighbours: np.ndarray
-    """int64[edges]: renumbered global ids; within a destination by ascending original id."""
+    """int64[edges]: renumbered global ids; within a destination by ascending (relation, original id)."""
     weight: np.ndarray | None = None
     """float32[edges]: as in Block."""
+    relation: np.ndarray | None = None
+    """uint8[edges] or uint16[edges] of a typed graph: as in Block."""
 
 
 class Sampler(ABC):
@@ -170,11 +174,16 @@ class Sampler(ABC):
         """Register the times of the roots of the iteration of `key`, for edges that the topology lacks."""
 
     def for_scoring(
-        self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
+        self,
+        fanouts: tuple[int, ...],
+        splits: Mapping[int, np.ndarray],
+        batch_size: int,
+        relation_fanouts: np.ndarray | None = None,
     ) -> Sampler | None:
         """Return the sampler that scores runs of this one; None: node-wise.
 
-        splits: vertices of each split (integers) by the stream of its draws; empty if edges are scored.
+        relation_fanouts: of typed graphs, as in Setup. splits: vertices of each split (integers) by the stream of its
+        draws; empty if edges are scored.
         """
         return None
 

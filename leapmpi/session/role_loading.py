@@ -18,7 +18,7 @@ from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.host_shard import HostShard
-from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
@@ -89,7 +89,7 @@ def load_by_role(
     part = None
     if prepares:
         # Its work is the host's, whatever the others compute on.
-        stand_in(False)
+        set_stand_in(False)
         held_whole = config.replaced({"run.topology": "node"})
         cpu = torch.device("cpu")
         part = world.on_all(lambda: load(held_whole, dataset, role, cpu, phases, rates))

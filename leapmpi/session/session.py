@@ -27,7 +27,7 @@ from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import report_bus_errors
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
-from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, products_in_full, set_stand_in
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
@@ -79,17 +79,17 @@ class Session:
         dataset: Dataset,
         rates: MachineRates | None = None,
         starts: np.ndarray | None = None,
-        goes_through_all: bool = False,
+        reads_all_lists: bool = False,
     ) -> Loaded:
         """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
 
-        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. goes_through_all: as
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. reads_all_lists: as
         in setup.load.
         """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts, reads_all_lists)
 
     def load_by_role(self, config: Config, dataset: Dataset) -> LoadedByRole:
         """Load as `load` does, where the last ranks prepare mini-batches and the others compute. Collective."""
@@ -127,7 +127,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             return action(session)
     finally:
         watchdog.stop()
-        stand_in(False)
+        set_stand_in(False)
         autocast("float32")
         for each in (*session.roles, session.world):
             finish(each)
@@ -176,7 +176,7 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
     return Facts(
         config,
         own_mode=placement.mode is not None and not placement.by_layer,
-        deals_parts=placement.deals_parts,
+        reassigns_parts=placement.reassigns_parts,
         features=dataset.feature_dim > 0,
         edge_weights=dataset.has_edge_weight,
         roots=task.roots,
@@ -200,14 +200,15 @@ def _deterministic(on_gpu: bool) -> Iterator[None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Its attribute is made on first use, which no type says.
     module: Any = torch.utils.deterministic
-    before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode(), module.fill_uninitialized_memory
+    # torch.use_deterministic_algorithms does the same, but loads torch's compiler first.
+    torch.set_deterministic_debug_mode("warn")
     # Filling memory that is written anyway costs time and changes nothing.
     module.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        torch.set_deterministic_debug_mode(before[0])
         module.fill_uninitialized_memory = before[1]
 
 

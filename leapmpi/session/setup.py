@@ -20,7 +20,7 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
-from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
+from leapmpi.engine.edge_features import edge_fetcher, reads_features, set_dummy_features
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
@@ -35,7 +35,7 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.own.module import OwnModel
@@ -72,7 +72,7 @@ def choose_device(setting: str) -> torch.device:
     """Return the device of this rank, by its number on the node; must run before MPI starts so that MPI sees it
     selected.
     """
-    stand_in(setting == "stand-in")
+    set_stand_in(setting == "stand-in")
     if setting in ("cpu", "stand-in") or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank() % torch.cuda.device_count())
@@ -130,12 +130,12 @@ def load(
     phases: PhaseTimers,
     rates: MachineRates | None = None,
     starts: np.ndarray | None = None,
-    goes_through_all: bool = False,
+    reads_all_lists: bool = False,
 ) -> Loaded:
     """Load this rank's parts of `dataset`, the node's topology and the model. Collective.
 
     Open choices will rest on `rates`, or the documented constants. starts: int64[ranks + 1], the first part of each
-    rank; when None all hold as many, about. goes_through_all: each rank will go through all lists of its vertices, and
+    rank; when None all hold as many, about. reads_all_lists: each rank will go through all lists of its vertices, and
     needs no others: the topology is sharded, whatever the setting.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
@@ -148,11 +148,11 @@ def load(
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
-    sharded = goes_through_all or is_sharded(config, dataset, world)
+    sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    numbers = goes_through_all or scores_exactly(config)
+    numbers = reads_all_lists or scores_exactly(config)
     topology, held = _topology(config, world, dataset, parts, sharded, numbers)
     task = task_of(config, dataset)
 
@@ -199,7 +199,7 @@ def load(
     return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
 
 
-def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
+def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
     """Return `loaded` with the parts of its dataset distributed by `starts`, int64[ranks + 1]. Collective.
 
     Features and labels are read again; topology, model and communicator stay. Raises DataError, on all ranks alike, for
@@ -338,10 +338,10 @@ def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
 def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: list[Block]) -> None:
     """Compute forward and backward, in training and evaluation, on placeholders for the rows of `blocks`. Local."""
     sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    stand_ins(ctx, sampled)
+    set_dummy_features(ctx, sampled)
     tensors = sampled.on_device(ctx.device)
-    features = ctx.stand_in(tensors[-1].n_src)
-    labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
+    features = ctx.dummy_rows(tensors[-1].n_src)
+    labels = ctx.task.dummy_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
     ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
     ctx.parameters.gradients.zero_()
     with torch.no_grad():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.dealt_placement import DealtPlacement, fixed_mode, looks_up_all_ranks, one_time_step
+from leapmpi.engine.even_placement import EvenPlacement, fixed_mode, looks_up_all_ranks, one_time_step
 from leapmpi.engine.placement import Strategy
 from leapmpi.engine.ring_payload import (
     BlockArrays,
@@ -213,7 +213,7 @@ class RingMode(ExchangeMode):
 
 
 MEMBER = Strategy(
-    DealtPlacement,
+    EvenPlacement,
     one_time_step,
     mode=fixed_mode("ring", lambda ctx: RingMode),
     roots_are_local=False,

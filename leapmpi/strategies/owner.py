@@ -19,7 +19,7 @@ from leapmpi.full_batch.full_batch_placement import (
     by_layer_strategy,
     check_by_layer,
 )
-from leapmpi.full_batch.layer_by_layer import refusal, travelling_width
+from leapmpi.full_batch.layer_by_layer import refusal, width_across_ranks
 from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.task import task_of
 
@@ -47,7 +47,7 @@ class Owner(FullBatchPlacement):
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
         return np.array(
-            [count(kind) * travelling_width(self.ctx, layer, kind) if kind in served else np.inf for kind in KINDS],
+            [count(kind) * width_across_ranks(self.ctx, layer, kind) if kind in served else np.inf for kind in KINDS],
             np.float64,
         )
 
@@ -66,4 +66,4 @@ def check_settings(rules: FullBatchRules, config: Config, dataset: Dataset) -> N
     check_by_layer(rules, config)
 
 
-MEMBER = by_layer_strategy(FullBatchRules(), OwnerGraphs, Owner, check_settings, deals_parts=False)
+MEMBER = by_layer_strategy(FullBatchRules(), OwnerGraphs, Owner, check_settings, reassigns_parts=False)

@@ -19,7 +19,7 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset, column_bounds
-from leapmpi.engine.dealt_placement import DealtPlacement, fixed_mode, looks_up_all_ranks, one_time_step
+from leapmpi.engine.even_placement import EvenPlacement, fixed_mode, looks_up_all_ranks, one_time_step
 from leapmpi.engine.placement import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
@@ -251,7 +251,7 @@ def feature_bytes(ctx: RankContext) -> int:
 
 
 MEMBER = Strategy(
-    DealtPlacement,
+    EvenPlacement,
     one_time_step,
     mode=fixed_mode("columns", lambda ctx: ColumnSums if ctx.model.layers[0].linear else ColumnRows),
     roots_are_local=False,

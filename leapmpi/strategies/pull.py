@@ -6,8 +6,8 @@ hold.
 
 from __future__ import annotations
 
-from leapmpi.engine.dealt_placement import DealtPlacement, one_time_step
+from leapmpi.engine.even_placement import EvenPlacement, one_time_step
 from leapmpi.engine.placement import Strategy
 
-MEMBER = Strategy(DealtPlacement, one_time_step, roots_are_local=False, takes_full_batch=True)
+MEMBER = Strategy(EvenPlacement, one_time_step, roots_are_local=False, takes_full_batch=True)
 """Equal shares of the shuffled batch for all ranks; rows come as `--remote` says."""

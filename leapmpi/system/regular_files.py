@@ -22,7 +22,7 @@ def open_regular(path: Path | str) -> BinaryIO:
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Open for `open`, to write or append. Raises OSError if `path` exists and is no regular file."""
+    """Open for `open`, to write or append. Raises OSError if `path` exists and is not a regular file."""
     # Without O_NONBLOCK a pipe would wait here for a reader.
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:

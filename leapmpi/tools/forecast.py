@@ -201,7 +201,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     steps = {"strategy.time_steps": str(last["time_steps"]), "strategy.memory_limit": ""}
     # `auto` takes one step here; a full batch caches by the memory limit, which must stay.
     chosen = {} if last["time_steps"] == 1 else steps
-    chosen |= {"strategy.remote": remote, "run.topology": SHARDED if _asks_owners(last) else "node"}
+    chosen |= {"strategy.remote": remote, "run.topology": SHARDED if _reads_remote_lists(last) else "node"}
     config = config.replaced({"strategy.time_steps": "auto"} | chosen)
     forecaster.machine = next(
         (MachineRates.from_values(each["value"]) for each in records if each.get("about") == DEPENDENCIES), None
@@ -210,7 +210,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
 
     # Epochs with other time steps or another topology had other traffic.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
-    same = [epoch for epoch in same if _asks_owners(epoch) == _asks_owners(last)]
+    same = [epoch for epoch in same if _reads_remote_lists(epoch) == _reads_remote_lists(last)]
 
     # So had epochs after parts were reassigned.
     reassigned = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
@@ -228,7 +228,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     }
 
 
-def _asks_owners(epoch: dict[str, Any]) -> bool:
+def _reads_remote_lists(epoch: dict[str, Any]) -> bool:
     """Return whether owners sampled for other ranks in an epoch, given its record."""
     return bool(epoch["bytes"].get(KIND))
 

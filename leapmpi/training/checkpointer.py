@@ -176,8 +176,8 @@ class Checkpointer:
         }
         if choice := trainer.origin.choice:
             values["strategy_choice"] = choice.to_values()
-        if trainer.part_dealing:
-            values["part_dealing"] = trainer.part_dealing.state()
+        if trainer.part_assignment:
+            values["part_dealing"] = trainer.part_assignment.state()
         return CheckpointFile(shared, values), of_rank
 
     def _write(

@@ -33,9 +33,9 @@ OptimizerState = tuple[dict[str, Tensor], dict[str, float]]
 def count_models(communicator: Communicator, sizes: Sequence[int]) -> None:
     """Count what models move in an iteration, given the bytes of each one's parameters. Local: nothing is sent."""
     ranks = range(communicator.size)
-    by_home = np.array([sum(sizes[number] for number in models_of(rank, len(ranks), len(sizes))) for rank in ranks])
-    communicator.count("parameters", np.full(len(ranks), by_home[communicator.rank]), 1)
-    communicator.count("gradients", by_home, 1)
+    by_owner = np.array([sum(sizes[number] for number in models_of(rank, len(ranks), len(sizes))) for rank in ranks])
+    communicator.count("parameters", np.full(len(ranks), by_owner[communicator.rank]), 1)
+    communicator.count("gradients", by_owner, 1)
 
 
 def models_of(rank: int, ranks: int, models: int) -> range:
@@ -62,12 +62,12 @@ class EnsembleModels:
         self._stacks = name == "sums" and stacks(self._layers)
 
     @property
-    def at_home(self) -> range:
+    def own_models(self) -> range:
         """The models whose optimizers are on this rank. Local."""
         return models_of(self.communicator.rank, self.communicator.size, len(self.layouts))
 
     def step(self, minibatch: MiniBatch) -> list[float]:
-        """Sum up the gradients of all models over the batch, each on its home.
+        """Sum the gradients of all models over the batch, each on its owner.
 
         Returns this rank's share of each model's loss.
         """
@@ -121,27 +121,27 @@ class EnsembleModels:
 
     def _spread(self, tensors: Sequence[Sequence[Tensor]]) -> None:
         """Fill the flat `tensors` of each model, everywhere, with what they hold at its home."""
-        communicator, by_home = self.communicator, self._by_home(tensors)
+        communicator, by_owner = self.communicator, self._by_owner(tensors)
         if communicator.size == 1:
             return
-        sizes = np.array([sum(map(len, each)) for each in by_home])
-        mine, others = by_home.pop(communicator.rank), np.arange(communicator.size) != communicator.rank
+        sizes = np.array([sum(map(len, each)) for each in by_owner])
+        mine, others = by_owner.pop(communicator.rank), np.arange(communicator.size) != communicator.rank
         values = self.layouts[0].values
         sent = torch.cat([*mine, values[:0]]).repeat(communicator.size - 1)
         arrived = values.new_empty(int(sizes[others].sum()))
         communicator.exchange(sent, others * sizes[communicator.rank], arrived, others * sizes, "parameters")
-        theirs = list(chain.from_iterable(by_home))
+        theirs = list(chain.from_iterable(by_owner))
         for tensor, part in zip(theirs, arrived.split(list(map(len, theirs))), strict=True):
             tensor.copy_(part)
 
     def _add_up_gradients(self) -> None:
         """Put into the gradients of each model, at its home, their sum over all ranks, added in the order of ranks."""
-        communicator, by_home = self.communicator, self._by_home([[layout.gradients] for layout in self.layouts])
+        communicator, by_owner = self.communicator, self._by_owner([[layout.gradients] for layout in self.layouts])
         if communicator.size == 1:
             return
         with self.ctx.phases("reduce"):
-            sizes = np.array([sum(map(len, each)) for each in by_home])
-            mine, sent = by_home[communicator.rank], torch.cat(list(chain.from_iterable(by_home)))
+            sizes = np.array([sum(map(len, each)) for each in by_owner])
+            mine, sent = by_owner[communicator.rank], torch.cat(list(chain.from_iterable(by_owner)))
             # What this rank adds itself is copied in memory.
             counts = np.full(communicator.size, sizes[communicator.rank])
             arrived = sent.new_empty(int(counts.sum()))
@@ -152,7 +152,7 @@ class EnsembleModels:
             for tensor, part in zip(mine, first.split(list(map(len, mine))), strict=True):
                 tensor.copy_(part)
 
-    def _by_home(self, tensors: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+    def _by_owner(self, tensors: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Return the `tensors` of all models by the ranks that are their homes."""
         size, models = self.communicator.size, len(self.layouts)
         return [[each for n in models_of(rank, size, models) for each in tensors[n]] for rank in range(size)]

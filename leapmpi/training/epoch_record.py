@@ -148,7 +148,7 @@ def of_losses(losses: np.ndarray, sizes: np.ndarray, epoch: int) -> dict[str, An
     """Return the mean loss over all roots of `epoch`, and that of every batch: float64[iterations], as are their
     `sizes`.
 
-    Raises LeapmpiError, the same on all ranks, for a loss that is no number any more.
+    Raises LeapmpiError, the same on all ranks, for a loss that is not a number any more.
     """
     if len(diverged := np.flatnonzero(~np.isfinite(losses))):
         error = LeapmpiError(

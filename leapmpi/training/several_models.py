@@ -77,8 +77,8 @@ class SeveralModels:
         self.best = Best()
         self.replicas = []
         for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ensemble.layouts, strict=True)):
-            at_home = number in self.ensemble.at_home
-            optimizer = Optimizer(each.train, layout, len(sizes)) if at_home else None
+            own_models = number in self.ensemble.own_models
+            optimizer = Optimizer(each.train, layout, len(sizes)) if own_models else None
             self.replicas.append(Replica(label, each, layout, optimizer, np.zeros(len(sizes))))
         self._scores: Scores | None = None
         """Scores of the epoch in training, once there are any."""

@@ -17,12 +17,12 @@ from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, ResourceError
 from leapmpi.evaluation.evaluator import Evaluator
 from leapmpi.exchange.context import Loaded, RankContext
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.runs.progress_line import step
 from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
 from leapmpi.runs.text import size_text
-from leapmpi.session.setup import load_dealt
+from leapmpi.session.setup import load_reassigned
 from leapmpi.training.epoch_record import EpochMeter, EpochProgress, baseline_line, epoch_details, epoch_line, of_losses
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.role_training import Pace
@@ -64,7 +64,7 @@ class Origin:
 class Trainer:
     """Trains the models of `components`. All ranks do the same, but for roles and for what rank 0 alone writes.
 
-    `begun` is when this start began, on the clock time.perf_counter. `part_dealing` moves parts between epochs.
+    `begun` is when this start began, on the clock time.perf_counter. `part_assignment` moves parts between epochs.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Trainer:
         prepared: Prepared,
         begun: float,
         origin: Origin | None = None,
-        part_dealing: PartDealing | None = None,
+        part_assignment: PartAssignment | None = None,
     ) -> None:
         self.components, self.prepared, self.begun = components, prepared, begun
-        self.origin, self.part_dealing = origin or Origin(), part_dealing
+        self.origin, self.part_assignment = origin or Origin(), part_assignment
         self.config, self.world, self.models = components.config, components.world, components.models
         self.roles, self.per_epoch = components.roles, components.batches.per_epoch
         self.epochs = self.origin.epochs
@@ -122,8 +122,8 @@ class Trainer:
             self.progress = EpochProgress(np.zeros(self.per_epoch), epoch + 1)
             if self.world.rank == 0:
                 self._write_records(folder, record)
-            if self.part_dealing and not self.stops_early:
-                self._redistribute_parts(self.part_dealing, epoch, [compute, record["seconds"]])
+            if self.part_assignment and not self.stops_early:
+                self._redistribute_parts(self.part_assignment, epoch, [compute, record["seconds"]])
         self.ctx.phases.epoch = None
         save = self.models.saver()
         self.world.on_root(lambda: self._save(folder, save))
@@ -227,29 +227,29 @@ class Trainer:
 
     # -- parts that move, records and files ----------------------------------------------------------------------------
 
-    def _redistribute_parts(self, dealing: PartDealing, epoch: int, seconds: list[float]) -> None:
+    def _redistribute_parts(self, assignment: PartAssignment, epoch: int, seconds: list[float]) -> None:
         """Redistribute parts after `epoch` if that pays; `seconds` of this rank: computing, and all. Collective."""
         ctx, starts, begin, held = self.ctx, None, time.perf_counter(), self.components
         spent = ctx.communicator.all_gather_rows(np.array(seconds))
-        dealing.seconds.append([*spent[:, 0].tolist(), float(spent[0, 1])])
+        assignment.seconds.append([*spent[:, 0].tolist(), float(spent[0, 1])])
         if self.world.rank == 0:
-            starts = dealing.decide(self.engine, epoch + 1, self.config.train.epochs - epoch - 1)
+            starts = assignment.decide(self.engine, epoch + 1, self.config.train.epochs - epoch - 1)
             starts = np.empty(0, np.int64) if starts is None else starts
         starts = ctx.communicator.broadcast(starts, "control")
         if not len(starts):
             return
-        moved = size_text(dealing.moved_bytes(starts, ctx.features.shard.row_bytes))
+        moved = size_text(assignment.moved_bytes(starts, ctx.features.shard.row_bytes))
         with ctx.phases("load"):
-            loaded = load_dealt(self.config, self.world, held.loaded, starts)
+            loaded = load_reassigned(self.config, self.world, held.loaded, starts)
             try:
                 self.components = held.moved(loaded)
             except ResourceError as error:
                 if self.world.rank == 0:
                     log.warning("warning: parts stay on their ranks: %s", error)
-                dealing.settled = True
+                assignment.settled = True
                 self.components = held.moved(held.loaded)
                 return
-        dealing.take(starts)
+        assignment.take(starts)
         held_by, took = ", ".join(map(str, np.diff(starts).tolist())), time.perf_counter() - begin
         log.info("parts redistributed: ranks hold %s; features of %s change ranks, %.2f s", held_by, moved, took)
 

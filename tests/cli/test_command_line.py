@@ -70,7 +70,7 @@ BAD_WORDS = [
     ("train DATA --lr -0.1", "--lr: train.lr: -0.1 is too small"),
     ("train DATA --lr nan", "--lr: train.lr: 'nan' is not a finite number"),
     ("train DATA --lr 1e400", "is not a finite number"),
-    ("train DATA --fanout 0", "--fanout: sampling.fanout: '0' is no fan-out"),
+    ("train DATA --fanout 0", "--fanout: sampling.fanout: '0' is not a fan-out"),
     ("train DATA --fanout=", "--fanout: sampling.fanout: no fan-out given"),
     ("train DATA --eval-fanout 5,5,5", "evaluate.fanout has a length of 3"),
     ("train DATA --model sag", "unknown model 'sag'; did you mean 'sage'?"),

@@ -145,7 +145,7 @@ def test_a_killed_job_goes_on_from_its_layers(small_data, finished_run, capsys, 
         ("--out p.npy --vertices none.npy", 3, "--vertices none.npy: no ids can be read (No such file"),
         ("--out p.npy --vertices ids.npy", 3, "ids.npy: row 1 names vertex 100000, which"),
         ("--out p.npy --memory-limit 1k", 6, "more than --memory-limit 1.0 KiB"),
-        ("--out p.npy --resume", 2, "--resume goes on from the rows of layers in a folder"),
+        ("--out p.npy --resume", 2, "--resume continues from the rows of layers in a folder"),
     ],
 )
 def test_what_cannot_be_done_is_said(

@@ -30,7 +30,7 @@ REFUSED = [
         {"own_mode": True},
         "strategy.vary: p3 moves no",
     ),
-    ({"strategy.balance_parts": "measured"}, {"deals_parts": False}, "strategy.balance_parts: auto does not move"),
+    ({"strategy.balance_parts": "measured"}, {"reassigns_parts": False}, "strategy.balance_parts: auto does not move"),
     ({"train.early_stop": 2}, {"validation": False}, "train.early_stop: the dataset has no validation"),
     (ROLES, {"roots": "edges"}, "train.task: with --prepare-ranks"),
     (ROLES, LEARNED, "model.missing_features: with --prepare-ranks"),

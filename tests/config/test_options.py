@@ -34,7 +34,7 @@ def test_a_table_of_a_file_and_a_dotted_key_set_single_options(tmp_path):
             "model.options: model gcn has no option 'heads'; it has none",
         ),
         ({"model.name": "gat", "model.options": "head=2"}, "model gat has no option 'head'; did you mean 'heads'?"),
-        ({"model.name": "gat", "model.options": "heads"}, "'heads' is no option; write it as name=value"),
+        ({"model.name": "gat", "model.options": "heads"}, "'heads' is not an option; write it as name=value"),
         ({"model.name": "gat", "model.options": "heads=0"}, "model.options: heads: 0 is too small"),
         ({"model.name": "gat", "model.options": "heads=2;heads=3"}, "heads is given twice"),
         ({"strategy.vary": "model.options.heads=2,3"}, "model sage has no option 'heads'"),

@@ -122,7 +122,7 @@ def test_budgets():
     assert memory_budget(None) >= 2**30
     with pytest.raises(ConfigError, match="--max-mem 100M is too small; the least is 512M"):
         memory_budget("100M")
-    with pytest.raises(ConfigError, match="--max-mem: 'much' is no size"):
+    with pytest.raises(ConfigError, match="--max-mem: 'much' is not a size"):
         memory_budget("much")
 
 

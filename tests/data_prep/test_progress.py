@@ -24,7 +24,7 @@ def clock(monkeypatch):
 
 def told(out, clock, seconds):
     """What a step of 1000 edges prints that does 100 in each of `seconds`."""
-    progress = Progress("sort", tell=lines_to(out))
+    progress = Progress("sort", emit=lines_to(out))
     progress.start(1000, "edges")
     for _ in range(seconds):
         clock[0] += 1
@@ -34,7 +34,7 @@ def told(out, clock, seconds):
 
 
 def test_a_log_gets_a_line_every_half_minute(clock):
-    progress = Progress("sort", tell=(lines := []).append)
+    progress = Progress("sort", emit=(lines := []).append)
     progress.start(None, "edges")
     for second in range(65):
         clock[0] = 100.0 + second
@@ -47,7 +47,7 @@ def test_short_steps_say_nothing(clock):
 
 
 def test_passes_are_counted(clock):
-    progress = Progress("cut", tell=(lines := []).append)
+    progress = Progress("cut", emit=(lines := []).append)
     for _ in range(3):
         progress.start_pass(1000)
         clock[0] += 31
@@ -56,7 +56,7 @@ def test_passes_are_counted(clock):
 
 
 def test_a_step_that_does_not_tell_how_far_it_is_shows_that_it_is_alive(clock):
-    progress = Progress("cut", tell=(lines := []).append)
+    progress = Progress("cut", emit=(lines := []).append)
     for _ in range(130):
         clock[0] += 1
         progress.beat()
@@ -64,7 +64,7 @@ def test_a_step_that_does_not_tell_how_far_it_is_shows_that_it_is_alive(clock):
 
 
 def test_a_step_that_tells_is_not_interrupted(clock):
-    progress = Progress("cut", tell=(lines := []).append)
+    progress = Progress("cut", emit=(lines := []).append)
     progress.start(1000, "edges")
     for second in range(100):
         clock[0] += 1
@@ -86,7 +86,7 @@ def test_silence_and_closed_outputs_do_no_harm(clock):
     clock[0] += 100
     progress.reach(5)
     closed = io.StringIO()
-    progress = Progress("sort", tell=lines_to(closed))
+    progress = Progress("sort", emit=lines_to(closed))
     closed.close()
     clock[0] += 100
     progress.reach(5)

@@ -73,5 +73,6 @@ def test_an_import_keeps_within_what_it_may_take(prep, tmp_path, held, monkeypat
         refused(prep, tmp_path, tmp_path / "g.npz", size, " bytes in ")
     assert prep("import", tmp_path / "g.npz", tmp_path / "g.h5", "--max-disk", "1M").code == 0
     assert (
-        "--max-disk: '1X' is no size" in prep("import", tmp_path / "g.npz", tmp_path / "h.h5", "--max-disk", "1X").error
+        "--max-disk: '1X' is not a size"
+        in prep("import", tmp_path / "g.npz", tmp_path / "h.h5", "--max-disk", "1X").error
     )

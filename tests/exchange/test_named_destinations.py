@@ -37,17 +37,17 @@ def context(sampler, ranks, rank):
     )
 
 
-@pytest.mark.parametrize("with_home", [True, False])
+@pytest.mark.parametrize("with_owner", [True, False])
 @pytest.mark.parametrize(("ranks", "rank"), [(1, 0), (2, 1), (3, 1), (100, 40)])
-def test_a_destination_is_named_once_to_each_owner_and_its_other_edges_start_here(ranks, rank, with_home, sampler):
+def test_a_destination_is_named_once_to_each_owner_and_its_other_edges_start_here(ranks, rank, with_owner, sampler):
     ctx = context(sampler, ranks, rank)
     block = sampler.sample_unnumbered(KEY, np.random.default_rng(1).permutation(VERTICES)[:20])[-1]
-    pairs = NamedDestinations(ctx, with_home).pairs(block)
+    pairs = NamedDestinations(ctx, with_owner).pairs(block)
 
     # By the definition, destination by destination.
     wanted, here = set(), []
     for number, neighbours in enumerate(np.split(block.neighbours, block.indptr[1:-1])):
-        owners = home_of(np.append(neighbours, block.dst[number]) if with_home else neighbours, ctx.rank_offsets)
+        owners = home_of(np.append(neighbours, block.dst[number]) if with_owner else neighbours, ctx.rank_offsets)
         wanted |= {(owner, number) for owner in owners.tolist() if owner != rank}
         here.append((neighbours - ctx.local_range[0])[home_of(neighbours, ctx.rank_offsets) == rank].tolist())
 

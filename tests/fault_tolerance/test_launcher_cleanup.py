@@ -58,7 +58,7 @@ def test_a_line_reaches_the_screen_past_a_launcher_that_prints_no_more(name, rea
     pipe = subprocess.PIPE
     process = subprocess.Popen([program], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert process.stdout.readline() == "ready\n"
-    launcher_cleanup.say("leapmpi: interrupted", process.pid)
+    launcher_cleanup.report_line("leapmpi: interrupted", process.pid)
     _, errors = process.communicate("\n", timeout=10)
     assert errors == "leapmpi: interrupted\n" * reached
     assert capsys.readouterr().err == "leapmpi: interrupted\n" * (not reached)
@@ -71,7 +71,7 @@ def test_a_line_does_not_go_into_the_launcher_s_file(tmp_path, capsys):
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout.readline() == "ready\n"
-    launcher_cleanup.say("leapmpi: interrupted", process.pid)
+    launcher_cleanup.report_line("leapmpi: interrupted", process.pid)
     process.communicate("\n", timeout=10)
     assert (tmp_path / "log").read_text() == ""
     assert capsys.readouterr().err == "leapmpi: interrupted\n"

@@ -30,7 +30,7 @@ def messages(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["train", "DATA", "--fanout", "0"], 2, "--fanout: sampling.fanout: '0' is no fan-out"),
+        (["train", "DATA", "--fanout", "0"], 2, "--fanout: sampling.fanout: '0' is not a fan-out"),
         (["train", "DATA", "--run", "RUN"], 3, "2 ranks were started, but the dataset has 1 part"),
         (["train", "SPOILT", "--run", "RUN"], 3, "part-00002.h5: features, row 1, column 0 is nan"),
     ],
@@ -157,7 +157,7 @@ def test_a_foreign_launcher_is_named_by_the_first_rank(launcher, said):
     from mpi4py import MPI
 
     if "PMI_SIZE" in launcher and MPI.get_vendor()[0] != "Open MPI":
-        pytest.skip("MPICH is no foreign launcher to this MPI library")
+        pytest.skip("MPICH is not a foreign launcher to this MPI library")
     environment = child_environment(launcher)
     alone = subprocess.run([*LEAPMPI, "doctor"], env=environment, capture_output=True, text=True, timeout=60)
     assert (alone.returncode, alone.stdout) == (5, "")

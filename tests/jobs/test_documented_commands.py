@@ -28,7 +28,7 @@ RUN_BY = {
     "tests.parallel": "tests/test_parallel.py",
 }
 """Programs whose words are not parsed here, and the test that runs them."""
-BY_HAND = ("jobs/quickstart", "tests/run", "source", "eval", "cat", "sleep", "-")
+BY_HAND = ("jobs/quickstart", "tests/run", "source", "eval", "cat", "sleep", "-", "-c")
 """Those that make an environment and run all tests, and words of the shell."""
 LONG = re.compile(r"\b(on a cluster|Slurm|[Nn]eeds root|PyPI|internet|connected machine|site's own MPI|Long runs)\b")
 """What tells a reader that a command needs more than tests have."""

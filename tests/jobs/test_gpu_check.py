@@ -62,8 +62,8 @@ def test_where_there_is_a_gpu_that_no_torch_sees_an_environment_is_made(tmp_path
     [
         (["--parts", "draws,rays"], "'rays' is none of draws, rows"),
         (["--python", "/nowhere/python"], "--python /nowhere/python: there is no such program"),
-        (["--batch", "0"], "argument --batch: '0' is no whole number from 1 on"),
-        (["--fanout", "5,,3"], "argument --fanout: '' is no whole number from 1 on"),
+        (["--batch", "0"], "argument --batch: '0' is not a whole number from 1 on"),
+        (["--fanout", "5,,3"], "argument --fanout: '' is not a whole number from 1 on"),
         (["--vertices", "3"], "no graph could be made; the line above says why"),
         (["--out", __file__], "File exists"),
     ],

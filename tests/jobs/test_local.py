@@ -144,7 +144,7 @@ REPORT = (
     [
         (f"leapmpi: error: no\n{REPORT}", "leapmpi: error: no\n"),
         (f"part\n leapmpi: stopped\n\n{REPORT}more", "part\n leapmpi: stopped\n\nmore"),
-        # What leapmpi has not explained, and what is no such report.
+        # What leapmpi has not explained, and what is not such a report.
         (REPORT, REPORT),
         (f"said leapmpi: no\n{REPORT}", f"said leapmpi: no\n{REPORT}"),
         (f"leapmpi: no\n{RULE}a table\n{RULE}", f"leapmpi: no\n{RULE}a table\n{RULE}"),

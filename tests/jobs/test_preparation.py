@@ -16,5 +16,5 @@ def preparation(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_wrong_sizes_are_refused(tmp_path):
     job = preparation(tmp_path / "work", "--max-mem", "much")
     assert job.returncode != 0
-    assert "--max-mem: 'much' is no size" in job.stderr
+    assert "--max-mem: 'much' is not a size" in job.stderr
     assert not (tmp_path / "work").exists()

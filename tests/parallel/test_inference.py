@@ -58,12 +58,12 @@ def base(world, folder):
     return folder
 
 
-def loaded(world, base, name, labels, dtype, goes_through_all=False, **settings):
+def loaded(world, base, name, labels, dtype, reads_all_lists=False, **settings):
     settings = {"model.name": name, "model.hidden": 8, "sampling.fanout": "3,3,3", **MODELS.get(name, {}), **settings}
     folder = str(variant(labels).folder(base))
     config = Config.from_values({"data": folder, "train.dtype": dtype, "train.seed": 3, **settings})
     dataset = open_for_training(config)
-    found = load(config, dataset, world, CPU, PhaseTimers(), goes_through_all=goes_through_all)
+    found = load(config, dataset, world, CPU, PhaseTimers(), reads_all_lists=reads_all_lists)
     return config, found.ctx, found.topology
 
 
@@ -83,7 +83,7 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
         # Whole, and of own lists alone in small chunks and for some vertices: in float32 with the same bits.
         allowed = tolerance * np.abs(truth).max()
         at_once = inference_for(ctx, topology).outputs(wanted)
-        _, ctx, topology = loaded(world, base, name, labels, dtype, goes_through_all=True)
+        _, ctx, topology = loaded(world, base, name, labels, dtype, reads_all_lists=True)
         assert isinstance(topology, TopologyShard)
         with monkeypatch.context() as patch:
             patch.setattr(layerwise, "CHUNK_BYTES", 60_000)
@@ -146,7 +146,7 @@ def test_rows_found_by_number_give_the_bits_of_rows_that_chunks_number(name, kep
 @pytest.mark.parametrize("shares", [False, True])
 def test_bytes_are_those_that_were_expected(shares, world, base, monkeypatch):
     for name in ("gcn", "sage"):
-        _, ctx, topology = loaded(world, base, name, "single", "float32", goes_through_all=True, **{"model.hidden": 20})
+        _, ctx, topology = loaded(world, base, name, "single", "float32", reads_all_lists=True, **{"model.hidden": 20})
         ctx, network = on_slow_links(ctx) if shares else ctx, ctx.communicator
         for limit in (1 << 30, 100_000):
             monkeypatch.setattr(layerwise, "CHUNK_BYTES", limit)

@@ -1,11 +1,11 @@
-"""Parts dealt to ranks: the fit finds the weights, the deal is the best of all, boundaries are those of a segment."""
+"""Parts assigned to ranks: the fit finds the weights, the best assignment wins, boundaries are those of a segment."""
 
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
-from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds, slowness
+from leapmpi.plan.part_balance import PartCounts, assigned, fitted, rank_seconds, slowness
 
 SEEDS = range(20)
 
@@ -35,7 +35,7 @@ def test_no_other_deal_has_a_faster_slowest_rank(seed):
     parts, ranks = 3 + seed % 6, 1 + seed % 3
     seconds = any_counts(seed, parts).of_segments() @ np.array([1.0, 0.3, 0.2])
     slow = np.random.default_rng(seed).choice([1.0, 2.0], ranks)
-    starts = dealt(seconds, slow)
+    starts = assigned(seconds, slow)
     assert (starts[0], starts[-1]) == (0, parts)
     assert (np.diff(starts) > 0).all()
     others = [np.array([0, *inner, parts]) for inner in combinations(range(1, parts), ranks - 1)]
@@ -53,7 +53,7 @@ def test_slowness_is_what_counts_do_not_tell():
 
 def test_every_rank_has_a_part_even_where_one_part_takes_all():
     seconds = PartCounts(np.array([[9.0, 0], [0, 0], [0, 0]]), np.zeros((3, 3))).of_segments()[..., 0]
-    assert dealt(seconds, np.ones(3)).tolist() == [0, 1, 2, 3]
+    assert assigned(seconds, np.ones(3)).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

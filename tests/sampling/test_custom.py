@@ -126,7 +126,7 @@ def test_what_a_class_says_is_done(topology):
 
 
 class Stranger(OwnSampler):
-    """Names a vertex that is no neighbour."""
+    """Names a vertex that is not a neighbour."""
 
     def next(neighbours, number, size, drawn, word):
         return neighbours[-1] + 1

@@ -165,7 +165,7 @@ def changed(value: object, chance: random.Random) -> object:
 
 
 def damage_json(path: Path, chance: random.Random) -> str:
-    """Another value somewhere in one of the file's documents, or text that is no JSON."""
+    """Another value somewhere in one of the file's documents, or text that is not JSON."""
     lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
     number = chance.randrange(len(lines))
     if chance.random() < 0.1:

@@ -81,7 +81,7 @@ def test_the_table_for_people(small_data, capsys):
 def test_no_run_folder_is_made(small_data, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["bench", str(small_data), "--strategies", "leap", "--epochs", "1", "--hidden", "8"]) == 0
-    # The one epoch there is is no warm one.
+    # The one epoch there is is not a warm one.
     assert re.search(r"s/epoch +[\d.]+ cold\n", output := capsys.readouterr().out)
     assert "ratio  " not in output
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def read_dgl_tensors(path: Path) -> dict[str, np.ndarray]:
         try:
             magic, count, again = struct.unpack("<QQQ", file.read(24))
             if magic != MAGIC:
-                raise DataError(f"{path} is no file of tensors that DGL has saved (save_tensors)")
+                raise DataError(f"{path} is not a file of tensors that DGL has saved (save_tensors)")
             if count != again or count > path.stat().st_size:
                 raise ValueError(f"{count} and {again} arrays are announced")
             return dict(_array(file, path) for _ in range(count))

@@ -30,14 +30,14 @@ def feed_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan
         return ProjectedFeed.of_plan(ctx, layer, block, plan)
     if plan.kind == PARTIAL:
         return PartialFeed.of_plan(ctx, layer, plan)
-    if by_owner and goes_by_owner(layer, plan):
+    if by_owner and runs_by_owner(layer, plan):
         kind = AttentionByOwnerFeed if _attends(layer) else OwnerByOwnerFeed
         return kind(ctx, layer, block, plan)
     own_first = _own_first(ctx, layer, plan)
     return own_first(ctx, layer, block, plan) if own_first else BlockFeed(ctx, layer, block, plan.rows)
 
 
-def goes_by_owner(layer: Layer, plan: LayerPlan) -> bool:
+def runs_by_owner(layer: Layer, plan: LayerPlan) -> bool:
     """Return whether `layer` and the kind of `plan` allow rows of one other rank at a time; the same on all ranks."""
     return plan.rows is not None and plan.kind == RAW and (_sums_over_edges(layer) or _attends(layer))
 
@@ -47,14 +47,14 @@ def sends_again(layer: Layer) -> bool:
     return layer.norm is not None or _attends(layer)
 
 
-def can_go_by_owner(layer: Layer, plan: LayerPlan) -> bool:
-    """Return whether destinations of this rank have the positions that `goes_by_owner` requires."""
-    return not goes_by_owner(layer, plan) or _own_come_first(layer, plan)
+def can_run_by_owner(layer: Layer, plan: LayerPlan) -> bool:
+    """Return whether destinations of this rank have the positions that `runs_by_owner` requires."""
+    return not runs_by_owner(layer, plan) or _own_rows_first(layer, plan)
 
 
 def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirstFeed] | None:
     """Choose the feed that works on own rows of `layer` first; None where none can, or where it does not pay."""
-    if plan.rows is None or layer.rows.pair or not layer.splits or not _own_come_first(layer, plan):
+    if plan.rows is None or layer.rows.pair or not layer.splits or not _own_rows_first(layer, plan):
         return None
     travels = len(plan.rows.received_positions) * layer.in_dim * layer.bias.element_size() * ctx.machine.byte
     if not travels or travels < _SPLIT_SECONDS * plan.block.edges:
@@ -74,7 +74,7 @@ def _attends(layer: Layer) -> bool:
     return isinstance(layer, GATLayer) and layer.edge is None
 
 
-def _own_come_first(layer: Layer, plan: LayerPlan) -> bool:
+def _own_rows_first(layer: Layer, plan: LayerPlan) -> bool:
     """Return whether destinations are the first own rows, where the layer reads them beyond their edges."""
     if not (reads_own(layer) or _attends(layer)):
         return True

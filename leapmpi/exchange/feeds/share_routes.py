@@ -18,7 +18,7 @@ from leapmpi.exchange.feeds.partial import MixedRows
 from leapmpi.exchange.items import RemoteItems, fewest_items, pairs_by_owner
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges, words_of
 from leapmpi.exchange.own_lists import OwnLists
-from leapmpi.exchange.partial_block import HomeEdges, home_edges
+from leapmpi.exchange.partial_block import LocalEdges, local_edges
 from leapmpi.exchange.stage import Route, by_rank
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 from leapmpi.sampling.block import indptr_of
@@ -35,7 +35,7 @@ _NOTHING = np.empty(0, np.int64)
 class ChunkItems:
     """The edges of destinations: from own vertices, `here`, and remote ones with the items that serve them."""
 
-    here: HomeEdges
+    here: LocalEdges
     far_indptr: np.ndarray
     """int64[n + 1]: where the remote edges of each destination start in `here.others`."""
     remote: RemoteItems
@@ -49,7 +49,7 @@ class ChunkItems:
             neighbours = topology.indices[topology.indptr[numbers[0]] : topology.indptr[numbers[-1] + 1]]
         else:
             neighbours = topology.in_neighbours(numbers)
-        here = home_edges(indptr, neighbours, lists.first, lists.end)
+        here = local_edges(indptr, neighbours, lists.first, lists.end)
         far_indptr = indptr - here.indptr
         pairs = pairs_by_owner(numbers, far_indptr, here.others, lists.bounds, rank, False)
         return cls(here, far_indptr, fewest_items(far_indptr, here.others, lists.bounds, pairs))

@@ -52,7 +52,7 @@ class Raw(ExchangeMode):
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows. Collective."""
         rows = self.read(minibatch)
-        minibatch.row_exchange = self.ctx.features.prepare(rows, self.ctx.scatters, learns=minibatch.drops)
+        minibatch.row_exchange = self.ctx.features.prepare(rows, self.ctx.scatters, trains=minibatch.drops)
 
     def feeds(self, minibatch: MiniBatch, number: int) -> tuple[Sequence[LayerFeed], Rows | None]:
         """Return no feeds, and the micro-batch's rows of the union."""

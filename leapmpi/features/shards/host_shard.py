@@ -230,7 +230,7 @@ class HostRows:
         self.shard.place(ids, target, position)
         place_rows(row, position, 0, target, position)
 
-    def stand_in_addresses(self, count: int, width: int) -> ScatteredRows:
+    def dummy_addresses(self, count: int, width: int) -> ScatteredRows:
         """Return addresses of `count` rows of `width` zeros of the stored type, to compile and to measure with."""
         rows = np.zeros((count, width), self.shard.dtype)
         found = self.shard.scattered(_addresses(rows, np.arange(count)), rows)

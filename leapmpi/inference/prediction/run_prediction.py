@@ -74,7 +74,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     world.on_root(lambda: check_place(request.out, request.overwrite))
     # Each check runs before the next costs more: files first, then the dataset, the weights, the request.
     dataset = world.on_all(lambda: _opened(config, saved.about))
-    loaded = session.load(_plain(saved), dataset, goes_through_all=True)
+    loaded = session.load(_plain(saved), dataset, reads_all_lists=True)
     world.on_all(lambda: saved.give_to(loaded))
     ctx = loaded.ctx
     layer = world.on_all(lambda: request.layer_of(ctx))

@@ -35,7 +35,7 @@ _U = np.uint64  # unsigned positions spare the kernels numba's test for negative
 
 @compiled
 def _sum_row(first, last, indices, weight, z, out, i, heads, width):
-    """Row i of `_weighted_sum`, from edges `first` to `last` (exclusive)."""
+    """Compute row i of `_weighted_sum`, from edges `first` to `last` (exclusive)."""
     for f in range(heads * width):
         out[i, f] = 0
 
@@ -90,7 +90,7 @@ def _four_dots(g, p, q, r, s):
 
 @compiled
 def _products_row(first, last, indices, g, z, out, heads, width):
-    """Edges `first` to `last` (exclusive) of `_edge_products`, whose row of g is `g`."""
+    """Compute edges `first` to `last` (exclusive) of `_edge_products`, whose row of g is `g`."""
     # Four edges at a time: four independent sums keep the processor's multipliers busy, and g is loaded once.
     e = first
     while e + 4 <= last:
@@ -166,7 +166,7 @@ def _edge_sums(first, end, indptr, edges, values, out):
 
 @compiled
 def _softmax_row(first, last, indices, source, target, h, slope, out):
-    """Head h of edges `first` to `last` (exclusive) of `_softmax`, whose target score is `target`."""
+    """Compute head h of edges `first` to `last` (exclusive) of `_softmax`, whose target score is `target`."""
     # Scores, and the largest of them: exponentials of differences to it do not overflow.
     largest = source.dtype.type(-np.inf)
     for e in range(first, last):
@@ -209,7 +209,7 @@ def _softmax_backward(first, end, indptr, indices, source, target, slope, share,
 
 @compiled
 def _transpose(indptr, indices, out_indptr, out_indices, out_edges):
-    """A counting sort by source; `out_indptr` starts with zeros."""
+    """Sort edges by source, by counting; `out_indptr` starts with zeros."""
     # Count the edges of each source, and sum the counts to the place of each source's first edge.
     for e in range(len(indices)):
         out_indptr[indices[e] + 1] += 1
@@ -270,17 +270,17 @@ def _with_self(indptr, indices, out_indptr, out_indices):
 
 
 def _arrays(*arguments: Tensor | np.generic | float) -> Iterator[Any]:
-    """Return the memory of tensors; of those that are not contiguous, copies. Numbers stay what they are."""
+    """Return the memory of tensors, copied where they are not contiguous. Numbers stay unchanged."""
     return (each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments)
 
 
 def run_compiled(kernel: Callable[..., None], rows: int, *arguments: Tensor | np.generic | float) -> None:
-    """Run a compiled kernel for all of `rows` on the memory of tensors, of which those that it fills are contiguous."""
+    """Run a compiled kernel for all of `rows` on the memory of tensors; those that it fills are contiguous."""
     share_rows(kernel, rows, *_arrays(*arguments))
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """float[rows, width]: row i, head by head, is the sum over its edges e of weight[e] * z[indices[e]]."""
+    """Return float[rows, width]: row i, head by head, is the sum over its edges e of weight[e] * z[indices[e]]."""
     # Each of these is faster than the compiled loop, and sums each row in the order of its edges to the same bits.
     if weight.shape[1] == 1 and z.dtype == torch.float32:
         if z.shape[1] >= _WIDE_ROW and len(indices):
@@ -295,7 +295,7 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
 
 
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
-    """float[edges, heads]: for each edge e of row i, head by head, the dot product of g[i] and z[indices[e]].
+    """Return float[edges, heads]: for each edge e of row i, head by head, the dot product of g[i] and z[indices[e]].
 
     `g` is float[rows, width].
     """
@@ -305,7 +305,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
 
 
 def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of z[indices[e]] over the edges e of each row, element by element, and the first source that has it.
+    """Find the largest z[indices[e]] over the edges e of each row, by element, and the first source that has it.
 
     Returns float[rows, width] and int32[rows, width]; rows without edges get 0, and -1 for the source.
     """
@@ -316,9 +316,9 @@ def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
 
 
 def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
-    """float[sources, width]: `grad` float[rows, width], each element added to the source of its maximum, row after row.
+    """Add each element of `grad` float[rows, width] to the source of its maximum, row after row: float[sources, width].
 
-    `chosen` int32[rows, width] is what `maximum` returned.
+    `chosen` int32[rows, width] is the result of `maximum`.
     """
     out = grad.new_zeros(sources, grad.shape[1])
     share_rows(_maximum_backward, grad.shape[1], *_arrays(chosen, grad, out), least=_COLUMNS)
@@ -326,7 +326,7 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """float[rows, heads]: row i is the sum of values[edges[k]] over k from indptr[i] to indptr[i + 1].
+    """Return float[rows, heads]: row i is the sum of values[edges[k]] over k from indptr[i] to indptr[i + 1].
 
     `edges` int64[edges] are edge numbers, `values` float[edges, heads].
     """
@@ -336,7 +336,9 @@ def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    """float[edges, heads]: softmax, over the edges e of each row i, of LeakyReLU(source[indices[e]] + target[i]).
+    """Compute the softmax of LeakyReLU(source[indices[e]] + target[i]) over the edges e of each row i.
+
+    The result is float[edges, heads].
 
     `source` is float[sources, heads], `target` float[rows, heads], `slope` that of LeakyReLU's negative side. Large
     scores do not overflow.
@@ -349,9 +351,9 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
-    """float[edges, heads]: the gradient of each edge's score before LeakyReLU.
+    """Return float[edges, heads]: the gradient of each edge's score before LeakyReLU.
 
-    `share` float[edges, heads] is what `softmax` returned for the same arguments, `grad` float[edges, heads] its
+    `share` float[edges, heads] is the result of `softmax` for the same arguments, `grad` float[edges, heads] its
     gradient.
     """
     out = torch.empty_like(share)
@@ -361,7 +363,7 @@ def softmax_backward(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the edges by source, in the order they had: indptr int64[sources + 1], rows and numbers of the edges.
+    """Return the edges by source, in their previous order: indptr int64[sources + 1], rows and numbers of the edges.
 
     The rows are of the dtype of `indices`, the numbers int64; both are [edges].
     """
@@ -373,7 +375,7 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
 
 
 def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """float[edges]: for each edge of row i, values[i]; `values` is float[rows]."""
+    """Return float[edges]: for each edge of row i, values[i]; `values` is float[rows]."""
     out = values.new_empty(edges)
     _spread(*_arrays(indptr, values, out))
     return out
@@ -399,7 +401,7 @@ def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor,
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges with one from i to i put before the others of each row i: indptr and indices of the same dtypes."""
+    """Put an edge from i to i before the others of each row i: indptr and indices of the same dtypes."""
     rows = len(indptr) - 1
     out_indptr = torch.empty(rows + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices) + rows, dtype=indices.dtype)

@@ -1,4 +1,4 @@
-"""The functions of csr.py, which says what they take and return, in torch operations for devices other than the CPU.
+"""The functions of csr.py, which documents them, in torch operations for devices other than the CPU.
 
 Sparse products keep memory proportional to vertices x features; where rows must be gathered by edge, they are gathered
 in batches of bounded size. These functions run on the CPU too, and the tests compare them with those of csr.py.
@@ -26,13 +26,13 @@ MOST_GATHERED = 1 << 24
 
 
 def _rows(indptr: Tensor) -> Tensor:
-    """int64[edges]: the row of each edge."""
+    """Return int64[edges]: the row of each edge."""
     rows = torch.arange(len(indptr) - 1, device=indptr.device)
     return rows.repeat_interleave(indptr.diff())
 
 
 def segment_sums(indptr: Tensor, values: Tensor, reduce: str = "sum", initial: float = 0.0) -> Tensor:
-    """float[rows, ...]: the sums, or other reductions, of the values float[edges, ...] of each row, in their order.
+    """Sum, or reduce otherwise, the values float[edges, ...] of each row in their order: float[rows, ...].
 
     A row without edges gets `initial`, which counts in the reduction of the others.
     """
@@ -42,7 +42,7 @@ def segment_sums(indptr: Tensor, values: Tensor, reduce: str = "sum", initial: f
 
 
 def _sums_in_order(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """As `weighted_sum` with one head; rows are gathered for at most MOST_GATHERED elements at once."""
+    """Sum as `weighted_sum` with one head; rows are gathered for at most MOST_GATHERED elements at once."""
     out, index = z.new_empty(len(indptr) - 1, z.shape[1]), indices.long()
     width = max(1, MOST_GATHERED // len(indices))
     for part, sums in zip(z.split(width, 1), out.split(width, 1), strict=True):
@@ -51,9 +51,9 @@ def _sums_in_order(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """Triton's kernel where it serves; else a sparse product per head.
+    """Sum by Triton's kernel where it serves; else by a sparse product per head.
 
-    On a GPU that adds up in any order, unless torch is to use operations that give the same bits each time.
+    On a GPU that product adds up in any order, unless torch uses deterministic algorithms.
     """
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:
@@ -83,14 +83,14 @@ def _triton_sums() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
 
 
 def _tried(device: torch.device) -> bool:
-    """Return whether Triton's sums are those of `_sums_in_order`, on rows without edges, with few, and with many."""
+    """Return whether Triton gives the bits of `_sums_in_order`, on rows without edges, with few, and with many."""
     counts = torch.tensor([0, 1, 3, 700, 0, 65], device=device)
     indptr = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
     number = torch.arange(int(indptr[-1]), device=device)
-    indices, z = number * 37 % 101, (torch.arange(101 * 70, device=device).view(101, 70) % 13).double()
+    # Roots are irrational: products and sums are rounded, so another order, or a fused product, changes bits.
+    indices, z = number * 37 % 101, torch.arange(101 * 70, device=device).view(101, 70).double().sqrt()
     for dtype, heads in ((torch.float32, 1), (torch.float64, 2)):
-        weight, rows = (number % 5).to(dtype).unsqueeze(1).repeat(1, heads), z.to(dtype)
-        # Whole numbers: exact in any order.
+        weight, rows = number.to(dtype).sqrt().unsqueeze(1).repeat(1, heads), z.to(dtype)
         for index in (indices, indices.int()):
             found = _triton_sums()(indptr, index, weight, rows)
             if not torch.equal(found, _sums_in_order(indptr, index, weight[:, :1], rows)):
@@ -99,17 +99,17 @@ def _tried(device: torch.device) -> bool:
 
 
 def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """See csr.py."""
+    """Do the same as in csr.py."""
     return values.repeat_interleave(indptr.diff(), output_size=edges)
 
 
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
-    """See csr.py."""
+    """Do the same as in csr.py."""
     out.index_add_(0, positions, rows)
 
 
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
-    """Rows are gathered for at most MOST_GATHERED elements at once."""
+    """Multiply as csr.py; rows are gathered for at most MOST_GATHERED elements at once."""
     out = z.new_empty(len(indices), heads)
     count = max(1, MOST_GATHERED // max(1, z.shape[1]))
     shape = (-1, heads, z.shape[1] // heads)
@@ -121,7 +121,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
 
 
 def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns are gathered for at most MOST_GATHERED elements at once."""
+    """Find maxima as csr.py; columns are gathered for at most MOST_GATHERED elements at once."""
     rows = len(indptr) - 1
     row = _rows(indptr)
     out = z.new_zeros(rows, z.shape[1])
@@ -146,7 +146,7 @@ def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
 
 
 def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
-    """On a GPU the order of the sums may differ from run to run."""
+    """Add gradients as csr.py; on a GPU the order of the sums may differ from run to run."""
     out = grad.new_zeros(sources, grad.shape[1])
     if sources == 0:
         return out

@@ -1,15 +1,16 @@
 """Sums over edges in Triton: rows are added up as they are read, and no matrix of edges x columns is made.
 
-Imported only where Triton is (triton_choice.py). Sums are taken in the order of edges, so bits do not change from run
-to run; the gradient of the rows is the same sum over the transposed list.
+Imported only if Triton is available (triton_choice.py). Sums follow the order of edges, so they have the same bits in
+every run. The gradient of the rows is the same sum over the transposed list.
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from leapmpi.nn.kernels.triton_choice import launch
 
 _MOST_COLUMNS = 256
 """Columns of a row that one program adds up."""
@@ -29,14 +30,13 @@ def _weighted_sum(indptr, indices, weight, z, out, width, heads, head_width, BLO
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """See csr.py; float32 or float64."""
+    """Do the same as in csr.py, in float32 or float64."""
     rows, (width, heads) = len(indptr) - 1, (z.shape[1], weight.shape[1])
     out = z.new_empty(rows, width)
     if not out.numel():
         return out
     block = min(_MOST_COLUMNS, triton.next_power_of_2(width))
     operands = indptr, indices, weight.contiguous(), z.contiguous(), out
-    # Kernels go to the device that is selected.
-    with torch.cuda.device_of(z):
-        _weighted_sum[rows, triton.cdiv(width, block)](*operands, width, heads, width // heads, BLOCK=block)
+    grid = rows, triton.cdiv(width, block)
+    launch(_weighted_sum, grid, *operands, width, heads, width // heads, BLOCK=block)
     return out

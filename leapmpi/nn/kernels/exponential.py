@@ -22,7 +22,7 @@ _LN2 = Fraction("0.69314718055994530941723212145817656807550013436")
 
 
 def _exponential(kind: type, whole: type, bits: int, bias: int, least: float, terms: int) -> Callable:
-    """exp(x) in the float type `kind`, whose numbers have `bits` bits of fraction; 0 below about `least`."""
+    """Make exp(x) for the float type `kind`, whose numbers have `bits` bits of fraction; 0 below about `least`."""
     # ln 2 in two parts: a few leading bits, which small whole numbers multiply without rounding, and the rest.
     leading = kind(math.floor(math.log(2) * 2**10) / 2**10)
     rest = kind(_LN2 - Fraction(float(leading)))
@@ -46,7 +46,7 @@ def _exponential(kind: type, whole: type, bits: int, bias: int, least: float, te
 
 
 def _logarithm(kind: type, whole: type, bits: int, bias: int, terms: int) -> Callable:
-    """log(x) in the float type `kind`, of ordinary numbers x > 0."""
+    """Make log(x) for the float type `kind`, for ordinary numbers x > 0."""
     ln2, half, one, two, root = kind(_LN2), kind(0.5), kind(1), kind(2), kind(math.sqrt(2))
     series = tuple(kind(1 / (2 * k + 1)) for k in range(terms, 0, -1))
     shift, offset, fraction, ones = whole(bits), whole(bias), whole(2**bits - 1), whole(bias << bits)
@@ -83,12 +83,12 @@ _LOGARITHMS = {
 
 
 def exponential(x: float) -> float:
-    """exp(x) for x <= 88 (float32) or 709 (float64), in compiled code; below -87 or -708 that of the bound."""
+    """Compute exp(x) for x <= 88 (float32) or 709 (float64), in compiled code; below -87 or -708 that of the bound."""
     return math.exp(x)
 
 
 def logarithm(x: float) -> float:
-    """log(x) for ordinary numbers x > 0, in compiled code."""
+    """Compute log(x) for ordinary numbers x > 0, in compiled code."""
     return math.log(x)
 
 

@@ -35,14 +35,14 @@ _LEAST_TILES, _LEAST_VECTORS = 8, 3
 """Fewer tiles of `products`, or vectors of `sum_of_outer`, are not worth another thread."""
 
 _AT_ONCE = 1 << 27
-"""Multiply-adds of the rows that `sum_of_outer` goes through before messages are attended to: some milliseconds."""
+"""Multiply-adds of `sum_of_outer` between two checks for messages: some milliseconds."""
 
 _CACHED = 28_800
 """Elements of the rows that `sum_of_outer` reads at once, so that they and the next ones stay in cache."""
 
 
 def _outer_tile(vectors: int) -> Any:
-    """A function of a tile that is so many vectors wide, for compiled code.
+    """Make a function of a tile that is so many vectors wide, for compiled code.
 
     out[i, :] += sum over r < rows of g[r, i] * x[r][:], for OUTER_ROWS rows of out. x and ahead: addresses of
     int64[rows], the addresses of rows, those of the next block in `ahead`; `offset` is added to them. g and out are
@@ -77,7 +77,7 @@ def _outer_tile(vectors: int) -> Any:
 
 
 def _inner_tile(vectors: int) -> Any:
-    """A function of a tile that is so many vectors wide, for compiled code.
+    """Make a function of a tile that is so many vectors wide, for compiled code.
 
     out[i, :] = sum over k < width of x[i][k] * weight[:, k, :], for ROWS rows of x. x and ahead: addresses of
     int64[ROWS], the addresses of rows, those of the next tile in `ahead`, whose elements have `size` bytes. weight,
@@ -125,7 +125,7 @@ def _inner_tile(vectors: int) -> Any:
 
 
 def _vectors_of(build, vectors, base, step, row):
-    """Pointers to the first vectors of a row of an array at address `base`, whose rows are `step` bytes apart."""
+    """Make pointers to the first vectors of a row of an array at address `base`, whose rows are `step` bytes apart."""
     return [pointer(build, build.add(base, INDEX(4 * COLUMNS * v)), step, row, VECTOR) for v in range(vectors)]
 
 
@@ -148,7 +148,7 @@ _set_inner, _set_wide_inner = _inner_tile(1), _inner_tile(_WIDE // COLUMNS)
 
 @compiled
 def _add_columns(addresses, begin, ahead, g, out, last, first, end, origin):
-    """out[:, first:end] += g^T x for the rows of x from `begin` on. The rows from `ahead` on are prefetched.
+    """Compute out[:, first:end] += g^T x for the rows of x from `begin` on. The rows from `ahead` on are prefetched.
 
     `addresses` are those of the elements for column `origin` of out. Columns that fill no vector are the last of one
     that overlaps the one before: it is added to `last`, float32[height, 16].
@@ -187,13 +187,13 @@ def _add_last(out, last, end, rest):
 
 @compiled
 def _columns_of(first, end, width):
-    """The columns of vectors `first` to `end` (exclusive) of `width`; the last vector has those that are left."""
+    """Return the columns of vectors `first` to `end` (exclusive) of `width`; the last vector has the remaining ones."""
     return COLUMNS * first, width if end == width // COLUMNS else COLUMNS * end
 
 
 @compiled
 def _add_vectors(first_vector, end_vector, g, addresses, out):
-    """Vectors `first_vector` to `end_vector` (exclusive) of the columns of `sum_of_outer`."""
+    """Add vectors `first_vector` to `end_vector` (exclusive) of the columns of `sum_of_outer`."""
     count, width = len(addresses), out.shape[1]
     block = max(COLUMNS, _CACHED // width)
     first, end = _columns_of(first_vector, end_vector, width)
@@ -205,7 +205,7 @@ def _add_vectors(first_vector, end_vector, g, addresses, out):
 
 
 def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
-    """out += g^T x for float32 g[n, h] and out[h, in], and x given by int64 addresses[n].
+    """Compute out += g^T x for float32 g[n, h] and out[h, in], and x given by int64 addresses[n].
 
     `in` is at least 16 and h a multiple of OUTER_ROWS. All are C-contiguous. Threads share the columns of x. Each
     element is summed in the order of rows.
@@ -215,7 +215,7 @@ def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
 
 
 def _ranges(g: np.ndarray, out: np.ndarray) -> Iterator[slice]:
-    """Ranges of rows, one after the other, whose length depends on shapes alone, as sums do."""
+    """Cut rows into consecutive ranges, whose length depends on shapes alone, as sums do."""
     size = max(COLUMNS, _AT_ONCE // out.size)
     return (slice(first, first + size) for first in range(0, len(g), size))
 
@@ -228,7 +228,7 @@ def _share_vectors(kernel: Callable[..., None], out: np.ndarray, *arguments: obj
 
 @compiled
 def _set_row_of_tiles(x, ahead, size, weight, out, height, width):
-    """All tiles of ROWS rows, as `_set_inner`: out has `height` columns. The first one prefetches the rows `ahead`."""
+    """Compute all tiles of ROWS rows, as `_set_inner`; out has `height` columns. The first prefetches rows `ahead`."""
     for h in range(0, height // _WIDE * _WIDE, _WIDE):
         later, bytes_each = (x, 4) if h else (ahead, size)
         _set_wide_inner(x, later, bytes_each, weight + 4 * h * width, out + 4 * h, 4 * height, width)
@@ -239,7 +239,7 @@ def _set_row_of_tiles(x, ahead, size, weight, out, height, width):
 
 @compiled
 def _set_products(first, end, addresses, weight, out):
-    """Tiles `first` to `end` (exclusive) of `products`."""
+    """Compute tiles `first` to `end` (exclusive) of `products`."""
     height, width = out.shape[1], weight.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
     out_at = np.int64(out.ctypes.data)
@@ -251,7 +251,7 @@ def _set_products(first, end, addresses, weight, out):
 
 
 def products(addresses: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
-    """out[i] = x[i] weight for float32 weight[k, in, 16] and out[n, 16 k], and x given by int64 addresses[n].
+    """Compute out[i] = x[i] weight for float32 weight[k, in, 16] and out[n, 16 k], and x given by int64 addresses[n].
 
     All are C-contiguous, and n is a multiple of ROWS, not 0. Slice k of weight gives 16 columns of out. Threads share
     the rows. Each element is summed in the order of columns.
@@ -261,7 +261,7 @@ def products(addresses: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None
 
 @functools.cache
 def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
-    """As `sum_of_outer`, a function (g, addresses, scale, out) of rows of `kind`; scale float32[2, in]."""
+    """Make `sum_of_outer` for rows of `kind`: a function (g, addresses, scale, out); scale float32[2, in]."""
     decode, kind_size = decoder(kind), kind.size
 
     @compiled
@@ -297,12 +297,12 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
 
 @functools.cache
 def products_of(kind: RowType) -> Callable[..., None]:
-    """As `products`, a function (addresses, weight, scale, out) of rows of `kind`; scale float32[2, in]."""
+    """Make `products` for rows of `kind`: a function (addresses, weight, scale, out); scale float32[2, in]."""
     decode, size = decoder(kind, ahead=False), kind.size
 
     @compiled
     def set_tile(addresses, tile, weight, scale, buffer, places, out):
-        # A tile's rows as float32; then their products, with the first of which the next rows are prefetched.
+        # A tile's rows are converted to float32 first. The first of its products prefetches the next rows.
         height, width = out.shape[1], weight.shape[1]
         buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data)
         for r in range(ROWS):

@@ -1,4 +1,4 @@
-"""Whether tensors are served by the kernels of the host, or by torch operations, as on a GPU; and products there.
+"""The choice between kernels of the host and torch operations, as on a GPU; and products there.
 
 `--device stand-in` tries the GPU's way on the CPU: same code, same choices, tensors in host memory. With `--dtype`
 products of rows and weights off the host read both in fewer bits. Sums, gradients of weights, and the weights that the
@@ -17,24 +17,24 @@ _product_dtype: torch.dtype | None = None
 
 
 def on_host(device: torch.device) -> bool:
-    """Return whether what lies on `device` is the host's: on the CPU, unless it stands in for a GPU."""
+    """Return whether host kernels serve `device`: the CPU, unless it stands in for a GPU."""
     return device.type == "cpu" and not _stands_in
 
 
-def stand_in(setting: bool) -> None:
-    """From now on the CPU stands in for a GPU, or no longer."""
+def set_stand_in(setting: bool) -> None:
+    """Set whether the CPU stands in for a GPU from now on."""
     global _stands_in
     _stands_in = setting
 
 
 def autocast(dtype: str) -> None:
-    """From now on `matmul` reads its operands as bfloat16 where `dtype` says so, else as they are."""
+    """Set whether `matmul` reads its operands as bfloat16, if `dtype` says so, or unchanged."""
     global _product_dtype
     _product_dtype = torch.bfloat16 if dtype == "bfloat16" else None
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, of their dtype, for tensors that are not the host's."""
+    """Compute a @ b, of their dtype, for tensors off the host."""
     if _product_dtype is None:
         return a @ b
     return (a.to(_product_dtype) @ b.to(_product_dtype)).to(a.dtype)
@@ -42,7 +42,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def products_in_full() -> Iterator[None]:
-    """While the body runs torch multiplies float32 in float32, and adds up products of bfloat16 in float32.
+    """Let torch multiply float32 in float32, and add up products of bfloat16 in float32, while the body runs.
 
     On a GPU it may be set, or built, to take fewer bits for both.
     """
@@ -59,10 +59,10 @@ def products_in_full() -> Iterator[None]:
 
 @contextmanager
 def standing_in() -> Iterator[torch.device]:
-    """While the body runs the CPU, which is given, stands in for a GPU."""
+    """Let the CPU, which is yielded, stand in for a GPU while the body runs."""
     before = _stands_in
-    stand_in(True)
+    set_stand_in(True)
     try:
         yield torch.device("cpu")
     finally:
-        stand_in(before)
+        set_stand_in(before)

@@ -1,4 +1,4 @@
-"""Aggregation of messages not linear in rows, compiled for the CPU: softmax by channel, FiLM, scores of GATv2.
+"""Aggregation of messages that are not linear in rows, compiled for the CPU: softmax by channel, FiLM, GATv2's scores.
 
 One thread computes each output row, in the order of its edges, so results do not depend on the thread count; no row is
 copied per edge. message_sums_torch.py has the same functions for other devices. Shapes are those of csr.py: `indptr`
@@ -19,7 +19,7 @@ from leapmpi.system.jit import compiled, compiled_dividing
 
 @compiled_dividing
 def _softmax_row(first, last, indices, shift, z, t, logs, mean, total):
-    """One row of `_softmax_mean`, given its edges; `total` is space for its sums of exponentials."""
+    """Compute one row of `_softmax_mean`, given its edges; `total` is space for its sums of exponentials."""
     # A single edge has the whole share.
     if last == first + 1:
         extra = shift[first] if len(shift) else z.dtype.type(0)
@@ -139,8 +139,8 @@ def _pair_scores(first, end, indptr, indices, source, target, attend, slope, out
 
 @compiled
 def _pair_scores_backward(first, end, indptr, indices, edges, rows, others, attend, slope, grad, out, out_attend):
-    """Gradients of `rows`, whose edges lead to `others` and are numbered `edges`; with `out_attend`, each row's share
-    of that of `attend`."""
+    """Compute gradients of `rows`, whose edges `edges` lead to `others`; with `out_attend`, each row's share of that of
+    `attend`."""
     heads, width = attend.shape
     for i in range(first, end):
         for k in range(indptr[i], indptr[i + 1]):
@@ -155,7 +155,7 @@ def _pair_scores_backward(first, end, indptr, indices, edges, rows, others, atte
 
 
 def softmax_mean(indptr: Tensor, indices: Tensor, shift: Tensor | None, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Channel by channel, over the edges e of each row: the logarithm of the sum of exp(t z + shift), and their mean.
+    """Compute the logarithm of the sum of exp(t z + shift), and their mean, by channel over the edges e of each row.
 
     With z float[sources, width] at indices[e], `t` a tensor of one number and `shift` float[edges] (None for zeros).
     The mean weighs z by these exponentials. Both float[rows, width]; rows without edges get -inf and 0.
@@ -175,7 +175,7 @@ def softmax_mean_backward(
     grad: Tensor,
     change: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Over the edges of each source: the sums of share x `grad` and, if given, of share x `change` of their rows.
+    """Sum share x `grad` and, if given, share x `change` of their rows, over the edges of each source.
 
     The list is transposed; the share of an edge is exp(t z + shift - logs), as in `softmax_mean`. Both float[sources,
     width].
@@ -192,7 +192,7 @@ def softmax_mean_backward(
 
 
 def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-    """float[rows, width]: row i is the sum over its edges of weight[e] max(0, gamma[i] z[indices[e]] + beta[i]).
+    """Return float[rows, width]: row i is the sum over its edges of weight[e] max(0, gamma[i] z[indices[e]] + beta[i]).
 
     `weight` float[edges], `z` float[sources, width], `gamma` and `beta` float[rows, width].
     """
@@ -204,7 +204,7 @@ def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, ga
 def modulated_sum_backward(
     indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of `gamma` and `beta`, given that of the result of `modulated_sum`: float[rows, width] each."""
+    """Return the gradients of `gamma` and `beta`, from that of `modulated_sum`'s result: float[rows, width] each."""
     grad_gamma, grad_beta = torch.zeros_like(gamma), torch.zeros_like(beta)
     run_compiled(
         _modulated_sum_backward, len(grad), indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta
@@ -215,7 +215,7 @@ def modulated_sum_backward(
 def modulated_sum_sources(
     indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor, grad: Tensor
 ) -> Tensor:
-    """The gradient of `z`, over the transposed list: float[sources, width]; `weight` is in its order of edges."""
+    """Return the gradient of `z`, by the transposed list: float[sources, width]; `weight` is in its order of edges."""
     out = torch.zeros_like(z)
     run_compiled(_modulated_sum_sources, len(out), indptr, indices, weight, z, gamma, beta, grad, out)
     return out
@@ -224,7 +224,9 @@ def modulated_sum_sources(
 def pair_scores(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, attend: Tensor, slope: float
 ) -> Tensor:
-    """float[edges, heads]: attend[h] . LeakyReLU(source[indices[e]] + target[i]), head h reading its slice of columns.
+    """Compute attend[h] . LeakyReLU(source[indices[e]] + target[i]), head h on its slice of columns.
+
+    The result is float[edges, heads].
 
     `source` float[sources, heads x width], `target` float[rows, heads x width], `attend` float[heads, width].
     """
@@ -244,7 +246,9 @@ def pair_scores_backward(
     grad: Tensor,
     with_attend: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradient of `rows` float[rows, heads x width], and of `attend` if asked for, from `grad` float[edges, heads].
+    """Return the gradient of `rows` float[rows, heads x width], and of `attend` if `with_attend`.
+
+    `grad` float[edges, heads] is that of the scores.
 
     `rows` are targets, or, over the transposed list, sources; `edges` int64[edges] are the numbers of its edges.
     """

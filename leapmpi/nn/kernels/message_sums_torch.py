@@ -1,4 +1,4 @@
-"""The functions of message_sums.py, which says what they take and return, in torch operations for other devices.
+"""The functions of message_sums.py, which documents them, in torch operations for other devices.
 
 Rows are gathered by edge, for some columns at a time, so that at most MOST_GATHERED elements are gathered at once.
 """
@@ -14,13 +14,13 @@ from leapmpi.nn.kernels.csr_torch import MOST_GATHERED, segment_sums
 
 
 def _columns(edges: int, width: int, multiple: int = 1) -> Iterator[slice]:
-    """Slices of `width` columns, each of as many as may be gathered for `edges` edges, and of a `multiple`."""
+    """Cut `width` columns into slices as wide as may be gathered for `edges` edges, each a `multiple`."""
     step = max(1, MOST_GATHERED // max(1, edges * multiple)) * multiple
     return (slice(first, min(first + step, width)) for first in range(0, width, step))
 
 
 def _rows(indptr: Tensor) -> Tensor:
-    """int64[edges]: the row of each edge."""
+    """Return int64[edges]: the row of each edge."""
     return torch.arange(len(indptr) - 1, device=indptr.device).repeat_interleave(indptr.diff())
 
 

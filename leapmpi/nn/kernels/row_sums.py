@@ -25,11 +25,11 @@ _WIDE = 4
 
 
 def _sum_of(vectors: int, kind: RowType):
-    """An intrinsic that sums `vectors` vectors of each row of `kind`."""
+    """Make an intrinsic that sums `vectors` vectors of each row of `kind`."""
 
     @intrinsic
     def set_sum(typing_context, rows, weight, edges, offset, step, middle, out):
-        """out[:] = sum over e < edges of weight[e] * rows[e][:], of the columns from `offset` (bytes) on.
+        """Set out[:] to the sum over e < edges of weight[e] * rows[e][:], of the columns from `offset` (bytes) on.
 
         rows: address of int64[2 edges], the addresses of the rows, then of those to prefetch; weight, out, and step and
         middle of these columns, if they are scaled: addresses of float32. All are int64.
@@ -53,7 +53,7 @@ def _sum_of(vectors: int, kind: RowType):
 
             for k, total in enumerate(sums):
                 if kind.scaled:
-                    # The sum of steps, times a step, and the middle as often as the weights say.
+                    # Sums of whole steps are scaled once; each edge adds its weight times the middle.
                     steps, middles = (
                         load(build, each, INDEX(4 * COLUMNS), INDEX(k), VECTOR) for each in (step, middle)
                     )
@@ -68,7 +68,7 @@ def _sum_of(vectors: int, kind: RowType):
 
 
 def _sum_rows_of(kind: RowType):
-    """A kernel that sums the rows `first` to `end` (exclusive) of `weighted_sums`."""
+    """Make a kernel that sums the rows `first` to `end` (exclusive) of `weighted_sums`."""
     narrow, wide, size = _sum_of(1, kind), _sum_of(_WIDE, kind), kind.size
 
     @compiled
@@ -111,7 +111,7 @@ def _locate(first, end, indices, addresses, of_edges):
 
 @compiled
 def _locate_in_matrix(first, end, indices, base, step, of_edges):
-    """As `_locate`, of rows that begin at `base` and follow each other by `step` bytes."""
+    """Locate as `_locate` does, for rows from `base` on, `step` bytes apart."""
     for e in range(first, end):
         of_edges[e] = base + step * np.int64(indices[e])
 
@@ -127,7 +127,7 @@ def _most_edges(indptr):
 
 @functools.cache
 def weighted_sums_of(kind: RowType) -> Callable[..., None]:
-    """A function weighted_sums(indptr, indices, weight, addresses, scale, out) of rows of `kind`.
+    """Make a function weighted_sums(indptr, indices, weight, addresses, scale, out) of rows of `kind`.
 
     out[i] = sum over edges e of destination i of weight[e] * x[indices[e]], in the order of edges.
 
@@ -155,7 +155,7 @@ def weighted_sums_of(kind: RowType) -> Callable[..., None]:
 def weighted_sums_of_matrix(
     indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, x: np.ndarray, out: np.ndarray
 ) -> None:
-    """As the functions of `weighted_sums_of`, for x float32[sources, width], C-contiguous, which may be read-only."""
+    """Sum as functions of `weighted_sums_of` do, for x float32[sources, width], C-contiguous, maybe read-only."""
     base, step = x.ctypes.data, 4 * x.shape[1]
     of_edges = _room_for_addresses(indptr, indices, base + step * int(indices[-1]))
     share_rows(_locate_in_matrix, len(indices), indices, base, step, of_edges)
@@ -163,7 +163,7 @@ def weighted_sums_of_matrix(
 
 
 def _room_for_addresses(indptr: np.ndarray, indices: np.ndarray, last: int) -> np.ndarray:
-    """int64: room for the address of each edge's row, and behind them the `last` one, repeated.
+    """Allocate int64 room for the address of each edge's row, followed by the `last` one, repeated.
 
     Destinations prefetch as many addresses behind theirs.
     """
@@ -174,7 +174,7 @@ def _room_for_addresses(indptr: np.ndarray, indices: np.ndarray, last: int) -> n
 
 @intrinsic
 def _add_row(typing_context, to, row, factor, columns):
-    """to[:columns] += factor * row[:columns]; `to` and `row` are addresses (int64) of float32, `factor` is float32."""
+    """Compute to[:columns] += factor * row[:columns]; `to` and `row` are addresses (int64) of float32."""
 
     def generate(context, build, signature, arguments):
         to, row, factor, columns = arguments
@@ -191,7 +191,7 @@ def _add_row(typing_context, to, row, factor, columns):
 
 @compiled
 def add_rows_to_sources(first, end, indptr, indices, weight, g, out):
-    """out[indices[e]] += weight[e] * g[i] for each edge e of row i, where the source lies in [first, end).
+    """Compute out[indices[e]] += weight[e] * g[i] for each edge e of row i whose source is in [first, end).
 
     indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges], g float32[n, width] and out
     float32[sources, width], C-contiguous. A thread walks through all edges and adds to its own rows.

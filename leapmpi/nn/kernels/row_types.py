@@ -1,8 +1,8 @@
-"""Rows of features in fewer bytes: what their elements stand for, and how kernels read them.
+"""Rows of features in fewer bytes: the values of their elements, and the kernels that read them.
 
 An element of float16 or bfloat16 is a number. One of int8 is a number q of steps from the middle of its column's range:
-it stands for q * step[column] + middle[column], of which product and sum are rounded to float32. Kernels convert 16
-elements at a time while they read a row, so no copy of the rows as float32 is held.
+its value is q * step[column] + middle[column], with product and sum rounded to float32. Kernels convert 16 elements at
+a time while they read a row, so no copy of the rows as float32 is held.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NO_SCALE = np.zeros((2, 0), np.float32)
 
 
 def row_type(dtype: np.dtype, scale: np.ndarray | None) -> RowType | None:
-    """The type of rows of arrays of `dtype`, whose columns have a `scale` or not; None for plain numbers of numpy."""
+    """Return the type of rows of arrays of `dtype`, with or without a `scale`; None for plain numbers of numpy."""
     found = ROW_TYPES.get(dtype)
     return found if found and found.scaled == (scale is not None) else None
 
@@ -64,7 +64,7 @@ def _number_type(kind: RowType) -> ir.Type:
 
 
 def load_floats(build: ir.IRBuilder, kind: RowType, row: Any, column: Any, lanes: int = COLUMNS) -> Any:
-    """Return the elements of the row at address `row` from number `column` on, as floats; of int8 the steps.
+    """Return the elements of the row at address `row` from number `column` on, as floats; for int8 the steps.
 
     `lanes` is COLUMNS, for a vector, or 1, for a number.
     """
@@ -83,18 +83,18 @@ def load_floats(build: ir.IRBuilder, kind: RowType, row: Any, column: Any, lanes
 
 
 def prefetch_columns(build: ir.IRBuilder, kind: RowType, row: Any, vector: int) -> None:
-    """Ask for the cache line in which vector number `vector` of the row at address `row` begins, once for each line."""
+    """Prefetch the cache line where vector number `vector` of the row at address `row` begins, once for each line."""
     if vector * kind.size * COLUMNS % _LINE == 0:
         prefetch(build, build.add(row, INDEX(vector * kind.size * COLUMNS)))
 
 
 def decoder(kind: RowType, ahead: bool = True) -> Any:
-    """An intrinsic that writes elements of a row of `kind` as float32; with `ahead` it prefetches those of another."""
+    """Make an intrinsic that writes a row of `kind` as float32; with `ahead` it prefetches another row."""
     prefetches = ahead
 
     @intrinsic
     def decode(typing_context, row, ahead, step, middle, out, count):
-        """out[j] = what element j of the row at `row` stands for, j < count; those at `ahead` may be prefetched.
+        """Set out[j] to the value of element j of the row at `row`, j < count; those at `ahead` may be prefetched.
 
         All are int64: addresses, of steps and middles of the same columns too, and the number of elements.
         """
@@ -106,7 +106,7 @@ def decoder(kind: RowType, ahead: bool = True) -> Any:
                 target = FLOAT if lanes == 1 else VECTOR
                 values = load_floats(build, kind, row, column, lanes)
                 if kind.scaled:
-                    # Rounded twice, everywhere: bits do not depend on the processor.
+                    # Rounded twice on any processor: a fused instruction would change bits.
                     by_column = [
                         build.load(pointer(build, base, INDEX(4), column, target), align=4) for base in (step, middle)
                     ]
@@ -131,7 +131,7 @@ def decoder(kind: RowType, ahead: bool = True) -> Any:
 
 @functools.cache
 def _row_copier(kind: RowType) -> Callable[..., None]:
-    """As `_row_reader`, for a target float32[., width] that is C-contiguous; without the buffer."""
+    """Make a `_row_reader` without a buffer, for a target float32[., width] that is C-contiguous."""
     decode = decoder(kind)
 
     @compiled
@@ -148,7 +148,7 @@ def _row_copier(kind: RowType) -> Callable[..., None]:
 
 @functools.cache
 def _row_reader(kind: RowType) -> Callable[..., None]:
-    """A kernel that reads rows of `kind`: read(base, stride, rows, scale, buffer, target, positions).
+    """Make a kernel that reads rows of `kind`: read(base, stride, rows, scale, buffer, target, positions).
 
     target[positions[i]] = the row rows[i] of a matrix at address `base`, `stride` bytes each. rows and positions
     int64[k]; scale float32[2, width]; buffer float32[width] is working memory; target float[., width].
@@ -171,7 +171,7 @@ def _row_reader(kind: RowType) -> Callable[..., None]:
 def read_rows(
     source: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, target: np.ndarray, positions: np.ndarray
 ) -> None:
-    """target[positions[i]] = what row rows[i] of `source` stands for; of one of ROW_TYPES, C-contiguous.
+    """Set target[positions[i]] to the values of row rows[i] of `source`, of one of ROW_TYPES, C-contiguous.
 
     rows and positions int64[k], scale float32[2, width] or None, target float32 or float64[., width].
     """
@@ -188,7 +188,7 @@ def read_addressed(
     target: np.ndarray,
     positions: np.ndarray,
 ) -> None:
-    """As `read_rows`, of rows of `kind` that begin at base + stride * rows[i]."""
+    """Read as `read_rows` does, rows of `kind` that begin at base + stride * rows[i]."""
     place = base, stride, rows, scale
     if target.dtype == np.float32 and target.flags.c_contiguous:
         _row_copier(kind)(*place, target, positions)
@@ -197,12 +197,12 @@ def read_addressed(
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
-    """`array` as a tensor on the same memory; the bits of bfloat16 as numbers of that type."""
+    """Wrap `array` as a tensor on the same memory; bits of bfloat16 become numbers of that type."""
     if array.dtype == np.uint16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 def decoded(rows: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """What `rows` stand for, as `dtype`, to the bits of `read_rows`."""
+    """Convert `rows` to their values, as `dtype`, to the bits of `read_rows`."""
     return (rows.to(dtype)) if scale is None else (rows.float() * scale[0] + scale[1]).to(dtype)

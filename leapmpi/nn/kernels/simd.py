@@ -20,7 +20,7 @@ _BYTE = ir.IntType(8)
 
 
 def pointer(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) -> Any:
-    """A pointer to element `number` of an array of `kind` that starts at address `base`, with `step` bytes each."""
+    """Make a pointer to element `number` of an array of `kind` at address `base`, with `step` bytes each."""
     return build.inttoptr(build.add(base, build.mul(step, number)), kind.as_pointer())
 
 
@@ -31,20 +31,20 @@ def load(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) 
 
 
 def _repeated(build: ir.IRBuilder, value: Any) -> Any:
-    """A vector with `value` in all places."""
+    """Make a vector with `value` in all places."""
     undefined = ir.Constant(VECTOR, ir.Undefined)
     first = build.insert_element(undefined, value, _NUMBER(0))
     return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, COLUMNS), [0] * COLUMNS))
 
 
 def add_product(build: ir.IRBuilder, total: Any, factor: Any, row: Any) -> None:
-    """total += factor * row, for the vector `row`, the number `factor` and the stack slot `total` of a vector."""
+    """Add factor * row to the stack slot `total` of a vector, for the vector `row` and the number `factor`."""
     product = build.fmul(_repeated(build, factor), row, flags=_FUSED)
     build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
 
 
 def add_product_to(build: ir.IRBuilder, to: Any, factor: Any, row: Any, number: Any, kind: ir.Type) -> None:
-    """to[number] += factor * row[number], and so on for a vector, where `kind` is VECTOR and not FLOAT.
+    """Add factor * row[number] to to[number], and likewise a whole vector where `kind` is VECTOR.
 
     `to` and `row` are addresses of single-precision numbers.
     """
@@ -56,9 +56,9 @@ def add_product_to(build: ir.IRBuilder, to: Any, factor: Any, row: Any, number: 
 
 
 def prefetch(build: ir.IRBuilder, address: Any) -> None:
-    """Start to bring the cache line at `address` into the second level of cache. Any address is allowed."""
+    """Prefetch the cache line at `address` into the second level of cache. Any address is allowed."""
     place = _BYTE.as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [place, _NUMBER, _NUMBER, _NUMBER])
     instruction = build.module.declare_intrinsic("llvm.prefetch", [place], kind)
-    # The numbers say: to read, into the second level of cache, as data.
+    # The operands of llvm.prefetch: for reading, second level of cache, data.
     build.call(instruction, [build.inttoptr(address, place), _NUMBER(0), _NUMBER(2), _NUMBER(1)])

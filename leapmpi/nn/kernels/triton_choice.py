@@ -1,7 +1,7 @@
-"""Whether kernels written in Triton serve a device: where its package can be imported, and they give what torch gives.
+"""Choice of Triton's kernels on a device, where the package is installed and results equal torch's; and their launch.
 
-It comes with a torch for CUDA. With TRITON_INTERPRET=1 its interpreter runs kernels on the CPU, for tests.
-LEAPMPI_TRITON=off keeps to torch.
+Triton comes with a torch for CUDA. With TRITON_INTERPRET=1 its interpreter runs kernels on the CPU, for tests.
+LEAPMPI_TRITON=off disables them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ def offered(device: torch.device) -> bool:
 
 
 def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool:
-    """Return whether the kernel of that name serves `device`: whether its `trial`, made once, finds what torch finds.
+    """Return whether the kernel of that name serves `device`: its `trial`, made once, agrees with torch.
 
     A kernel that cannot be compiled, or differs, is left aside with a warning.
     """
@@ -44,3 +45,14 @@ def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool
         if not _proven[key]:
             log.warning("warning: Triton's %s differ from torch's or do not run%s; torch serves", kernel, why)
     return _proven[key]
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *operands: torch.Tensor | int, **constants: int) -> None:
+    """Queue `kernel` on the device of the first tensor among `operands`.
+
+    Products and sums are rounded one by one, as torch rounds them. Triton's default for this differs between versions.
+    """
+    placed = next(each for each in operands if isinstance(each, torch.Tensor))
+    # Kernels go to the device that is selected.
+    with torch.cuda.device_of(placed):
+        kernel[grid](*operands, **constants, enable_fp_fusion=False)

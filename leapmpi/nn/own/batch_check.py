@@ -1,7 +1,7 @@
-"""What a user's module does that training cannot bear, found on one small batch before training.
+"""A check of a user's module on one small batch before training: do its results depend on which roots run together?
 
-The roots are run together, and split in two: rule R1b asks that neither rows nor gradients tell which. Where they do,
-the first module whose rows differ is named. Run in float64, so that differences are no rounding errors.
+The roots are run together, then split in two: by rule R1b neither rows nor gradients may differ. Where they do, the
+first module with different rows is named. Runs are in float64, so that differences are not rounding errors.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from leapmpi.nn.own.passage import Passage
 from leapmpi.nn.tensors import BlockTensors
 
 _TOLERANCE = 1e-8
-"""Differences in float64, relative to the whole, that are more than rounding errors."""
+"""The largest difference in float64, relative to the whole, that counts as a rounding error."""
 
 Sample = tuple[Sequence[BlockTensors], Tensor]
 """Blocks from the roots outward, and the rows of the outermost sources, float[n_src, F]."""
 
 
 def examine(model: OwnModel, whole: Sample, halves: Sequence[Sample], key: DropoutKey) -> list[str]:
-    """Sentences about what depends on which roots are run together; none for a model that keeps rule R1b.
+    """Describe, in sentences, results that depend on which roots run together; none for a model that keeps rule R1b.
 
-    `halves` hold the roots of `whole`, each once. Raises ConfigError for values that are no numbers and parameters
-    without a gradient.
+    `halves` hold the roots of `whole`, each once. Raises ConfigError for values that are NaN or infinite, and for
+    parameters without a gradient.
     """
     model.examined = True
     together, gradients, seen = _run(model, whole, key)
@@ -56,7 +56,7 @@ def examine(model: OwnModel, whole: Sample, halves: Sequence[Sample], key: Dropo
 
 
 def _run(model: OwnModel, sample: Sample, key: DropoutKey) -> tuple[Tensor, list[Tensor], Passage]:
-    """Outputs of the roots, gradients by parameter of a loss that all roots share in, and how the run went."""
+    """Return outputs of the roots, gradients by parameter of a loss over all roots, and the record of the run."""
     blocks, rows = sample
     out = model(blocks, rows, key)
     share = torch.sin(_roots(sample).unsqueeze(1) + torch.arange(out.shape[1], device=out.device) + 1.0)
@@ -69,9 +69,9 @@ def _run(model: OwnModel, sample: Sample, key: DropoutKey) -> tuple[Tensor, list
 def _check_numbers(model: OwnModel, out: Tensor, passage: Passage) -> None:
     if out.isfinite().all():
         return
-    guilty = passage.odd.get("nan") or passage.odd.get("infinite") or "forward"
+    culprit = passage.odd.get("nan") or passage.odd.get("infinite") or "forward"
     raise ConfigError(
-        f"--model {model.named}: {guilty} gives values that are infinite or no numbers on the first batch; look for "
+        f"--model {model.named}: {culprit} gives values that are infinite or no numbers on the first batch; look for "
         "divisions by zero and logarithms there, or for odd features with leapmpi-prep check"
     )
 
@@ -81,32 +81,32 @@ def _check_gradients(model: OwnModel, gradients: Sequence[Tensor | None]) -> Non
     if unused:
         more = f" (and {len(unused) - 1} more)" if len(unused) > 1 else ""
         raise ConfigError(
-            f"--model {model.named}: parameter {unused[0]}{more} gets no gradient, since what forward returns "
+            f"--model {model.named}: parameter {unused[0]}{more} gets no gradient, since the result of forward "
             "does not depend on it; use it or leave it out"
         )
 
 
 def _roots(sample: Sample) -> Tensor:
-    """int64[roots]: original ids."""
+    """Return int64[roots]: original ids."""
     first = sample[0][0]
     return first.dst_original
 
 
 def _places(known: Tensor, wanted: Tensor) -> Tensor:
-    """Return where `wanted` stand in `known`, both distinct ids."""
+    """Return the places of `wanted` in `known`, both distinct ids."""
     order = known.argsort()
     return order[torch.searchsorted(known[order], wanted)]
 
 
 def _difference(a: Tensor, b: Tensor) -> float:
-    """Return the norm of a - b, relative to that of a; 1 for what is no number."""
+    """Return the norm of a - b, relative to that of a; 1 for NaN or infinity."""
     norm = float(torch.linalg.vector_norm(a))
     change = float(torch.linalg.vector_norm(a - b))
     return (change / norm if norm else change) if np.isfinite(change) else 1.0
 
 
 def _first_that_differs(whole: Passage, parts: Sequence[Passage]) -> str | None:
-    """Return the first module that gives rows of the same vertices, or runs others on them, that are not the same."""
+    """Return the first module whose rows, returned or passed to others, differ for the same vertices."""
     for part in parts:
         assert whole.seen is not None
         assert part.seen is not None
@@ -121,11 +121,11 @@ def _first_that_differs(whole: Passage, parts: Sequence[Passage]) -> str | None:
     return None
 
 
-def _sentence(model: OwnModel, differs: float, guilty: str | None, random: list[str]) -> str:
-    """What was found, and what follows from it."""
-    # A module that draws numbers gives other values for that reason.
-    explained = any(each.endswith(f" in {guilty}") for each in random)
-    reasons = [f"{guilty} gives a vertex other values among other vertices"] if guilty and not explained else []
+def _sentence(model: OwnModel, differs: float, culprit: str | None, random: list[str]) -> str:
+    """Describe the finding and its consequence."""
+    # A module that draws numbers differs for that reason alone.
+    explained = any(each.endswith(f" in {culprit}") for each in random)
+    reasons = [f"{culprit} gives a vertex other values among other vertices"] if culprit and not explained else []
     reasons += [f"numbers are drawn by {', '.join(random)}"] if random else []
     why = "; ".join(reasons) or "forward itself reads other rows of the batch"
     return (

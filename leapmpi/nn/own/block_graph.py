@@ -1,4 +1,4 @@
-"""A block as PyTorch Geometric's layers read it: edges as two rows of numbers, sources first."""
+"""A block in the form that PyTorch Geometric's layers read: edges as two rows of numbers, sources first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from leapmpi.nn.tensors import BlockTensors
 
 
 class BlockGraph:
-    """The graph of one block: `n_src` sources, of which the first `n_dst` are the destinations.
+    """The graph of one block: `n_src` sources; the first `n_dst` are the destinations.
 
-    It unpacks, and is indexed, as (edge_index, e_id, size), as the items of `adjs` are in block-wise code: edge_index
+    It unpacks, and is indexed, as (edge_index, e_id, size), like the items of `adjs` in block-wise code: edge_index
     int64[2, edges], e_id None, size (n_src, n_dst).
     """
 
@@ -41,7 +41,7 @@ class BlockGraph:
 
     @cached_property
     def edge_weight(self) -> Tensor | None:
-        """float[edges]: what a layer's `edge_weight` gets, weights of the dataset's edges times those of the sampler.
+        """float[edges]: the value of a layer's `edge_weight`, weights of the dataset's edges times the sampler's.
 
         None without any.
         """
@@ -50,7 +50,7 @@ class BlockGraph:
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        """float[edges, width]: what a layer's `edge_attr` gets, features of edges; None without any."""
+        """float[edges, width]: the value of a layer's `edge_attr`, features of edges; None without any."""
         rows = self.block.edge_features
         return None if rows is None else rows.to(self.dtype)
 
@@ -60,12 +60,12 @@ class BlockGraph:
         return self.block.src_degree
 
     def normalised(self, self_loop: float, weighted: bool) -> tuple[Tensor, Tensor]:
-        """Symmetric normalisation by degrees in the whole graph: edge_index int64[2, e] and weights float[e].
+        """Normalise symmetrically by degrees in the whole graph: edge_index int64[2, e] and weights float[e].
 
-        An edge u -> v weighs (deg v / sampled v) / sqrt((deg v + s) (deg u + s)), and with s = `self_loop` above 0
-        follow edges of weight s / (deg v + s) from each destination to itself. Kipf and Welling (ICLR 2017), section
-        2, with each sampled edge standing for those that were not drawn. If `weighted`, edges of the dataset count by
-        their weights, and deg is their sum under the roots.
+        With s = `self_loop`, an edge u -> v weighs (deg v / sampled v) / sqrt((deg v + s) (deg u + s)). If s > 0, edges
+        of weight s / (deg v + s) from each destination to itself follow. This is Kipf and Welling (ICLR 2017), section
+        2, with each sampled edge standing for those not drawn. If `weighted`, edges of the dataset count by their
+        weights, and deg is the sum of these.
         """
         block = self.block
         weights = block.weights if weighted else None

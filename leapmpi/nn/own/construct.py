@@ -1,4 +1,4 @@
-"""From the name of a user's class or function to a Model: its arguments are given by name, and a trial run is made."""
+"""From the name of a user's class or function to a Model: arguments are passed by name, and a trial run follows."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ ARGUMENTS = {
     "attention_dropout": (),
     "edge_dim": ("edge_channels", "edge_features", "num_edge_features"),
 }
-"""Arguments of a constructor that are given, and what else they may be called."""
+"""Arguments that a constructor may take, with their other names."""
 
 _SETTINGS = {"hidden_channels": "hidden", "dropout": "dropout"}
-"""The setting of models that an argument is given the value of."""
+"""The setting of models whose value an argument receives."""
 
 _MODEL_SETTINGS = tuple(field.name for field in dataclasses.fields(ModelConfig))
 
 _ALSO = ("residual", "input_dropout")
-"""Further settings that an argument of the same name is given."""
+"""Further settings, passed to arguments of the same name."""
 
 _WITHOUT_OPTION = {"heads": 4, "aggregate": "auto", "attention_dropout": 0.0}
-"""What these arguments are given where no option says otherwise."""
+"""Values of these arguments without an option."""
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """Return the model that config.name names, on the CPU.
+    """Build the model that config.name names, on the CPU.
 
-    A class made from Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
-    that it takes; what it returns is a Model or any torch module. Initial weights are drawn as it says, each from
-    config.seed and its name where that can be (initial.py). Raises ConfigError for what is wrong with it.
+    A sub-class of Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
+    that it takes; its result is a Model or any torch module. Initial weights are drawn by its own code, each from
+    config.seed and its name where possible (initial.py). Raises ConfigError for faults of the class or function.
     """
-    # What is drawn is a function of the seed: the same on all ranks.
+    # Draws are functions of the seed alone, so all ranks start with the same weights.
     draws = Draws()
     with torch.random.fork_rng(devices=[]):
         begin(config.seed)
@@ -74,7 +74,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
 
 def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int, draws: Draws) -> Model:
-    """Return the model as its code makes it, while `draws` notes what is drawn."""
+    """Make the model by its code, while `draws` notes the draws."""
     named = config.name
     made_by = load_named(named, FLAG)
     if isinstance(made_by, type) and issubclass(made_by, Layer):
@@ -109,7 +109,7 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
 
 def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> dict[str, Any]:
-    """What an argument is given, by all of its names; none for features of edges where there are none."""
+    """List the values of arguments, by all of their names; none for features of edges where there are none."""
     values: dict[str, Any] = {"in_channels": in_dim, "out_channels": out_dim, "num_layers": layers}
     values |= {name: getattr(config, setting) for name, setting in _SETTINGS.items()}
     values |= {"edge_dim": edge_dim} if edge_dim else {}
@@ -121,7 +121,7 @@ def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int, e
 def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, Any]:
     """Return the arguments that `--model-option` gives to `made_by`, each as the number, truth or text that it spells.
 
-    Raises ConfigError for an option that is no argument; one that takes `config` may read any.
+    Raises ConfigError for an option that is not an argument; a function that takes `config` may read any.
     """
     found: dict[str, Any] = {}
     taken = arguments_of(made_by)
@@ -129,7 +129,7 @@ def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, A
         name, equals, value = (part.strip() for part in text.partition("="))
         name = name.replace("-", "_")
         if not equals:
-            raise ConfigError(f"model.options: {text!r} is no option; write it as name=value")
+            raise ConfigError(f"model.options: {text!r} is not an option; write it as name=value")
         named = [each for each in (name, *ARGUMENTS.get(name, ())) if each in taken]
         if not named and "config" not in taken:
             raise ConfigError(f"model.options: {config.name} takes no argument {name!r}; {nearest(name, taken)}")
@@ -147,7 +147,7 @@ def _meant(text: str) -> Any:
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
-    """Settings of the section `model` that act on none of the models of `configs`, of which one is a user's own."""
+    """List the settings of the section `model` that act on none of the models of `configs`, if all are users' own."""
     names = dict.fromkeys(config.model.name for config in configs)
     if not all(names_code(name) for name in names):
         return {}
@@ -156,7 +156,7 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def _settings_read(named: str) -> set[str]:
-    """Return the settings that reach what `named` makes: those that its arguments stand for."""
+    """Return the settings that reach `named`: those that its arguments stand for."""
     made_by = load_named(named, FLAG)
     taken = set(arguments_of(made_by))
     if "config" in taken or (isinstance(made_by, type) and issubclass(made_by, Layer)):
@@ -193,9 +193,9 @@ def _run(action: Callable[[], Any], named: str, what: str) -> Any:
 
 
 def _keep_no_statistics(module: nn.Module) -> None:
-    """Batch normalisation keeps no running statistics, of which every rank would have its own and no file any.
+    """Set batch normalisation to keep no running statistics: each rank would have its own, and no file any.
 
-    It then reads those of the rows at hand in evaluation too.
+    In evaluation too, it then uses the statistics of the rows at hand.
     """
     for each in module.modules():
         if isinstance(each, nn.modules.batchnorm._NormBase):
@@ -224,7 +224,7 @@ def _check_parts(module: nn.Module, named: str) -> None:
 
 
 def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
-    """Run `model` once on a few rows, so that what is wrong is found, and lazy parameters get their shapes."""
+    """Run `model` once on a few rows, so that faults are found, and lazy parameters get their shapes."""
     blocks = _few_blocks(layers, edge_dim, model.requires("edge_weight"))
     if model.requires("edge_attr") and not edge_dim:
         raise ConfigError(
@@ -238,14 +238,16 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
     for name, buffer in model.named_buffers():
         if name in before and not torch.equal(buffer, before[name]):
             raise ConfigError(
-                f"{FLAG} {model.named}: forward changes the buffer {name.removeprefix('module.')}, of which every rank "
-                "would have its own; leapmpi keeps parameters only"
+                f"{FLAG} {model.named}: forward changes the buffer {name.removeprefix('module.')}, but every rank "
+                "would have its own copy; leapmpi keeps parameters only"
             )
 
 
 def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors]:
-    """Blocks of three roots, in which every destination has two in-neighbours; edges carry zeros and, if `weighted`,
-    ones."""
+    """Make blocks of three roots, where every destination has two in-neighbours.
+
+    Features of edges are zeros; if `weighted`, their weights are ones.
+    """
     blocks, count = [], 3
     for hop in range(layers):
         names = np.arange(count + 2)
@@ -260,4 +262,4 @@ def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors
 
 
 MEMBER = ModelMember(build, reads_edge_features=True)
-"""Builds any model of a user."""
+"""The member that builds any model of a user."""

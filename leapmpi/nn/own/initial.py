@@ -3,7 +3,7 @@
 While a module is made, `Draws` notes for each tensor the operations that filled it: a random one, and those that follow
 on it alone (such as `normal_` and `mul_`). Each parameter is then filled again by its operations, from a generator that
 begins with (seed, name). So initialisation is that of the module, `torch.nn.init` in a constructor included. Copies of
-a tensor stay equal to it, and one from which others were computed stays as it is.
+a tensor stay equal to it, and a tensor from which others were computed stays unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DRAWING = ("uniform_", "normal_", "rand", "randn")
 
 @dataclass(frozen=True)
 class _Filled:
-    """How a tensor of `shape` was filled: (operation, its arguments after the tensor, its named ones) in turn.
+    """The filling of a tensor of `shape`: (operation, its arguments after the tensor, its named ones) in turn.
 
     `number` is that of the draw, which copies share.
     """
@@ -40,7 +40,7 @@ class _Filled:
 
 
 class Draws(TorchDispatchMode):
-    """Within this context, notes how tensors are filled at random."""
+    """A context that notes how tensors are filled at random."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,13 +48,13 @@ class Draws(TorchDispatchMode):
         self._filled: dict[int, _Filled] = {}
         self._draws = 0
         self._read: set[int] = set()
-        """Draws of which more was made than they and their copies."""
+        """Draws from which other tensors than copies were computed."""
         self.made = False
-        """Whether the constructor has run: what is computed from now on is not part of the module."""
+        """Whether the constructor has run: later computations are not part of the module."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: to hide from torch's compiler, torch would import all of it, which takes longer than a small run."""
+        """Return False: to hide from its compiler torch would import all of it, which takes longer than a small run."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -65,7 +65,7 @@ class Draws(TorchDispatchMode):
         return out
 
     def _note(self, func: Any, args: Any, kwargs: Any, given: list[Tensor], before: set[int], out: Any) -> None:
-        """What `func` has made of the tensors `given`, which lay at `before`."""
+        """Note the result `out` of `func` on the tensors `given`, whose addresses were `before`."""
         writes = any(each.alias_info is not None and each.alias_info.is_write for each in func._schema.arguments)
         made = _tensors(out)
         filled = self._after(func, args, kwargs, given) if len(made) == 1 else None
@@ -84,7 +84,7 @@ class Draws(TorchDispatchMode):
                 self._filled.pop(_address(each), None)
 
     def _after(self, func: Any, args: Any, kwargs: Any, given: list[Tensor]) -> _Filled | None:
-        """How the tensor that `func` gives is filled; None where that is not by draws for it alone."""
+        """Describe how `func` fills its result; None where that is not by draws for it alone."""
         name = func._schema.name.removeprefix("aten::")
         if name in _DRAWING and kwargs.get("generator") is None:
             shape = args[0].shape if given else torch.Size(args[0])
@@ -104,7 +104,7 @@ class Draws(TorchDispatchMode):
     def draw_again(self, module: nn.Module, seed: int) -> None:
         """Fill parameters and buffers of `module` by the operations noted, each from a generator of (seed, name).
 
-        Copies take the name of the first. What was filled otherwise stays as it is. Changes torch's generator.
+        Copies take the name of the first. Tensors filled otherwise stay unchanged. Changes torch's generator.
         """
         names: dict[int, str] = {}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
@@ -119,7 +119,7 @@ class Draws(TorchDispatchMode):
 
 
 def begin(seed: int, name: str = "") -> None:
-    """Let torch's generator begin with (seed, name)."""
+    """Seed torch's generator with (seed, name)."""
     digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") if name else _WEIGHTS
     torch.default_generator.manual_seed(int(fold(np.uint64(fold(np.uint64(seed), _WEIGHTS)), np.uint64(digest))) >> 1)
 

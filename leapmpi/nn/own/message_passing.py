@@ -1,7 +1,7 @@
-"""The modules of a user's model that pass messages: each call gets the block whose turn it is.
+"""The modules of a user's model that pass messages: call k runs on block k.
 
 Such a module is a MessagePassing of PyTorch Geometric, or the innermost one whose `forward` takes an `edge_index`. It
-gets `(x, x[:n_dst])` where it takes pairs of sources and destinations; where it takes one tensor, it runs on the
+gets `(x, x[:n_dst])` where it takes pairs of sources and destinations. Where it takes one tensor, it runs on the
 sources as a square graph with the block's edges, and the rows of the destinations are kept.
 """
 
@@ -19,11 +19,11 @@ from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.passage import Passage
 
 _CARRIED = ("edge_weight", "edge_attr")
-"""Arguments that get what edges carry."""
+"""Arguments that receive data of edges."""
 
 
 class MessagePassings:
-    """Hooks on all modules of `module` that pass messages; `passage` is set while the module is run."""
+    """Hooks on all modules of `module` that pass messages; `passage` is set while the module runs."""
 
     def __init__(self, module: nn.Module, named: str) -> None:
         self.named = named
@@ -42,7 +42,7 @@ class MessagePassings:
             each.register_forward_hook(self._leaves)
 
     def end(self) -> None:
-        """Put back what a call has set aside, after an exception too."""
+        """Restore attributes that a call has changed, after an exception too."""
         self.passage = None
         while self._put_back:
             conv, name, value = self._put_back.pop()
@@ -67,7 +67,7 @@ class MessagePassings:
             self.passage.edges = None
 
     def _before(self, name: str, conv: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        """Return the arguments of a call on the block whose turn it is."""
+        """Return the arguments of this call on its block."""
         passage = self.passage
         if passage is None:
             return None
@@ -114,7 +114,7 @@ class MessagePassings:
     # -- parts of a call ---------------------------------------------------------------------------------------------
 
     def _graph(self, given: dict[str, Any], what: str) -> BlockGraph:
-        """Return the graph of the block whose turn it is. Raises ConfigError where there is none."""
+        """Return the graph of this call's block. Raises ConfigError where there is none."""
         passage = self.passage
         assert passage is not None
         layers = len(passage.graphs)
@@ -143,7 +143,7 @@ class MessagePassings:
         return found
 
     def _normalised(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph) -> Tensor:
-        """The block's edge_index; of layers that normalise by degrees, with weights by those in the whole graph."""
+        """Return the block's edge_index; for layers that normalise, set weights by degrees in the whole graph."""
         if getattr(conv, "normalize", None) is not True or "edge_weight" not in given:
             return graph.edge_index
         self._put_back.append((conv, "normalize", True))
@@ -154,7 +154,7 @@ class MessagePassings:
         return edge_index
 
     def _rows(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph, what: str) -> None:
-        """Set the first argument, rows of the sources, to what `conv` takes. Raises ConfigError for other rows."""
+        """Set the first argument, rows of the sources, in the form that `conv` takes. Raises ConfigError for others."""
         first = next(iter(given))
         x = given[first]
         rows = x[0] if isinstance(x, tuple) else x
@@ -192,6 +192,6 @@ def _takes_edges(module: nn.Module) -> bool:
 
 
 def _takes_pairs(conv: nn.Module, argument: str) -> bool:
-    """Return whether `conv` says that `argument` may be a pair of rows, of sources and of destinations."""
+    """Return whether `argument` of `conv` is annotated as a pair of rows, of sources and of destinations."""
     annotation = inspect.signature(conv.forward).parameters[argument].annotation
     return any(word in str(annotation) for word in ("Tuple", "tuple", "PairTensor"))

@@ -1,4 +1,4 @@
-"""A user's module as a Model: the engine gives it blocks and raw rows, and gets logits of the roots."""
+"""A user's module as a Model: the engine passes blocks and raw rows, and receives logits of the roots."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
 BLOCK_WISE = ("adjs", "blocks")
-"""Names of an argument of `forward` that gets the graphs of all blocks, from the outermost to the roots'."""
+"""Names of an argument of `forward` that receives the graphs of all blocks, from the outermost to the roots'."""
 
 _OF_GRAPH = ("edge_index", "edge_weight", "edge_attr")
-"""Names of arguments of `forward` that get what belongs to edges."""
+"""Names of arguments of `forward` that receive edges and their data."""
 
 
 class InsideLayer(Layer):
-    """What the engine wants to know of a layer, where a user's module keeps its layers to itself."""
+    """The facts of a layer that the engine reads, where a user's module hides its layers."""
 
     linear = False
     splits = False
@@ -42,14 +42,14 @@ class InsideLayer(Layer):
     ) -> None:
         nn.Module.__init__(self)
         self.edge_data = edge_data
-        # Not as a sub-module: its parameters are the model's.
+        # Not a sub-module: its parameters would count once for the model and once for each layer.
         self.__dict__["held"] = module
         self.number, self.in_dim, self.out_dim = number, in_dim, out_dim
         self.dropout, self.norm, self.residual = 0.0, None, None
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """Some parameter, for its type."""
+        """Any parameter, for its type."""
         return next(self.__dict__["held"].parameters())
 
     @property
@@ -59,9 +59,9 @@ class InsideLayer(Layer):
 
 
 class OwnModel(Model):
-    """`module` on blocks. Parameters bear the names that it gives them.
+    """`module` on blocks, with its own names of parameters.
 
-    `named` is what the setting says, for messages; `config`, `layers`, `in_dim` and `out_dim` as in `build_model`.
+    `named` is the text of the setting, for messages; `config`, `layers`, `in_dim` and `out_dim` as in `build_model`.
     """
 
     def __init__(
@@ -80,19 +80,19 @@ class OwnModel(Model):
             InsideLayer(module, n + 1, widths[n], widths[n + 1], self._reads()) for n in range(layers)
         ]
         self.examined = False
-        """Whether runs note what each module gives."""
+        """Whether runs note the results of each module."""
         self.last: Passage | None = None
         """The last run of `forward`, where it is examined."""
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those of the module, by its own names."""
+        """List the parameters of the module, by its own names."""
         return self.module.named_parameters(*args, **kwargs)
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
-        """Logits of the roots, as of `Model`. Raises ConfigError for what goes wrong in the module."""
+        """Compute logits of the roots, as `Model` does. Raises ConfigError for errors in the module."""
         parameter = next(self.module.parameters())
         if not len(blocks[0].dst_original):
-            # A module need not bear an empty graph.
+            # User modules need not support empty graphs.
             return parameter.new_zeros((0, self.out_dim)) + 0 * parameter.sum()
         key = with_seed(dropout, self.seed)
         graphs = [BlockGraph(block, parameter.dtype) for block in reversed(blocks)]
@@ -104,7 +104,7 @@ class OwnModel(Model):
         return out
 
     def run(self, passage: Passage, x: Tensor) -> Tensor:
-        """Logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises ConfigError as above."""
+        """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
         try:
             with passage:
@@ -112,7 +112,7 @@ class OwnModel(Model):
         except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
-            # The name of what the module called, and not of its own forward.
+            # Name the module that failed inside, not the outer forward: its error message already says that.
             inside = f" in {name}" if passage.names and not (name := passage.names[-1]).startswith("forward ") else ""
             raise ConfigError(
                 f"--model {self.named}: forward raised {describe_error(error, self.named)}{inside}"
@@ -125,7 +125,7 @@ class OwnModel(Model):
         raise NotImplementedError("a user's module is run as a whole")
 
     def _of_graph(self, graphs: Sequence[BlockGraph]) -> dict[str, Any]:
-        """The arguments of `forward` besides the rows. Raises ConfigError for edge weights that it would not read."""
+        """List the arguments of `forward` besides the rows. Raises ConfigError for weights that it would not read."""
         if graphs[0].block.weight is not None and not (self.block_wise or "edge_weight" in self.takes):
             raise ConfigError(
                 f"--model {self.named}: this sampler gives edges weights, which forward does not take; add an argument "
@@ -145,9 +145,9 @@ class OwnModel(Model):
         return name in self.takes and self.takes[name].default is inspect.Parameter.empty
 
     def _reads(self) -> tuple[str, ...]:
-        """What `forward` takes of what edges of the dataset carry, as layers name it. Block by block, it may take all.
+        """List the data of edges that `forward` reads, by layers' names; a block-wise one may read all.
 
-        PyG's own models say in `supports_...` what they leave aside.
+        PyG's own models declare in `supports_...` which data they ignore.
         """
         names = {"edge_weight": "edge_weight", "edge_attr": "edge_features"}
         return tuple(
@@ -169,7 +169,7 @@ class OwnModel(Model):
             )
 
     def _checked(self, out: Any, passage: Passage) -> Tensor:
-        """`out`, logits of the roots. Raises ConfigError for anything else."""
+        """Check that `out` holds logits of the roots, and return it. Raises ConfigError for anything else."""
         where, roots, layers = f"--model {self.named}: forward", passage.rows[-1], len(passage.graphs)
         if not self.block_wise and passage.calls < layers:
             some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"

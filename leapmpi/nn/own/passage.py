@@ -1,9 +1,9 @@
-"""One run of a user's module over the blocks of a sample: which rows a tensor holds, dropout, and random functions.
+"""One run of a user's module over the blocks of a sample: the rows that a tensor holds, dropout, random functions.
 
-Sources of every block begin with its destinations, so that rows of any layer are the first of the outermost sources.
-Rows that a tensor holds are known by its `level`: before the k-th message passing there are as many rows as block k has
-sources, after the last as many as roots. Where tensors of two levels meet, as in h = conv(h) + h, the first rows of the
-longer one are taken.
+Sources of every block begin with its destinations, so rows of any layer belong to the first of the outermost sources.
+A tensor's `level` tells which rows it holds. Before message passing k there are as many rows as block k has sources,
+after the last as many as roots. Where tensors of two levels meet, as in h = conv(h) + h, the first rows of the longer
+one are taken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RANDOM = {
     *(F.gumbel_softmax, F.rrelu, F.alpha_dropout, F.feature_alpha_dropout),
     *(F.dropout1d, F.dropout2d, F.dropout3d, torch.alpha_dropout, torch.feature_dropout),
 }
-"""Functions whose numbers are drawn in the order of calls, and not by what they are for."""
+"""Functions that draw numbers in the order of calls, not by vertex."""
 
 _LEVEL = "leapmpi_level"
 
@@ -49,26 +49,26 @@ class Passage(TorchFunctionMode):
         self.rows = [*(graph.n_src for graph in graphs), graphs[-1].n_dst]
         """Rows by level."""
         self.block_wise = False
-        """Whether the module takes the graphs of all blocks and hands them out itself."""
+        """Whether the module takes the graphs of all blocks, and passes them on itself."""
         self.calls = 0
-        """Message passings that are done."""
+        """Completed message passings."""
         self.inside = 0
-        """How many of the modules that pass messages are being run, one within the other."""
+        """Number of nested modules that pass messages and are running."""
         self.outer = 0
-        """Where, in `names`, the outermost of those stands."""
+        """The place of the outermost of these in `names`."""
         self.names: list[str] = []
-        """The modules that are being run, from the outermost on."""
+        """The running modules, from the outermost on."""
         self.random: dict[str, None] = {}
-        """What drew numbers that no vertex names, in words."""
+        """Descriptions of calls that drew numbers by call order."""
         self.edges: Tensor | None = None
         """The edge_index that messages are being passed along."""
         self.seen: list[tuple[str, Tensor, Tensor]] | None = None
-        """What modules gave, and gave others to run on, where that is asked for: their name, vertices and rows."""
+        """Inputs and results of modules, in a noted run: name, vertices and rows."""
         self.odd: dict[str, str] = {}
-        """Where, in a run that is noted, values first were nan or infinite."""
+        """The first places of NaN and infinite values, in a noted run."""
         self._dropouts = 0
         if key is not None:
-            # What is drawn all the same is drawn again after a restart.
+            # Other draws of the module then repeat after a restart.
             seed = fold(key_hash(key), int(vertices[0]) if len(vertices) else 0)
             torch.default_generator.manual_seed(int(seed) >> 1)
 
@@ -83,7 +83,7 @@ class Passage(TorchFunctionMode):
         return self._followed(func, args, kwargs)
 
     def _watched(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """Return the result of `func`; where it is the first one of the run that is no number, it is noted."""
+        """Return the result of `func`, and note the first one of the run that is NaN or infinite."""
         out = self._followed(func, args, kwargs)
         if isinstance(out, Tensor) and out.is_floating_point() and not self.odd.get("nan"):
             kind = "nan" if out.isnan().any() else "infinite" if out.isinf().any() else ""
@@ -92,7 +92,7 @@ class Passage(TorchFunctionMode):
         return out
 
     def _followed(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """The result of `func`. Outside of message passing, rows of tensors that meet are made equal in number."""
+        """Return the result of `func`; outside of message passing, tensors are cut to the same rows first."""
         if self.inside:
             return func(*args, **kwargs)
         levels = set(_levels((*args, *kwargs.values())))
@@ -104,31 +104,31 @@ class Passage(TorchFunctionMode):
         return self.marked(func(*args, **kwargs), level)
 
     def enter(self, name: str, args: tuple) -> None:
-        """A module begins to run. What it is given is noted as that of the module that runs it."""
+        """Note that a module begins to run, and its input as a result of the module that runs it."""
         if self.names and args:
             self._notice(args[0][0] if isinstance(args[0], tuple) and args[0] else args[0])
         self.names.append(name)
 
     def leave(self, out: Any) -> None:
-        """Return the module that is being run has given `out`."""
+        """Note that the running module has returned `out`."""
         self._notice(out)
         self.names.pop()
 
     def _notice(self, rows: Any) -> None:
-        """Note `rows` as what the innermost module gave, where that is asked for and they are final ones of vertices.
+        """Note `rows` as a result of the innermost module, in a noted run, where they are final ones of vertices.
 
-        What a layer computes is the layer's own, unless a normalisation inside it does.
+        Results inside a layer count as the layer's, except those of a normalisation.
         """
         if self.seen is None or not isinstance(rows, Tensor) or not rows.dim() or rows.size(0) not in self.rows:
             return
-        # Inside message passing on a square graph, only destinations have got their messages.
+        # Inside message passing on a square graph, only destinations have received messages.
         within = self.inside and len(self.names) > self.outer
         count = min(len(rows), self.graphs[self.calls].n_dst) if within else len(rows)
         name = self.names[self.outer] if within and "Norm" not in self.names[-1] else self.names[-1]
         self.seen.append((name, self.vertices[:count], rows.detach()[:count]))
 
     def marked(self, out: Any, level: int) -> Any:
-        """`out`, known to hold the rows of `level` where it is a tensor of as many, or several."""
+        """Mark `out`, a tensor or several, as holding the rows of `level` where it has as many, and return it."""
         if type(out) in (list, tuple):
             for each in out:
                 self.marked(each, level)
@@ -141,7 +141,7 @@ class Passage(TorchFunctionMode):
         return hasattr(tensor, _LEVEL)
 
     def shortened(self, values: Any, level: int) -> Any:
-        """`values` with the first rows of tensors of an earlier level in place of these."""
+        """Return `values` with tensors of an earlier level cut to the rows of `level`."""
         if isinstance(values, Tensor):
             known = getattr(values, _LEVEL, None)
             if known is None or known >= level:
@@ -163,7 +163,7 @@ class Passage(TorchFunctionMode):
         return f"{name} in {self.names[-1]}" if self.names else name
 
     def _dropped(self, func: Any, args: tuple, kwargs: dict) -> Tensor:
-        """`func`, which is dropout, with masks named by vertex and column, or by the ends of an edge and column."""
+        """Replace dropout `func` by masks keyed by vertex and column, or by the ends of an edge and column."""
         names = ("input", "p", "training" if func is F.dropout else "train")
         given = dict(zip(names, args, strict=False)) | kwargs
         x, rate, on = given["input"], float(given.get("p", 0.5)), given.get(names[2], True)
@@ -191,7 +191,7 @@ class Passage(TorchFunctionMode):
 
 
 def _levels(values: Any) -> Iterator[int]:
-    """Return the levels of the tensors among `values`."""
+    """Yield the levels of the tensors among `values`."""
     for each in values:
         if isinstance(each, Tensor):
             level = getattr(each, _LEVEL, None)

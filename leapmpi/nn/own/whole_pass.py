@@ -1,8 +1,7 @@
-"""A user's module run once over all vertices of a rank, as it is written for a whole graph.
+"""A user's module run once over all vertices of a rank, in the form written for a whole graph.
 
-What stands between message passings is computed for all vertices at once. A message passing itself is handed to
-`combine`, which computes the rows of all vertices from blocks with all in-neighbours, as many vertices at a time as it
-likes, with the rows of sources that other ranks have.
+Code between message passings runs for all vertices at once. A message passing itself goes to `combine`. It computes
+the rows of all vertices from blocks with all in-neighbours, in chunks of its choice, with rows of remote sources.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from leapmpi.nn.own.passage import Passage
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 RunOnBlock = Callable[[BlockTensors, Sequence[Tensor]], Tensor]
-"""The rows of a block's destinations, from what a message passing reads of the block's sources."""
+"""A function that computes rows of a block's destinations, from the tensors that a message passing reads of sources."""
 
 Combine = Callable[[int, Sequence[Tensor], RunOnBlock], Tensor]
-"""combine(k, rows, run): what message passing k (from 0) gives all vertices of this rank, which read `rows`."""
+"""combine(k, rows, run): computes message passing k (from 0) for all vertices of this rank, which read `rows`."""
 
 _CARRIED = ("edge_weight", "edge_attr")
 
@@ -52,10 +51,10 @@ class WholePassage(Passage):
 
 
 def run_layer_by_layer(model: OwnModel, x: Tensor, vertices: Tensor, like: BlockTensors, combine: Combine) -> Tensor:
-    """Return the logits float[n, out] of the vertices of this rank, whose rows are `x` (float[n, in]).
+    """Compute the logits float[n, out] of the vertices of this rank, whose rows are `x` (float[n, in]).
 
-    vertices: int64[n], their original ids; `like` is a block, of any vertices, that carries what all blocks do. Raises
-    ConfigError for a module that cannot be run layer by layer.
+    vertices: int64[n], their original ids; `like` is a block, of any vertices, with the same data of edges as all.
+    Raises ConfigError for a module that cannot be run layer by layer.
     """
     if model.block_wise:
         raise ConfigError(
@@ -69,7 +68,7 @@ def run_layer_by_layer(model: OwnModel, x: Tensor, vertices: Tensor, like: Block
 
 
 def _without_edges(like: BlockTensors, vertices: int) -> BlockTensors:
-    """A block of so many vertices without edges, which carries as nothing what the edges of `like` do."""
+    """Make a block of so many vertices without edges, with empty data of edges of the same kinds as `like`."""
     indices = like.edges.indices[:0]
     weights = like.weights and replace(like.weights, edges=like.weights.edges[:0])
     features = None if like.edge_features is None else like.edge_features[:0]
@@ -80,10 +79,10 @@ def _without_edges(like: BlockTensors, vertices: int) -> BlockTensors:
 
 @contextmanager
 def _handed_over(model: OwnModel, passage: WholePassage, combine: Combine) -> Iterator[None]:
-    """While the body runs, calls of the modules that pass messages are done by `combine`."""
+    """Replace calls of the modules that pass messages by `combine`, while the body runs."""
     found = model.passings.found
     for name, module in found.items():
-        # With the signature of the module's own, by which arguments are told apart.
+        # The wrapper keeps the signature: arguments are recognised by it.
         module.forward = wraps(module.forward)(partial(_call, model, passage, combine, name, module, module.forward))
     try:
         yield
@@ -102,8 +101,8 @@ def _call(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """What a call of `module` gives, whose own `forward` this stands for."""
-    # Within another message passing, or on a block.
+    """Return the result of a call of `module`; this stands for its own `forward`."""
+    # Inside another message passing, or on a block, the module's own forward runs.
     if passage.inside:
         return forward(*args, **kwargs)
     bound = inspect.signature(forward).bind(*args, **kwargs)
@@ -143,7 +142,7 @@ def _call(
 
 
 def _name_of(graph: BlockGraph, value: Any, model: OwnModel, what: str) -> str:
-    """What of `graph` the argument `value` is: edge_weight or edge_attr. Raises ConfigError for anything else."""
+    """Name the attribute of `graph` that `value` is: edge_weight or edge_attr. Raises ConfigError for anything else."""
     for name in _CARRIED:
         if value is getattr(graph, name):
             return name
@@ -165,7 +164,7 @@ def _rows(passage: Passage, value: Any) -> list[Tensor]:
 
 
 def _with_rows(passage: Passage, inner: Passage, value: Any, taken: Iterator[Tensor]) -> Any:
-    """`value` with the next of `taken` in place of each tensor that holds a row for each vertex."""
+    """Replace each tensor in `value` that holds a row for each vertex by the next of `taken`."""
     if type(value) in (tuple, list):
         return type(value)(_with_rows(passage, inner, part, taken) for part in value)
     return inner.marked(next(taken), 0) if _is_rows(passage, value) else value

@@ -16,6 +16,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.layer_tables import FrontierSampler
+from leapmpi.sampling.relation_lists import relation_fanouts
 from leapmpi.sampling.sampler import Sampler, Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import answer_format
@@ -77,7 +78,9 @@ def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threa
 
     Raises ConfigError for unusable fan-outs and options, and for a model that cannot use its edge weights.
     """
-    setup, name = Setup(topology, config.sampling.fanout, train, config.train.seed, threads), config.sampling.sampler
+    sampling, types, name = config.sampling, topology.types, config.sampling.sampler
+    of_relations = relation_fanouts(types, sampling.fanout, sampling.relation_fanout) if types else None
+    setup = Setup(topology, sampling.fanout, train, config.train.seed, threads, of_relations)
     if names_code(name):
         from leapmpi.sampling.user_samplers.compile import load_custom
         from leapmpi.sampling.user_samplers.samplers import custom_sampler

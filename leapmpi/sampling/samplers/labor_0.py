@@ -17,6 +17,7 @@ import numpy as np
 from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import ALL, HopSampler, capped_indptr
+from leapmpi.sampling.relation_lists import RELATION_MASK
 from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
@@ -62,12 +63,12 @@ def _sift_up(numbers, positions, i):
 
 
 @compiled
-def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, topology_indices, names, out):
+def _draw_smallest(first, end, law, vertices, relation, degree, indptr, topology_indptr, topology_indices, names, out):
     """Write the neighbours with the smallest numbers, ascending by position, for destinations first..end-1."""
     numbers = np.empty(0, np.uint64)
     for i in range(first, end):
         # `drawn` holds positions in the list of in-neighbours until the last lines replace them.
-        drawn, start = out[indptr[i] : indptr[i + 1]], topology_indptr[vertices[i]]
+        drawn, start, of_relation = out[indptr[i] : indptr[i + 1]], topology_indptr[vertices[i]], relation[i]
         taken = len(drawn)
         if taken == degree[i]:
             for j in range(taken):
@@ -78,7 +79,7 @@ def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, t
         if len(numbers) < taken:
             numbers = np.empty(2 * taken, np.uint64)
         for j in range(degree[i]):
-            number = source_number(law, names[topology_indices[start + j]])
+            number = source_number(law, names[topology_indices[start + j]] | of_relation)
             if j < taken:
                 numbers[j], drawn[j] = number, j
                 _sift_up(numbers, drawn, j)
@@ -92,14 +93,16 @@ def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, t
 
 
 @compiled
-def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topology_indices, names, indptr, out, _):
+def _pick_below(
+    first, end, law, vertices, relation, degree, fanout, topology_indptr, topology_indices, names, indptr, out, _
+):
     """Take every neighbour with a number below fan-out / degree; see HopSampler.count_and_write. No weights."""
     counting = len(out) == 0
     for i in range(first, end):
-        start, taken = topology_indptr[vertices[i]], 0
-        limit = _MOST // np.uint64(max(1, degree[i])) * np.uint64(min(fanout, degree[i]))
+        start, taken, of_relation, takes_all = topology_indptr[vertices[i]], 0, relation[i], fanout[i] >= degree[i]
+        limit = _MOST // np.uint64(max(1, degree[i])) * np.uint64(min(fanout[i], degree[i]))
         for e in range(start, start + degree[i]):
-            if fanout >= degree[i] or source_number(law, names[topology_indices[e]]) < limit:
+            if takes_all or source_number(law, names[topology_indices[e]] | of_relation) < limit:
                 if not counting:
                     out[indptr[i] + taken] = topology_indices[e]
                 taken += 1
@@ -117,20 +120,24 @@ class Labor0(HopSampler):
         self.options = options
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        options, fanout, topology = self.options, self.fanouts[hop], self.topology
+        options, fanout, topology = self.options, self.fanout(hop), self.topology
         law = law_of(key, hop, options.same_in_layers, options.kept_batches)
         graph = topology.indptr, topology.indices, topology.original_id
+        # A source has a number per relation.
+        relation = np.zeros_like(original) if topology.relation is None else original & RELATION_MASK
 
         # The number of edges is known: take the smallest numbers.
-        if options.fixed_size or fanout == ALL:
+        if options.fixed_size or (isinstance(fanout, int) and fanout == ALL):
             indptr = capped_indptr(degree, fanout)
             out = np.empty(indptr[-1], np.int64)
-            self.share_work(degree, lambda a, b: _draw_smallest(a, b, law, vertices, degree, indptr, *graph, out))
+            lists = vertices, relation, degree, indptr
+            self.share_work(degree, lambda a, b: _draw_smallest(a, b, law, *lists, *graph, out))
             return Drawn(indptr, out)
 
         # The number of edges is random: count, then write.
-        drawn = self.count_and_write(_pick_below, degree, law, vertices, degree, fanout, *graph)
+        limit = np.full(len(degree), fanout, np.int64)
+        drawn = self.count_and_write(_pick_below, degree, law, vertices, relation, degree, limit, *graph)
         return Drawn(drawn.indptr, drawn.neighbours)
 
 
-MEMBER = SamplerMember(Labor0, Options, sharded=NAMED_LISTS)
+MEMBER = SamplerMember(Labor0, Options, sharded=NAMED_LISTS, typed=True)

@@ -9,7 +9,7 @@ from leapmpi.sampling.sampler import LISTS, Setup
 
 def build(setup: Setup, options: None) -> NodeWiseSampler:
     """Build the sampler. Raises ConfigError for an invalid fan-out."""
-    return NodeWiseSampler(setup.topology, setup.fanouts, setup.threads)
+    return NodeWiseSampler(setup.topology, setup.fanouts, setup.threads, setup.relation_fanouts)
 
 
-MEMBER = SamplerMember(build, sharded=LISTS)
+MEMBER = SamplerMember(build, sharded=LISTS, typed=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,17 +50,19 @@ class Options:
 
 
 @compiled
-def _count(first, end, vertices, topology_indptr, edge_time, low, high, counts):
+def _count(first, end, vertices, degree, topology_indptr, edge_time, low, high, counts):
     """Count the in-edges of destinations first..end-1 with a time in [low, high]."""
     for i in range(first, end):
-        count = 0
-        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+        count, start = 0, topology_indptr[vertices[i]]
+        for e in range(start, start + degree[i]):
             count += low <= edge_time[e] <= high
         counts[i] = count
 
 
 @compiled
-def _uniform(first, end, vertices, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw):
+def _uniform(
+    first, end, vertices, degree, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw
+):
     """Write sources drawn uniformly; draw: the hash of key and hop, original ids of the destinations."""
     hashed, original = draw
     largest, most = 0, 0
@@ -98,14 +100,17 @@ def _sink(heap, time):
 
 
 @compiled
-def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw):
+def _latest(
+    first, end, vertices, degree, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw
+):
     """Write the sources of the latest edges; of equal times those of small original ids. `draw` is not read."""
     most = 0
     for i in range(first, end):
         most = max(most, indptr[i + 1] - indptr[i])
     held = np.empty(most, edge_time.dtype)
     for i in range(first, end):
-        start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
+        start = topology_indptr[vertices[i]]
+        stop = start + degree[i]
         place, wanted = indptr[i], indptr[i + 1] - indptr[i]
         if wanted == 0:
             continue
@@ -213,9 +218,14 @@ class Temporal(HopSampler):
         self._of_edges[key.stream] = key, times.min()
 
     def for_scoring(
-        self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
+        self,
+        fanouts: tuple[int, ...],
+        splits: Mapping[int, np.ndarray],
+        batch_size: int,
+        relation_fanouts: np.ndarray | None = None,
     ) -> ScoringSampler:
-        return ScoringSampler(self._setup, self.options, self.root_time, self.newest, fanouts, splits, batch_size)
+        setup = replace(self._setup, fanouts=fanouts, relation_fanouts=relation_fanouts)
+        return ScoringSampler(setup, self.options, self.root_time, self.newest, splits, batch_size)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         known, bound = self._of_edges.get(key.stream, (None, None))
@@ -247,11 +257,12 @@ class Temporal(HopSampler):
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         topology, counts = self.topology, np.empty(len(vertices), np.int64)
         interval = topology.edge_time, *self.seen
-        self.share_work(degree, lambda first, end: _count(first, end, vertices, topology.indptr, *interval, counts))
+        lists = vertices, degree, topology.indptr
+        self.share_work(degree, lambda first, end: _count(first, end, *lists, *interval, counts))
 
-        indptr = capped_indptr(counts, self.fanouts[hop])
+        indptr = capped_indptr(counts, self.fanout(hop))
         out = np.empty(indptr[-1], np.int64)
-        arrays = vertices, topology.indptr, topology.indices, *interval, counts, indptr, out
+        arrays = vertices, degree, topology.indptr, topology.indices, *interval, counts, indptr, out
         draw = np.uint64(fold(key_hash(key), hop)), original
         kernel = _uniform if self.options.draw == "uniform" else _latest
         self.share_work(degree, lambda first, end: kernel(first, end, *arrays, draw))
@@ -273,11 +284,10 @@ class ScoringSampler(Temporal):
         options: Options,
         root_time: np.ndarray | TimesOf | SameTime,
         newest: np.ndarray,
-        fanouts: tuple[int, ...],
         splits: Mapping[int, np.ndarray],
         batch_size: int,
     ) -> None:
-        HopSampler.__init__(self, Setup(setup.topology, fanouts, setup.train, setup.seed, setup.threads))
+        HopSampler.__init__(self, setup)
         self._of_edges = {}
         self.options, self.root_time = options, root_time
         self.groups = {stream: batches(by_time(ids, root_time[ids]), batch_size) for stream, ids in splits.items()}
@@ -344,4 +354,4 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
     return ordered
 
 
-MEMBER = SamplerMember(Temporal, Options, sharded=LISTS, reads_times=True)
+MEMBER = SamplerMember(Temporal, Options, sharded=LISTS, reads_times=True, typed=True)

@@ -88,12 +88,24 @@ def _pick(row, left, fanout, hashed, place, out, weight):
 
 @compiled
 def _draw(
-    first, end, hashed, vertices, original, topology_indptr, topology_indices, source_weight, indptr, out, weight
+    first,
+    end,
+    hashed,
+    vertices,
+    original,
+    degree,
+    topology_indptr,
+    topology_indices,
+    source_weight,
+    indptr,
+    out,
+    weight,
 ):
     """Write the picks of destinations first..end-1, and 1 / chance of each."""
     left = np.empty(0, np.int64)
     for i in range(first, end):
-        row = topology_indices[topology_indptr[vertices[i]] : topology_indptr[vertices[i] + 1]]
+        start = topology_indptr[vertices[i]]
+        row = topology_indices[start : start + degree[i]]
         place, fanout = indptr[i], indptr[i + 1] - indptr[i]
         if len(left) < len(row):
             left = np.empty(2 * len(row), np.int64)
@@ -105,13 +117,13 @@ def _draw(
 
 @compiled
 def _draw_by_edge(
-    first, end, hashed, vertices, original, topology_indptr, topology_indices, edge_weight, indptr, out, weight
+    first, end, hashed, vertices, original, degree, topology_indptr, topology_indices, edge_weight, indptr, out, weight
 ):
     """Write the picks as `_draw` does, by the weights of the edges."""
     left = np.empty(0, np.int64)
     for i in range(first, end):
-        start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
-        row = topology_indices[start:stop]
+        start = topology_indptr[vertices[i]]
+        row = topology_indices[start : start + degree[i]]
         if len(left) < len(row):
             left = np.empty(2 * len(row), np.int64)
         largest = 0.0
@@ -124,10 +136,10 @@ def _draw_by_edge(
 
 
 @compiled
-def _count_positive(indptr, edge_weight, counts):
-    for v in range(len(counts)):
-        for e in range(indptr[v], indptr[v + 1]):
-            counts[v] += edge_weight[e] > 0
+def _count_positive(begin, degree, edge_weight, counts):
+    for i in range(len(counts)):
+        for e in range(begin[i], begin[i] + degree[i]):
+            counts[i] += edge_weight[e] > 0
 
 
 class Weighted(HopSampler):
@@ -144,7 +156,8 @@ class Weighted(HopSampler):
         self.source_weight: np.ndarray | None = None
         """int64[vertices]: weight of each vertex as a source; None if edge weights are used."""
         if self.by_edge:
-            self._whole, self._positive = setup.topology, self._of_edges(setup.topology)
+            whole = setup.topology
+            self._whole, self._positive = whole, self._of_edges(whole, whole.indptr[:-1], np.diff(whole.indptr))
             return
         degree = setup.topology.degrees
         rules = {
@@ -155,32 +168,33 @@ class Weighted(HopSampler):
         self.source_weight = rules[options.weights]()
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        fanout, topology = self.fanouts[hop], self.topology
+        fanout, topology = self.fanout(hop), self.topology
         kernel, given, most = _draw, self.source_weight, degree
         if self._positive is not None:
-            # LeftOut replaces the topology temporarily.
-            positive = self._positive if topology is self._whole else self._of_edges(topology)
-            kernel, given, most = _draw_by_edge, topology.edge_weight, positive[vertices]
+            kernel, given = _draw_by_edge, topology.edge_weight
+            # The lists may be others than those of vertices (drawing_from).
+            whole = topology is self._whole
+            most = self._positive[vertices] if whole else self._of_edges(topology, topology.indptr[vertices], degree)
         indptr = capped_indptr(most, fanout)
         out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
-        arrays = vertices, original, topology.indptr, topology.indices, given, indptr, out, weight
+        arrays = vertices, original, degree, topology.indptr, topology.indices, given, indptr, out, weight
         hashed = np.uint64(fold(key_hash(key), hop))
         self.share_work(degree, lambda first, end: kernel(first, end, hashed, *arrays))
         if self.row_normalise:
             normalise_rows(indptr, weight, degree)
         return Drawn(indptr, out, weight)
 
-    def _of_edges(self, topology: Topology) -> np.ndarray:
-        """Return the number of in-edges of each vertex with a weight above 0: int64[n]."""
+    def _of_edges(self, topology: Topology, begin: np.ndarray, degree: np.ndarray) -> np.ndarray:
+        """Return the number of edges with a weight above 0 of lists from `begin` on: int64[n]."""
         weight = topology.edge_weight
         if weight is None:
             raise ConfigError(
                 "--sampler-option weights=edge: the dataset has no edge weights in use; import the graph "
                 "with weights, omit --edge-weights ignore, or choose other weights"
             )
-        counts = np.zeros(len(topology.indptr) - 1, np.int64)
-        _count_positive(topology.indptr, weight, counts)
+        counts = np.zeros(len(degree), np.int64)
+        _count_positive(begin, degree, weight, counts)
         return counts
 
 
-MEMBER = SamplerMember(Weighted, Options, sharded=NAMED_LISTS)
+MEMBER = SamplerMember(Weighted, Options, sharded=NAMED_LISTS, typed=True)

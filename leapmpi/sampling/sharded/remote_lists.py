@@ -132,15 +132,15 @@ class RemoteLists:
         # Own draws overlap the transfer of requests, unless draws are collective themselves.
         finish = self._start_naming(new[order], counts)
         if self._draws.collective:
-            asked = self._note(finish())
+            requested = self._note(finish())
             drawn = self._drawn(key, hop, np.concatenate((self._own, *self._named)))
             of_own, of_others = drawn.cut(len(self._own))
         else:
             of_own = self._drawn(key, hop, self._own)
-            asked = self._note(finish())
+            requested = self._note(finish())
             of_others = self._drawn(key, hop, np.concatenate(self._named))
         own = self._own_part(of_own, mine)
-        replies, sizes = self._answers(of_others, asked)
+        replies, sizes = self._answers(of_others, requested)
         received = self._exchange_answers(replies, sizes)
         parts = [
             own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
@@ -153,13 +153,13 @@ class RemoteLists:
         home, order, counts = self._by_owner(new)
         rank, answers = self.communicator.rank, self.answers
         own = self._about(self.shard.own_numbers(new[home == rank]))
-        asked = self._start_naming(new[order], counts)()
+        requested = self._start_naming(new[order], counts)()
 
         # Both sides know the sizes, so none are exchanged.
-        sizes = np.array([len(each) for each in asked])
+        sizes = np.array([len(each) for each in requested])
         send = np.empty(int(answers.about_words(sizes).sum()), answers.word)
         start = 0
-        for each in asked:
+        for each in requested:
             start = pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
         wanted = counts.copy()
         wanted[rank] = 0
@@ -237,27 +237,27 @@ class RemoteLists:
         about = [new, *(np.zeros(len(new), column.dtype) for column in own.of_vertices[1:])]
         return OwnerPart(np.zeros(named, np.int64), [column[:0] for column in own.of_edges], about)
 
-    def _note(self, asked: list[np.ndarray]) -> list[np.ndarray]:
-        """Add `asked` (own numbers by rank) to the requested vertices. Local."""
-        self._named = [np.concatenate(each) for each in zip(self._named, asked, strict=True)]
-        return asked
+    def _note(self, requested: list[np.ndarray]) -> list[np.ndarray]:
+        """Add `requested` (own numbers by rank) to the requested vertices. Local."""
+        self._named = [np.concatenate(each) for each in zip(self._named, requested, strict=True)]
+        return requested
 
-    def _answers(self, drawn: OwnerDrawn, asked: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the replies to all ranks, which newly request `asked`, and the words of each. Local.
+    def _answers(self, drawn: OwnerDrawn, requested: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the replies to all ranks, which newly request `requested`, and the words of each. Local.
 
         drawn: draws of all vertices requested by them so far.
         """
         answers, (indptr, edges) = self.answers, drawn
-        about = self._about(np.concatenate(asked))
+        about = self._about(np.concatenate(requested))
 
         # Each rank's reply is a slice of vertices, new vertices and edges.
         vertices = indptr_of(np.array([len(each) for each in self._named]))
-        new = indptr_of(np.array([len(each) for each in asked]))
+        new = indptr_of(np.array([len(each) for each in requested]))
         bounds = indptr[vertices]
         sizes = answers.answer_words(np.diff(vertices), np.diff(new), np.diff(bounds))
         words, counts = np.empty(int(sizes.sum()), answers.word), np.diff(indptr)
         start = 0
-        for rank in range(len(asked)):
+        for rank in range(len(requested)):
             start = pack([NUMBER], [counts], _rows(vertices, rank), words, start)
             start = pack(answers.of_vertices, about, _rows(new, rank), words, start)
             start = pack(answers.of_edges, edges, _rows(bounds, rank), words, start)

@@ -129,12 +129,16 @@ class ShardedSampler(Sampler):
         self.inner.leave_out_directed(key, numbers[numbers[:, 0] >= 0])
 
     def for_scoring(
-        self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
+        self,
+        fanouts: tuple[int, ...],
+        splits: Mapping[int, np.ndarray],
+        batch_size: int,
+        relation_fanouts: np.ndarray | None = None,
     ) -> ShardedSampler:
         lists = self._lists
-        inner = self.inner.for_scoring(fanouts, splits, batch_size)
+        inner = self.inner.for_scoring(fanouts, splits, batch_size, relation_fanouts)
         if inner is None:
-            inner = NodeWiseSampler(self.shard.own, fanouts, self.threads)
+            inner = NodeWiseSampler(self.shard.own, fanouts, self.threads, relation_fanouts)
         assert isinstance(inner, HopSampler), "what scores goes hop by hop where training does"
         answers = replace(self.answers, weighted=False)
         return ShardedSampler(

@@ -18,7 +18,7 @@ _ATTEMPTS = 1000
 """Repeated draws in a row after which the sampler is refused."""
 
 NO_NEIGHBOUR, REPEATS = -1, -2
-"""Results of `pick` in place of a count: the vertex is no in-neighbour, or every draw is a repetition."""
+"""Results of `pick` in place of a count: the vertex is not an in-neighbour, or every draw is a repetition."""
 
 compile_uncached = numba.njit(nogil=True)
 """Compiler for code that differs from class to class, hence without a cache."""

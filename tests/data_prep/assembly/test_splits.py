@@ -78,3 +78,22 @@ def test_folder_of_ids(prep, tmp_path, small, suffix):
     assert graph.split.tolist() == [1, 0, 3, 0, 1, 0]
     assert graph.attributes["split_origin"] == str(folder)
     assert "no validation set" in outcome.out
+
+
+@pytest.mark.parametrize(
+    "names", [("train.npy", "valid.npy", "test.npy"), ("train-idx.csv", "val_idx.csv", "test.txt")]
+)
+def test_a_folder_of_splits_within_the_source_is_found(imported, tmp_path, names):
+    folder = tmp_path / "source" / "splits"
+    folder.mkdir(parents=True)
+    (tmp_path / "source" / "edges.csv").write_text("0,1\n1,2\n2,3\n")
+    for name, ids in zip(names, ([0, 1], [2], [3]), strict=True):
+        np.save(folder / name, ids) if name.endswith("npy") else (folder / name).write_text(
+            "\n".join(map(str, ids)) + "\n"
+        )
+    graph = imported(tmp_path / "source")
+    assert graph.split.tolist() == [1, 1, 2, 3]
+    assert "splits are those of the folder splits of the source" in graph.table
+    assert "not used" not in graph.table
+    # Another choice wins, and so do splits of the source.
+    assert imported(tmp_path / "source" / "edges.csv").split is None

@@ -173,8 +173,8 @@ HOSTILE = {
     "hidden objects": (array(HIDDEN, (1,), b"A" * 8), "named fields"),
     "text as a list": (array(NUMBER, (2,), [1.0, 2.0]), "an array of type float64 made of list"),
     "too few bytes": (array(NUMBER, (2,), b"A" * 8), r"an array of shape \(2,\) with 1 values"),
-    "negative lengths": (array(NUMBER, (-1, -1), b"A" * 8), "whose shape is no list of lengths"),
-    "long shape": (array(NUMBER, (1,) * 100, b"A" * 8), "whose shape is no list of lengths"),
+    "negative lengths": (array(NUMBER, (-1, -1), b"A" * 8), "whose shape is not a list of lengths"),
+    "long shape": (array(NUMBER, (1,) * 100, b"A" * 8), "whose shape is not a list of lengths"),
     "objects of a buffer": (Call(FROM_BUFFER, b"A" * 8, OBJECT, (1,), "C"), "an array of type object made of bytes"),
     "object of bytes": (Call(SCALAR, OBJECT, b"A" * 8), "a number without content"),
     "fields": (np.zeros(2, [("a", "f8"), ("b", "O")]), "arrays of type V16 are not read"),
@@ -183,7 +183,7 @@ HOSTILE = {
     "a subclass": (Call(RECONSTRUCT, np.dtype, (0,), b"b"), "an array of an unknown class"),
     "calls by default": (Call(collections.defaultdict, np.dtype), "a defaultdict of something other than lists"),
     "no matrix": (np.dtype("f8"), "holds no array and no matrix"),
-    "keys that are alike": (dict.fromkeys([n * (2**61 - 1) for n in range(9)]), "that is no key of a dict"),
+    "keys that are alike": (dict.fromkeys([n * (2**61 - 1) for n in range(9)]), "that is not a key of a dict"),
 }
 
 
@@ -209,7 +209,7 @@ OPCODES = {
     "items of an array": (ARRAY + b"K\0K\1s.", "a ndarray is given items"),
     "appended to a text": (b"\x80\x02X\1\0\0\0aNa.", "a str is appended to"),
     "a list is called": (b"\x80\x02])R.", "a list is called"),
-    "deep keys": (nested(80), "a tuple that is no key of a dict"),
+    "deep keys": (nested(80), "a tuple that is not a key of a dict"),
     "old instances": (b"(icollections\ndefaultdict\n.", r"the opcode b'i'"),
     "sets": (pickle.dumps({1}, 4), r"the opcode b'\\x8f'"),
     "extensions": (b"\x80\x02\x82\x01.", r"the opcode b'\\x82'"),
@@ -241,10 +241,10 @@ def test_a_matrix_with_odd_attributes():
     for changed, said in (
         ({"_shape": (3,)}, "must be two lengths"),
         ({"_shape": (3, -1)}, "must be two lengths"),
-        ({"data": [1.0] * 3}, "'data' of its sparse matrix is no list of numbers"),
-        ({"indices": np.array([["a"]])}, "'indices' of its sparse matrix is no list of numbers"),
+        ({"data": [1.0] * 3}, "'data' of its sparse matrix is not a list of numbers"),
+        ({"indices": np.array([["a"]])}, "'indices' of its sparse matrix is not a list of numbers"),
         ({"data": np.array(list("abc"))}, "must be numbers, but their type is <U1"),
-        ({"indptr": None}, "'indptr' of its sparse matrix is no list of numbers"),
+        ({"indptr": None}, "'indptr' of its sparse matrix is not a list of numbers"),
     ):
         matrix = sp.csr_matrix(np.eye(3))
         vars(matrix).update(changed)

@@ -147,7 +147,7 @@ def test_damaged_tensors(refused, tmp_path):
     whole = file.read_bytes()
     for content, sentence in (
         (whole[:-9], "ends beyond the file"),
-        (b"x" * 24, "is no file of tensors"),
+        (b"x" * 24, "is not a file of tensors"),
         (whole[:60], "is damaged or truncated"),
     ):
         file.write_bytes(content)

@@ -1,9 +1,12 @@
 """Damaged files of every kind: a graph or one sentence, never a crash, an endless loop or memory beyond all measure."""
 
+import json
+import pickle
 import random
 import shutil
 import tracemalloc
 
+import networkx
 import numpy as np
 import pytest
 import scipy.io
@@ -168,8 +171,46 @@ def gconstruct_of_types(folder):
     return folder / "tables/graph.json", [f"tables/{name}" for name in ("graph.json", "more.csv", "val.json")]
 
 
+def graph_of_networkx():
+    """A small graph with attributes of vertices and edges."""
+    made = networkx.Graph([(vertex, (vertex + 1) % 9, {"weight": vertex + 0.5}) for vertex in range(9)])
+    networkx.set_node_attributes(made, {vertex: {"x": vertex / 2, "y": vertex % 2} for vertex in made})
+    return made
+
+
+def graphml(folder):
+    networkx.write_graphml(graph_of_networkx(), folder / "g.graphml")
+    return folder / "g.graphml", ["g.graphml"]
+
+
+def gexf(folder):
+    networkx.write_gexf(graph_of_networkx(), folder / "g.gexf")
+    return folder / "g.gexf", ["g.gexf"]
+
+
+def gml(folder):
+    networkx.write_gml(graph_of_networkx(), folder / "g.gml")
+    return folder / "g.gml", ["g.gml"]
+
+
+def node_link(folder):
+    (folder / "g.json").write_text(json.dumps(networkx.node_link_data(graph_of_networkx(), edges="links")))
+    return folder / "g.json", ["g.json"]
+
+
+def adjacency_list(folder):
+    networkx.write_multiline_adjlist(graph_of_networkx(), folder / "g.multiline_adjlist")
+    return folder / "g.multiline_adjlist", ["g.multiline_adjlist"]
+
+
+def gpickle(folder):
+    (folder / "g.gpickle").write_bytes(pickle.dumps(graph_of_networkx()))
+    return folder / "g.gpickle", ["g.gpickle"]
+
+
 WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, npy, planetoid, matlab, packed_matlab]
 WRITERS += [distdgl, distdgl_of_graphbolt, gconstruct, typed_npy, triples, ntriples]
+WRITERS += [graphml, gexf, gml, node_link, adjacency_list, gpickle]
 WRITERS += [pyg_of_types, ogb_of_types, igb_of_types, chunked, hgb, typed_table, gconstruct_of_types]
 
 

@@ -86,7 +86,7 @@ def test_metis_refused(said):
     assert "line 2: 1 numbers, but line 1 announces a weight after each" in said("g.graph", "3 2 1\n2\n1 1 3 1\n2 1\n")
     assert "line 4: 0 numbers, but line 1 announces 1 weights first" in said("g.graph", "3 1 10\n5 2\n5 1\n\n")
     for header in ("", "3", "3 2 12", "3 2 0001", "3 2 1 1 1", "-3 2", "a b", "3 2.5"):
-        assert "is no header of a METIS graph" in said("g.graph", f"{header}\n")
+        assert "is not a header of a METIS graph" in said("g.graph", f"{header}\n")
     assert "line 2: '99999999999999999999' is not a whole number" in said("g.graph", "1 0\n99999999999999999999\n")
 
 
@@ -117,7 +117,7 @@ def test_matrix_market_refused(said):
     assert "line 3: '3 3' should be the numbers of rows" in said("g.mtx", f"{banner}% c\n3 3\n")
     huge = f"{banner}900000000000 900000000000 1\n1 2\n"
     assert "line 2: 900,000,000,000 rows, but only 1 entries" in said("g.mtx", huge)
-    assert "is no Matrix Market header" in said("g.mtx", "1 2\n2 3\n")
+    assert "is not a Matrix Market header" in said("g.mtx", "1 2\n2 3\n")
     for kind in ("array real general", "coordinate complex general", "coordinate real hermitian"):
         assert f"a matrix '{kind}' is not read" in said("g.mtx", f"%%MatrixMarket matrix {kind}\n3 3 1\n1 2 1\n")
 

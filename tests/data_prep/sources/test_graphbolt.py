@@ -132,8 +132,8 @@ NUMBERS = [
     ({"tasks": [{"num_classes": 1e400}]}, "num_classes is inf; expected"),
     ({"tasks": [{"num_classes": 10**30}]}, "num_classes is 1000000000000000000000000000000; expected"),
     ({"tasks": [{"num_classes": 10**9}]}, "1,000,000,000 classes are stated, but there are only 6 vertices"),
-    ({"tasks": {"num_classes": 3}}, "'tasks' is no list of tasks"),
-    ({"tasks": ["classes"]}, "'tasks' is no list of tasks"),
+    ({"tasks": {"num_classes": 3}}, "'tasks' is not a list of tasks"),
+    ({"tasks": ["classes"]}, "'tasks' is not a list of tasks"),
     ({"feature_data": 7}, "'feature_data' is missing or of an unexpected kind"),
     ({"graph": {"nodes": [{"num": 6}], "edges": ["data/edges.csv"]}}, "'path' is missing"),
     ({"tasks": [{"train_set": [{"data": [{"path": "data/a\0b"}]}]}]}, r"data/a\x00b does not exist"),
@@ -163,7 +163,7 @@ def test_refused_in_one_sentence(refused, dataset, sentence):
 def test_no_yaml(refused, dataset):
     folder = dataset()
     (folder / "metadata.yaml").write_text("a: [1,")
-    assert "metadata.yaml is no YAML" in refused(folder)
+    assert "metadata.yaml is not YAML" in refused(folder)
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_refused_in_one_sentence(refused, tmp_path):
     torch.save(found, path)
     assert "author:writes:paper has no edge_index, but adj_t" in refused(path)
     torch.save(stores() | {("a", "b"): {}}, path)
-    assert "is no type of vertices and no relation" in refused(path)
+    assert "is neither a type of vertices nor a relation" in refused(path)
     found = stores()
     found["paper"]["x"] = torch.ones(7, 2)
     torch.save(found, path)

@@ -73,7 +73,7 @@ def test_mat_refused(refused, mat, tmp_path):
         for size in (0, 60, 130, 150, len(whole) - 20):
             path.write_bytes(whole[:size])
             sentence = refused(path)
-            assert "truncated" in sentence or "no MATLAB file" in sentence or "ends after" in sentence
+            assert "truncated" in sentence or "not a MATLAB file" in sentence or "ends after" in sentence
     path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
     assert "save it again with the option -v7" in refused(path)
 

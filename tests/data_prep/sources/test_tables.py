@@ -126,7 +126,9 @@ def test_names_of_another_graph_are_noticed(imported, folder, tmp_path, prep):
 def test_names_are_read_from_beside_the_graph_alone(imported, folder, tmp_path, name):
     graph = imported(folder())
     graph.attributes["vertex_names"] = name
-    with pytest.raises(DataError, match=r"as the file of its vertices' names, which is no file beside it|is missing"):
+    with pytest.raises(
+        DataError, match=r"as the file of its vertices' names, which is not a file beside it|is missing"
+    ):
         read_names(tmp_path / "out.h5", graph)
 
 
@@ -313,3 +315,36 @@ def test_a_folder_that_memory_cannot_hold_whole_is_not_begun(prep, folder, tmp_p
     assert "tables: reading 31,45" in outcome.error
     assert "bytes of a format that is held whole needs 0.5 GiB of memory" in outcome.error
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_both_tables_are_named(imported, refused, folder, tmp_path):
+    made = folder(**{"edges": None, "vertices": None, "cites.csv": "citing,cited\nann,bob\n", "people.csv": VERTICES})
+    graph = imported(made / "cites.csv", "--vertex-table", made / "people.csv", "--label-column", "kind")
+    assert neighbours(graph) == [[1], [0], [], []]
+    assert graph.labels.tolist() == [1, 0, 1, -1]
+    # Without names of columns; and a vertex that the table lacks.
+    (made / "cites.csv").write_text("ann,bob\nbob,dan\n")
+    assert neighbours(imported(made / "cites.csv", "--vertex-table", made / "people.csv")) == [[1], [0, 3], [], [1]]
+    (made / "cites.csv").write_text("ann,bob\nbob,joe\n")
+    assert "line 2: vertex 'joe' is not in the table of vertices" in refused(
+        made / "cites.csv", "--vertex-table", made / "people.csv"
+    )
+    assert "none.csv does not exist" in refused(made / "cites.csv", "--vertex-table", tmp_path / "none.csv")
+    np.savez(tmp_path / "g.npz", edges=np.array([[0, 1]]))
+    assert "g.npz: unknown kind of table" in refused(tmp_path / "g.npz", "--vertex-table", made / "people.csv")
+
+
+def test_parquet_tables_are_named(imported, tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"a": ["x", "y"], "b": ["y", "z"]}), tmp_path / "e.parquet")
+    vertices = {"id": ["x", "y", "z"], "f": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "label": [0, 1, 0]}
+    parquet.write_table(arrow.table(vertices), tmp_path / "v.parquet")
+    graph = imported(tmp_path / "e.parquet", "--vertex-table", tmp_path / "v.parquet")
+    assert neighbours(graph) == [[1], [0, 2], [1]]
+    assert graph.features.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_features_of_a_file_have_the_order_of_the_table(imported, folder, tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(4))
+    graph = imported(folder(), "--features", tmp_path / "x.npy", "--label-column", "kind")
+    assert graph.features.tolist() == np.eye(4).tolist()

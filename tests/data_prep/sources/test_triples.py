@@ -64,7 +64,7 @@ def test_openke_has_the_relation_last(imported, folder, tmp_path):
 
 def test_refused_in_one_sentence(refused, folder):
     (folder / "train.txt").write_text(TRAIN + "a\tknows\n")
-    assert "train.txt, line 5: 'a\\tknows' is no triple" in refused(folder)
+    assert "train.txt, line 5: 'a\\tknows' is not a triple" in refused(folder)
     (folder / "train.txt").write_text(TRAIN)
     (folder / "valid.txt").write_text("a\tknows\tb\n")
     assert "some val edges are also edges for training" in refused(folder)
@@ -128,7 +128,7 @@ def test_damaged_n_triples_are_refused(refused, rdf):
     for text, said in (
         ("<http://x/p1> <http://x/knows> .\n", "line 1"),
         ('<http://x/p1> "no" <http://x/p2> .\n', "line 1"),
-        ("<http://x/p1> <http://x/knows> <http://x/p2>\n", "no triple in N-Triples"),
+        ("<http://x/p1> <http://x/knows> <http://x/p2>\n", "not a triple in N-Triples"),
     ):
         with gzip.open(rdf / "g.nt.gz", "wt") as file:
             file.write(text)

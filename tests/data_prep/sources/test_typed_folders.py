@@ -56,7 +56,7 @@ def test_ogb_refused_in_one_sentence(refused, tmp_path):
     assert "type paper" in refused(folder)
     with gzip.open(folder / "raw/num-node-dict.csv.gz", "wt") as file:
         file.write("author,paper,venue\n5,six,2\n")
-    assert "'six' is no number of vertices" in refused(folder)
+    assert "'six' is not a number of vertices" in refused(folder)
     (folder / "raw/relations/paper__odd").mkdir()
     with gzip.open(folder / "raw/num-node-dict.csv.gz", "wt") as file:
         file.write("author,paper,venue\n5,6,2\n")
@@ -250,7 +250,7 @@ def test_hgb_refused_in_one_sentence(refused, tmp_path):
     folder = write_hgb(tmp_path / "ACM")
     text = (folder / "link.dat").read_text()
     (folder / "link.dat").write_text(text + "0\t99\t0\t1.0\n")
-    assert "link.dat, line 16: '99' is no number from 0 to 12" in refused(folder)
+    assert "link.dat, line 16: '99' is not a number from 0 to 12" in refused(folder)
     (folder / "link.dat").write_text(text + "0\t0\t0\t1.0\n")
     assert "links of type 0 join vertices of other types before" in refused(folder)
     (folder / "link.dat").write_text(text)

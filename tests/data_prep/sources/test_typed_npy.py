@@ -96,7 +96,7 @@ def test_refused_in_one_sentence(refused, folder, tmp_path):
     assert "--features random:4" in refused(folder, "--features", "random:4")
     assert "--target venue2" in refused(folder, "--target", "venue2")
     assert "--split-edges" in refused(folder, "--split-edges", "0.8,0.1,0.1")
-    assert "fos=int8 is no type of" in refused(folder, "--feature-dtype", "fos=int8")
+    assert "fos=int8 is not a type of" in refused(folder, "--feature-dtype", "fos=int8")
     np.save(folder / "nodes/paper/feat.npy", np.zeros((7, 3)))
     assert "type paper" in refused(folder)
     about = json.loads((folder / "meta.json").read_text())

@@ -104,8 +104,8 @@ def test_edge_data_counts_and_reverses(imported, tmp_path):
         ('"paper:in:venue"', '"paper:in:journal"', "names the type 'journal', which has no table"),
         ('target = "paper"', 'target = "field"', "target 'field' is none of the types"),
         ('files = "cites.csv"', 'files = "gone.csv"', "there is no file gone.csv"),
-        ('features = "f0"', "features = 3", "features is no list of names"),
-        ("[vertices.author]", "[vertices.author", "is no TOML"),
+        ('features = "f0"', "features = 3", "features is not a list of names"),
+        ("[vertices.author]", "[vertices.author", "is not TOML"),
     ],
 )
 def test_refused_in_one_sentence(refused, tmp_path, old, new, message):
@@ -213,7 +213,7 @@ def test_transformations():
         ({"name": "max_min_norm", "max_val": "x"}, "must be a number"),
         ({"name": "bucket_numerical", "range": [0, 1]}, "a bucket_cnt and a range"),
         ({"name": "bucket_numerical", "bucket_cnt": 3, "range": [1, 1]}, "is empty"),
-        ({"name": "rank_gauss", "epsilon": "small"}, "which is no number"),
+        ({"name": "rank_gauss", "epsilon": "small"}, "which is not a number"),
     ],
 )
 def test_impossible_transformations_are_refused(transform, message):

@@ -1,7 +1,7 @@
-"""`--balance-parts`: which parts the ranks hold from the next epoch on, by the seconds that epochs took.
+"""`--balance-parts`: the assignment of parts to ranks from the next epoch on, by the seconds that epochs took.
 
-Seconds that ranks computed are fitted to counts of their parts (leapmpi/plan/part_balance.py), and the deal with the
-fastest slowest rank is taken where it pays. Where epochs are no faster then, the former deal comes back for good.
+Seconds that ranks computed are fitted to counts of their parts (leapmpi/plan/part_balance.py). The assignment with the
+fastest slowest rank is taken where it pays. If epochs are no faster with it, the former assignment returns for good.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.tuning_log import PARTS, TuningRecord
 from leapmpi.nn.layer import Layer, costs
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.part_balance import PartCounts, dealt, fitted, rank_seconds, slowness
+from leapmpi.plan.part_balance import PartCounts, assigned, fitted, rank_seconds, slowness
 
 _EPOCHS = 3
-"""Epochs by whose medians a deal is judged; the first one with it is left out."""
+"""Number of epochs whose medians judge an assignment; the first one with it is left out."""
 
 _CLEARLY = 0.95
-"""The slowest rank must be predicted to take less than this share of its seconds."""
+"""The slowest rank must be predicted to take less than this fraction of its seconds."""
 
 _READ_SECONDS = 2e-9
 """Seconds to read a byte of the features that move."""
@@ -33,7 +33,7 @@ _READ_SECONDS = 2e-9
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Medians of a few epochs with one deal: seconds of computing float64[ranks], and of an epoch."""
+    """Medians of a few epochs with one assignment: seconds of computing float64[ranks], and of an epoch."""
 
     starts: np.ndarray
     seconds: np.ndarray
@@ -50,10 +50,10 @@ class Observation:
 
 
 @dataclass
-class PartDealing:
-    """Observations and decisions about parts; the same on all ranks but for what `decide` keeps, on rank 0.
+class PartAssignment:
+    """Observations and decisions about parts; the same on all ranks except for the records of `decide`, on rank 0.
 
-    starts: int64[ranks + 1], the first part of each rank. seconds: of each epoch with this distribution, seconds of
+    starts: int64[ranks + 1], the first part of each rank. seconds: for each epoch with this assignment, seconds of
     computing by rank, then those of the epoch.
     """
 
@@ -66,9 +66,9 @@ class PartDealing:
     _segments: np.ndarray | None = None
 
     def decide(self, engine: Engine, epoch: int, left: int) -> np.ndarray | None:
-        """Decide on a better distribution from `epoch` on, with `left` epochs to come; record it. On rank 0.
+        """Decide on a better assignment from `epoch` on, with `left` epochs to come; record it. On rank 0.
 
-        Returns int64[ranks + 1], or None to keep the parts where they are.
+        Returns int64[ranks + 1], or None to keep the parts in place.
         """
         log = engine.tuning_log
         if log.replays:
@@ -87,7 +87,7 @@ class PartDealing:
         self.starts, self.seconds = starts, []
 
     def moved_bytes(self, starts: np.ndarray, row_bytes: int) -> int:
-        """Return bytes of features, rows of `row_bytes`, whose home `starts` changes. Local."""
+        """Count the bytes of features, rows of `row_bytes`, whose owner `starts` changes. Local."""
         offsets = self.dataset.offsets
         before, after = offsets[self.starts], offsets[starts]
         stay = np.minimum(before[1:], after[1:]) - np.maximum(before[:-1], after[:-1])
@@ -114,12 +114,12 @@ class PartDealing:
         self.observed.append(now)
         self.seconds = self.seconds[-1:]
 
-        # A deal that did not help is taken back.
+        # An assignment that did not help is undone for good: trying again would move parts to and fro.
         if before and not np.array_equal(before.starts, now.starts) and now.epoch >= before.epoch:
             self.settled = True
             return before.starts, {"why": "epochs were no faster", "seconds": [before.epoch, now.epoch]}
 
-        # What the fit promises.
+        # All observations are fitted together: one assignment alone cannot tell a slow host from costly parts.
         counts = self._counts(engine)
         weights = fitted(
             np.concatenate([rank_seconds(counts, each.starts) for each in self.observed]),
@@ -130,7 +130,7 @@ class PartDealing:
             np.stack([each.seconds for each in self.observed]),
             np.stack([rank_seconds(predicted, each.starts) for each in self.observed]),
         )
-        starts = dealt(predicted, slow)
+        starts = assigned(predicted, slow)
         slowest, least = (float((slow * rank_seconds(predicted, each)).max()) for each in (now.starts, starts))
         moved = self.moved_bytes(starts, engine.ctx.features.shard.row_bytes)
         price = engine.preparation.planning_seconds + _READ_SECONDS * moved

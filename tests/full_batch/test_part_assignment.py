@@ -1,4 +1,4 @@
-"""Parts dealt anew: what parts count, when a deal pays, and when it is taken back."""
+"""Reassigned parts: counts of parts, assignments that pay, and those that are undone."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.tuning_log import PARTS, TuningLog, TuningRecord
-from leapmpi.full_batch.part_dealing import PartDealing, part_counts
+from leapmpi.full_batch.part_assignment import PartAssignment, part_counts
 
 VERTICES, PARTS_OF = 40, np.array([0, 5, 6, 20, 29, 40])
 
@@ -23,7 +23,7 @@ def prices(monkeypatch):
     def costs(layer, sources, destinations, edges, passes_on):
         return 100 * sources + 2 * edges, 10 * destinations + edges
 
-    monkeypatch.setattr("leapmpi.full_batch.part_dealing.costs", costs)
+    monkeypatch.setattr("leapmpi.full_batch.part_assignment.costs", costs)
 
 
 @pytest.fixture(scope="module")
@@ -64,65 +64,67 @@ def engine():
 
 
 @pytest.fixture
-def dealing(topology):
+def assignment(topology):
     dataset = SimpleNamespace(offsets=PARTS_OF, splits=SimpleNamespace(train=np.arange(VERTICES)))
-    return PartDealing(dataset, topology, np.array([0, 4, 5]))
+    return PartAssignment(dataset, topology, np.array([0, 4, 5]))
 
 
-def after_epochs(dealing, engine, compute, seconds, left=100, count=4):
-    dealing.seconds += [[*compute, seconds]] * count
-    return dealing.decide(engine, 4, left)
+def after_epochs(assignment, engine, compute, seconds, left=100, count=4):
+    assignment.seconds += [[*compute, seconds]] * count
+    return assignment.decide(engine, 4, left)
 
 
-def test_a_slow_rank_gives_parts_away_and_what_did_not_help_is_taken_back(dealing, engine):
-    better = after_epochs(dealing, engine, [2.9, 1.1], 3.0)
+def test_a_slow_rank_gives_parts_away_and_what_did_not_help_is_taken_back(assignment, engine):
+    better = after_epochs(assignment, engine, [2.9, 1.1], 3.0)
     assert better.tolist() == [0, 3, 5]
     (record,) = engine.tuning_log.pending
     assert (record.about, record.epoch, record.value) == (PARTS, 4, [0, 3, 5])
     slowest, least = record.evidence["predicted"]
     assert least < 0.95 * slowest
-    dealing.take(better)
+    assignment.take(better)
 
-    # Epochs are no faster with it: the former deal comes back, and stays.
-    assert after_epochs(dealing, engine, [2.0, 2.0], 3.0).tolist() == [0, 4, 5]
-    dealing.take(np.array([0, 4, 5]))
-    assert after_epochs(dealing, engine, [2.9, 1.1], 3.0) is None
+    # Epochs are no faster with it: the former assignment returns, and stays.
+    assert after_epochs(assignment, engine, [2.0, 2.0], 3.0).tolist() == [0, 4, 5]
+    assignment.take(np.array([0, 4, 5]))
+    assert after_epochs(assignment, engine, [2.9, 1.1], 3.0) is None
 
 
-def test_a_weaker_host_gets_fewer_parts(dealing, engine):
+def test_a_weaker_host_gets_fewer_parts(assignment, engine):
     # With 20 of 40 vertices it takes four times as long as the other.
-    dealing.starts = np.array([0, 3, 5])
-    assert after_epochs(dealing, engine, [4.0, 1.0], 4.1).tolist() == [0, 2, 5]
+    assignment.starts = np.array([0, 3, 5])
+    assert after_epochs(assignment, engine, [4.0, 1.0], 4.1).tolist() == [0, 2, 5]
     (record,) = engine.tuning_log.pending
     assert record.evidence["slowness"][0] > 2 * record.evidence["slowness"][1]
 
 
-def test_a_deal_that_helps_stays(dealing, engine):
-    dealing.take(after_epochs(dealing, engine, [2.9, 1.1], 3.0))
-    assert after_epochs(dealing, engine, [2.1, 1.9], 2.2) is None
-    assert not dealing.settled
+def test_an_assignment_that_helps_stays(assignment, engine):
+    assignment.take(after_epochs(assignment, engine, [2.9, 1.1], 3.0))
+    assert after_epochs(assignment, engine, [2.1, 1.9], 2.2) is None
+    assert not assignment.settled
 
 
 @pytest.mark.parametrize(("planning", "left", "count"), [(0.1, 0, 4), (1e3, 100, 4), (0.1, 100, 3)])
-def test_nothing_is_dealt_at_the_end_or_where_it_does_not_pay_or_too_soon(dealing, engine, planning, left, count):
+def test_nothing_is_reassigned_at_the_end_or_where_it_does_not_pay_or_too_soon(
+    assignment, engine, planning, left, count
+):
     engine.preparation.planning_seconds = planning
-    assert after_epochs(dealing, engine, [2.9, 1.1], 3.0, left, count) is None
+    assert after_epochs(assignment, engine, [2.9, 1.1], 3.0, left, count) is None
 
 
-def test_a_restart_decides_as_the_run_would_have(dealing, engine, topology):
-    dealing.take(after_epochs(dealing, engine, [2.9, 1.1], 3.0))
-    again = PartDealing(dealing.dataset, topology, dealing.starts)
-    again.restore(dealing.state())
+def test_a_restart_decides_as_the_run_would_have(assignment, engine, topology):
+    assignment.take(after_epochs(assignment, engine, [2.9, 1.1], 3.0))
+    again = PartAssignment(assignment.dataset, topology, assignment.starts)
+    again.restore(assignment.state())
     assert after_epochs(again, engine, [2.0, 2.0], 3.0).tolist() == [0, 4, 5]
 
 
-def test_a_replay_deals_as_the_run_did(dealing, engine):
+def test_a_replay_reassigns_as_the_run_did(assignment, engine):
     engine.tuning_log.replay([TuningRecord(PARTS, 4, 0, [0, 2, 5])])
-    assert after_epochs(dealing, engine, [1.0, 1.0], 1.0, count=1).tolist() == [0, 2, 5]
+    assert after_epochs(assignment, engine, [1.0, 1.0], 1.0, count=1).tolist() == [0, 2, 5]
     engine.tuning_log.replay([])
-    assert after_epochs(dealing, engine, [2.9, 1.1], 3.0) is None
+    assert after_epochs(assignment, engine, [2.9, 1.1], 3.0) is None
 
 
-def test_bytes_of_what_moves(dealing):
-    assert dealing.moved_bytes(np.array([0, 3, 5]), 400) == 400 * (29 - 20)
-    assert dealing.moved_bytes(dealing.starts, 400) == 0
+def test_bytes_of_what_moves(assignment):
+    assert assignment.moved_bytes(np.array([0, 3, 5]), 400) == 400 * (29 - 20)
+    assert assignment.moved_bytes(assignment.starts, 400) == 0

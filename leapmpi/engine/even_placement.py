@@ -15,7 +15,7 @@ from leapmpi.plan.planner import plan_pull
 from leapmpi.plan.schedule import Schedule
 
 
-class DealtPlacement(Placement):
+class EvenPlacement(Placement):
     """Equal shares of the shuffled batch for all ranks, one time step."""
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
@@ -30,7 +30,7 @@ def one_time_step(config: StrategyConfig, ranks: int) -> int:
             f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; leave it out or use leap"
         )
     if config.memory_limit:
-        raise ConfigError(f"strategy.memory_limit: {config.name} deals roots evenly; leave it out or use leap")
+        raise ConfigError(f"strategy.memory_limit: {config.name} assigns roots evenly; leave it out or use leap")
     return 1
 
 

@@ -1,11 +1,11 @@
-"""Runs whose parts are dealt anew between epochs: losses of any deal, bits of a restart and of a replay."""
+"""Runs whose parts are reassigned between epochs: losses of any assignment, bits of a restart and of a replay."""
 
 import numpy as np
 import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
-from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.full_batch.part_assignment import PartAssignment
 from tests.support import datasets
 from tests.support.stopped_epoch import stopped_in
 
@@ -20,18 +20,18 @@ DEALS = {2: {1: [0, 1, 4], 3: [0, 3, 4]}, 3: {1: [0, 1, 2, 4], 3: [0, 2, 3, 4]}}
 
 @pytest.fixture
 def train(world, folder, monkeypatch):
-    """A function that trains in a new folder; parts are dealt anew after the second and the fourth epoch."""
-    base = folder / "part-dealing"
+    """A function that trains in a new folder; parts are reassigned after the second and the fourth epoch."""
+    base = folder / "part-assignment"
     if world.rank == 0:
         base.mkdir(exist_ok=True)
     world.comm.barrier()
     datasets.build(world.comm, base, {DATA})
 
-    def better(dealing, engine, left):
+    def better(assignment, engine, left):
         deal = DEALS[world.size].get(SETTINGS["train.epochs"] - left - 1)
         return None if deal is None else (np.array(deal), {})
 
-    monkeypatch.setattr(PartDealing, "_better", better)
+    monkeypatch.setattr(PartAssignment, "_better", better)
 
     def run(name, **changes):
         values = {"data": str(DATA.folder(base)), **SETTINGS, "run.folder": str(base / name), **changes}
@@ -60,7 +60,7 @@ def test_losses_are_those_without_and_restart_and_replay_have_its_bits(train, wo
     resumed = train("stopped")
 
     # A replay decides nothing.
-    monkeypatch.setattr(PartDealing, "_better", None)
+    monkeypatch.setattr(PartAssignment, "_better", None)
     replayed = train("again", **{"run.replay": str(whole.path)})
     for run in (resumed, replayed):
         assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]

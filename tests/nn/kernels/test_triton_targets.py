@@ -1,0 +1,78 @@
+"""Triton's kernels as machine code for GPUs that this machine lacks: registers, spills, and roundings of torch."""
+
+import re
+
+import pytest
+import torch
+
+from leapmpi.device.device_frontier import Destinations
+from tests.support.triton_launches import WHY_SKIPPED, compiled, recorded
+
+pytest.importorskip("triton", reason=WHY_SKIPPED)
+
+from leapmpi.device import draws_triton
+from leapmpi.nn.kernels import csr_triton
+
+pytestmark = pytest.mark.compiles
+
+TARGETS = ["sm_70", "sm_80", "sm_90", "sm_100", "gfx90a", "gfx942"]
+FUSED = re.compile(r"\b(FFMA|DFMA|fma\.rn\.f|v_fma_f|v_fmac_f|v_pk_fma_f)")
+"""Instructions that round a product and a sum at once."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    from triton import knobs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knobs.cache, "dir", str(tmp_path_factory.mktemp("triton")))
+        yield
+
+
+def draws(fanout):
+    """Draw for some destinations."""
+    draws_triton.node_wise(7, Destinations(*(torch.arange(3, 9) for _ in range(4))), fanout)
+
+
+def sums(dtype, index, width=256, heads=1):
+    """Add up over some edges."""
+    edges, weight = torch.zeros(5, dtype=index), torch.ones(5, heads, dtype=dtype)
+    csr_triton.weighted_sum(torch.tensor([0, 5]), edges, weight, torch.ones(9, width, dtype=dtype))
+
+
+LAUNCHES = {
+    "draws at fan-out 2": (lambda: draws(2), 64),
+    "draws at fan-out 10": (lambda: draws(10), 128),
+    "draws at fan-out 64": (lambda: draws(64), 128),
+    "sums of float32": (lambda: sums(torch.float32, torch.int64), 40),
+    "sums of float64": (lambda: sums(torch.float64, torch.int64), 40),
+    "sums of some heads": (lambda: sums(torch.float32, torch.int32, 24, 3), 40),
+}
+"""By name, a launch, and the most registers that a thread of it may take.
+
+With 128, four programs of 128 threads run on a multiprocessor at a time.
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_kernels_compile_for_every_target_without_spills(name, target, monkeypatch):
+    run, most = LAUNCHES[name]
+    code = compiled(launched(run, monkeypatch), target)
+    assert code.spilled == 0
+    assert code.registers <= most
+    if name.startswith("sums"):
+        assert not FUSED.search(code.instructions)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_are_fused_with_sums_unless_the_launch_forbids_it(target, monkeypatch):
+    launch = launched(LAUNCHES["sums of float32"][0], monkeypatch)
+    assert launch.options == {"enable_fp_fusion": False}
+    assert FUSED.search(compiled(launch._replace(options={"enable_fp_fusion": True}), target).instructions)
+
+
+def launched(run, monkeypatch):
+    """Return the launch that `run` makes."""
+    (found,) = recorded(run, monkeypatch, draws_triton, csr_triton)
+    return found
