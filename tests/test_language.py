@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.launch import PROJECT
 
-ROOMS = ("data_prep", "jobs", "leapmpi", "tests/README.md")
+ROOMS = ("README.md", "data_prep", "jobs", "leapmpi", "tests/README.md")
 """Rooms, or single files, held to these rules. The list only grows."""
 
 EXCEPT: tuple[str, ...] = ()

@@ -85,6 +85,7 @@ def numbered_triples(
             found[name].append(np.column_stack([ends[0], np.array(numbers, np.int64), ends[1]]))
     split_triples = {name: np.concatenate([np.empty((0, 3), np.int64), *each]) for name, each in found.items()}
     ordered = list(number_of) if relations is not None else sorted(number_of)
+    # Names are sorted in the end, so that numbers do not depend on the order of files.
     if relations is None:
         place_of = {name: place for place, name in enumerate(ordered)}
         final = np.array([place_of[name] for name in number_of], np.int64)

@@ -233,6 +233,7 @@ def _features(
             types.append(VertexType(name, each.count))
             stored.append(_Stored())
             continue
+        # Narrow types are made from exact rows: rounding twice would lose more than one step.
         dtype = chosen.get(name) or ("float16" if _is_half(each.features) else "float32")
         plain = "float16" if dtype == "float16" else "float32"
         place = f"{where}: type {name}"
@@ -270,6 +271,7 @@ def _labels(
         labels = make_labels(vertices.labels, vertices.count, known, place, options.task)
         notes += labels.notes
     codes = given_codes(vertices.splits, vertices.count, options.splits, labels, place)
+    # Given splits count rows of the source, so vertices that are left out go only now; drawn ones exclude these.
     if keep is not None:
         notes += lost_members(codes, keep)
         labels = labels and replace(labels, values=labels.values[keep], notes=[])

@@ -38,6 +38,7 @@ def held_back(
     for name, triples in (("val", given.val), ("test", given.test)):
         kept, left = _numbered(triples, edges, original_id, f"{where}: {name} edges")
         notes += [f"{name} edges left out: {left:,} self-loops, repeats, or outside the graph"] if left else []
+        # An edge that training sees, or that is in both splits, would make scores meaningless.
         seen = np.zeros(len(kept), bool)
         lists = adjacency.indptr, adjacency.indices, adjacency.data.relation
         _visible(kept, *map(np.asarray, lists), original_id, seen)

@@ -61,7 +61,7 @@ def _of_npy(path: Path) -> str:
     if len(shape) == 2 and shape[0] == shape[1]:
         return f"{held}, perhaps an adjacency matrix; if so, {_line(_MATRIX, path)}"
     what = "labels" if len(shape) == 1 else "features"
-    return f"{held}, which is no list of edges, [2, edges] or [edges, 2]; name the edges, and this file by --{what}"
+    return f"{held}, which is not a list of edges, [2, edges] or [edges, 2]; name the edges, and this file by --{what}"
 
 
 def _of_npz(path: Path) -> str:

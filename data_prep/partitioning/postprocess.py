@@ -144,6 +144,7 @@ def rebalance(
     itself, where these are given. Vertices move first that have many more
     neighbours in another part with free capacity than in their present part. Means that are not whole are rounded up.
     """
+    # Training vertices first, because others can still even out sizes afterwards without moving them.
     masks = [np.ones_like(training)] if groups is None else [groups == group for group in np.unique(groups)]
     for movable, counted in ((training, training), *((mask & ~training, mask) for mask in masks)):
         limit = largest_part(int(counted.sum()), parts, tolerance)

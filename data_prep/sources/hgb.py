@@ -159,6 +159,7 @@ def _relations(
         source, destination = types[kind[ends[0, 0]]], types[kind[ends[1, 0]]]
         arrays = EdgeArrays(str(path), weight=weight)
         relations.append(RawRelation(source, name, destination, number[ends], str(path), arrays))
+    # Different types of links may have one meaning in the description; a relation needs a name of its own.
     if len({str(each) for each in relations}) < len(relations):
         for r, each in zip(sorted(found), relations, strict=True):
             each.name = f"{each.name} {r}"
@@ -187,6 +188,7 @@ def _add_labels(graph: TypedRawGraph, path: Path, kind: np.ndarray, number: np.n
     target = graph.vertices[graph.target]
     classes = 1 + max((label for labels in known.values() for label in labels), default=-1)
     ids = number[np.fromiter(known, np.int64, len(known))]
+    # One label for every vertex is a class; any other count makes multi-label data.
     if any(len(labels) != 1 for labels in known.values()):
         target.labels = np.full((target.count, classes), np.nan, np.float32)
         target.labels[ids] = 0

@@ -168,6 +168,8 @@ class MPICommunicator(Communicator, Transport):
         channel, rank, size = self._idle_channel(), self.rank, self.size
         code = mpi_buffers.type_code(np.empty(0, np.uint8))
         arrived: list[list[np.ndarray]] = [[np.empty(room, np.uint8) for room in each] for each in rooms]
+        # Ranks start at different partners, so that no rank receives from all others at the same time. Receivers do not
+        # know sizes: buffers have the largest, and are cut when a message has arrived.
         receives, sends = [], []
         for step in range(1, size):
             origin, to = (rank - step) % size, (rank + step) % size

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from leapmpi.config.sections import EvaluateConfig, ModelConfig, RunConfig, StrategyConfig, TrainConfig
+from leapmpi.config.sections import (
+    EvaluateConfig,
+    ModelConfig,
+    RunConfig,
+    SamplingConfig,
+    StrategyConfig,
+    TrainConfig,
+)
 from leapmpi.errors import ConfigError
 
 
@@ -19,6 +26,8 @@ class Settings(Protocol):
 
     @property
     def model(self) -> ModelConfig: ...
+    @property
+    def sampling(self) -> SamplingConfig: ...
     @property
     def strategy(self) -> StrategyConfig: ...
     @property
@@ -50,6 +59,10 @@ class Facts:
     """Answer of the task."""
     edge_labels: bool = False
     """Whether the task reads classes of edges."""
+    typed: bool = False
+    """Whether the graph has types of vertices and relations."""
+    draws_by_relation: bool = True
+    """Whether the sampler draws from typed graphs."""
     optimizers: tuple[str, ...] = ("sgd",)
     """Those of all models."""
     ranks: int = 0
@@ -96,6 +109,12 @@ def _with_roles(name: str, holds: Callable[[Facts], bool], why: str) -> Row:
     return Row(
         f"strategy.{name}", "`--prepare-ranks`", lambda f: _prepares(f) and holds(f), f"with --prepare-ranks {why}"
     )
+
+
+def _of_typed(key: str, holds: Callable[[Facts], bool], why: str, what: str = "") -> Row:
+    """Build the row of a setting that is refused for typed graphs."""
+    with_what = "typed graphs" + (f": {what}" if what else "")
+    return Row(key, with_what, lambda f: f.typed and holds(f), why)
 
 
 ROWS: tuple[Row, ...] = (
@@ -160,6 +179,44 @@ ROWS: tuple[Row, ...] = (
         lambda f: _prepares(f) and f.config.run.topology == "sharded",
         "with --prepare-ranks every node that prepares holds a copy; use node",
     ),
+    # Refused by the types of the graph.
+    _of_typed(
+        "sampling.sampler",
+        lambda f: not f.draws_by_relation,
+        "{value} does not draw by relation, as a typed graph needs; use node-wise, with-replacement, labor-0, weighted "
+        "or temporal",
+        "samplers other than `node-wise`, `with-replacement`, `labor-0`, `weighted`, `temporal`",
+    ),
+    _of_typed(
+        "sampling.edge_weights",
+        lambda f: f.edge_weights and f.config.sampling.edge_weights == "use",
+        "weights of edges are not read in a typed graph; give ignore",
+        "`use`, where edges have weights",
+    ),
+    _of_typed(
+        "train.task",
+        lambda f: f.roots == "edges",
+        "edges of a typed graph cannot be trained; train vertices of its target type",
+        "tasks on edges",
+    ),
+    _of_typed(
+        "strategy.name",
+        lambda f: f.own_mode or f.config.strategy.name == "depcache",
+        "{value} does not train typed graphs; use leap, pull, owner, depcomm or hybrid",
+        "`p3`, `naive`, `depcache`",
+    ),
+    _of_typed("strategy.vary", _varies, "one model of a typed graph is trained at a time; leave it out"),
+    _of_typed("strategy.prepare_ranks", _prepares, "all ranks prepare batches of a typed graph; leave it out"),
+    _of_typed(
+        "strategy.cache",
+        lambda f: f.config.strategy.cache > 0,
+        "copies are kept of rows of one width, not of those of types; leave it out",
+    ),
+    _of_typed(
+        "strategy.feature_memory",
+        lambda f: bool(f.config.strategy.feature_memory),
+        "rows of types are held in memory whole; leave it out",
+    ),
     # Refused by the strategy, the dataset or the task.
     Row(
         "strategy.vary",
@@ -220,6 +277,12 @@ ROWS: tuple[Row, ...] = (
         "learned rows: `sgd`",
         lambda f: _learned(f) and f.config.train.optimizer == "sgd",
         "learned rows are updated by Adam; use adam or adamw",
+    ),
+    Row(
+        "sampling.relation_fanout",
+        "plain graphs",
+        lambda f: f.roots != "" and not f.typed and bool(f.config.sampling.relation_fanout),
+        "the dataset is a plain graph, which has no relations; leave it out",
     ),
     # Without effect.
     Row(

@@ -54,7 +54,7 @@ _EXPLAINED = {
     ),
     "resume restart continue": (
         "run",
-        "the same command with the same --run folder goes on where that run stopped",
+        "the same command with the same --run folder continues where that run stopped",
     ),
     "ranks np nproc num-ranks world-size nodes num-nodes": (
         "comm-timeout",

@@ -187,7 +187,7 @@ def as_program(run: Callable[[Sequence[str]], int], argv: Sequence[str] | None) 
 
 
 _OTHER_COMMANDS = {
-    **dict.fromkeys(("resume", "restart", "continue"), "train --run FOLDER, which goes on with the run there"),
+    **dict.fromkeys(("resume", "restart", "continue"), "train --run FOLDER, which continues the run there"),
     **dict.fromkeys(("test", "eval", "score", "validate"), "evaluate"),
     **dict.fromkeys(("infer", "inference"), "predict"),
     **dict.fromkeys(("run", "fit"), "train"),

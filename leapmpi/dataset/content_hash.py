@@ -128,6 +128,7 @@ def content_lanes(
     original ids. A missing split counts as NO_SPLIT. The sums of several parts add up modulo 2**64 to those of the
     whole graph.
     """
+    # Each vertex is hashed alone, and hashes are added: the sum depends on no order of vertices or parts.
     rows = len(original_id)
     states = np.empty((2, rows), np.uint64)
     codes = np.zeros(rows, np.uint8) if split is None else np.asarray(split).view(np.uint8)

@@ -188,6 +188,7 @@ def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndar
     check_unseen(splits, rows, original_of, where)
     if splits.held == names.HELD_LABELS:
         check_apart(splits, rows, 0, original_of, where)
+    # Ends are sorted, so that an edge and its reverse are one pair: either would give the other away.
     pairs = [np.unique(np.sort(np.asarray(edges), axis=1), axis=0) for edges in seen.values()]
     both = np.concatenate(pairs)
     if len(np.unique(both, axis=0)) < len(both):

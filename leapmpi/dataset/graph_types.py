@@ -229,6 +229,7 @@ def map_types(file: OpenedFile, path: Path, found: Attributes) -> GraphTypes | N
         )
     except (ValueError, TypeError, DataError) as error:
         raise DataError(f"{path}: {names.SCHEMA} is damaged ({error}); make the file again") from None
+    # One schema has one spelling, so that content hashes of equal graphs are equal.
     if not np.array_equal(types.as_bytes(), stored):
         raise DataError(f"{path}: {names.SCHEMA} is not written as FORMAT.md says; make the file again")
     sizes = tuple(required(found, name, int, path) for name in (names.VERTEX_TYPES, names.RELATIONS))

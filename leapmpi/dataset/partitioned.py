@@ -246,7 +246,7 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
         if types is not None and not typed:
             raise DataError(
                 f"{folder} is a typed graph ({len(types.vertices)} types of vertices, {len(types.relations)} "
-                "relations), which training, plan and predict do not read yet; give them a plain graph"
+                "relations), which this command does not read yet; give it a plain graph"
             )
         if types is not None:
             shapes = {

@@ -47,6 +47,7 @@ def verify_graph(
     graph = graph or open_graph(path)
     with reading(path):
         check_outline(graph, str(path))
+        # Values are checked and hashed in one pass: files may be larger than memory.
         original_of = None if is_natural(graph.original_id) else graph.original_id
         scan_graph = partial(scan, graph, original_of, graph.vertices, 0, str(path), progress=progress)
         lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.file_arrays(), lambda sinks: scan_graph(sinks=sinks))

@@ -45,6 +45,7 @@ class DeviceTopology:
 
     def __init__(self, topology: Topology, device: torch.device) -> None:
         self.device = device
+        self.typed = topology.types is not None
         self.indptr, self.indices, self.original_id = (
             placed(array, device) for array in (topology.indptr, topology.indices, topology.original_id)
         )

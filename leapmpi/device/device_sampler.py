@@ -23,6 +23,7 @@ from leapmpi.device.local_forms import (
     WeightedForm,
     WithReplacementForm,
 )
+from leapmpi.device.relation_draws import DeviceRelations
 from leapmpi.device.table_forms import CountedSubgraphForm, FastGCNForm, LaborIForm, LadiesForm, SubgraphForm
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import BlockTensors, Edges, EdgeWeights
@@ -72,6 +73,8 @@ class DeviceBlock(LateBlock):
             there |= {"edge_weight": weights.edges, "drawn_weight": weights.drawn, "src_weight_sum": weights.src_sum}
         late = {name: partial(_on_host, each) for name, each in there.items() if each is not None}
         late["indices"] = partial(_narrow, edges.indices)
+        if tensors.relation is not None:
+            late["relation"] = partial(_unsigned, tensors.relation)
         return cls.made_of(late, hop=tensors.hop, n_dst=tensors.n_dst, src=src, tensors=tensors)
 
     @property
@@ -88,6 +91,12 @@ def _on_host(array: Tensor) -> np.ndarray:
 def _narrow(indices: Tensor) -> np.ndarray:
     """Copy indices, 64 bits wide on the device, to 32 bits on the host."""
     return _on_host(indices.int())
+
+
+def _unsigned(relation: Tensor) -> np.ndarray:
+    """Copy relations, int32 on the device where a byte is too narrow, to the host."""
+    found = _on_host(relation)
+    return found if found.itemsize == 1 else found.astype(np.uint16)
 
 
 class DeviceLeftOut:
@@ -165,6 +174,9 @@ class DeviceSampler(WrappingSampler):
         self._reached = DeviceFrontier(topology)
         self._without: DeviceLeftOut | None = None
         self._carries = inner is not drawing
+        self._relations = None
+        if drawing.relations is not None and drawing.topology.relation is not None:
+            self._relations = DeviceRelations(drawing.relations, drawing.topology.relation, topology.device)
         carried = inner.topology.edge_weight, inner.topology.weight_sum
         self._edge_weight, self._weight_sum = (
             None if each is None or not self._carries else placed(each, topology.device) for each in carried
@@ -178,6 +190,7 @@ class DeviceSampler(WrappingSampler):
         assert isinstance(drawing, HopSampler), "all samplers that have a form go hop by hop"
         carried = () if inner is drawing else (topology.edge_weight, topology.weight_sum)
         of_edges = sum(each.nbytes for each in carried if each is not None)
+        of_edges += 0 if topology.relation is None else DeviceRelations.needed_bytes(topology.relation)
         return DeviceTopology.needed_bytes(topology) + form.needed_bytes(drawing) + of_edges
 
     def forget(self) -> None:
@@ -214,6 +227,8 @@ class DeviceSampler(WrappingSampler):
         return self._without
 
     def _drawn(self, key: DrawKey, hop: int, to: Destinations, without: DeviceLeftOut | None) -> DeviceDrawn:
+        if self._relations is not None:
+            return self._relations.draw(self._form, key, hop, self._topology, to)
         if without is None:
             return self._form.draw(key, hop, self._topology, to)
         lists, longer = without.lists(to)
@@ -233,6 +248,7 @@ class DeviceSampler(WrappingSampler):
             *(hop, n_dst, Edges(drawn.indptr, numbers, n_src), *names, drawn.weight),
             weights=self._weights(drawn, reached.vertices[:n_src], n_dst),
             edge_numbers=drawn.numbers if self._carries else None,
+            relation=drawn.relation,
         )
         return DeviceBlock.of(src[:n_src], tensors)
 

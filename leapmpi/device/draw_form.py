@@ -24,6 +24,7 @@ class DrawForm(ABC, Generic[S]):
 
     def __init__(self, sampler: S, topology: DeviceTopology) -> None:
         self.sampler, self.topology = sampler, topology
+        self._at_most: int | None = None
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
@@ -40,6 +41,20 @@ class DrawForm(ABC, Generic[S]):
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         """Draw for `to` at `hop`. `topology` is that of the form, perhaps with copies of lists without some edges."""
+
+    def fanout(self, hop: int) -> int:
+        """Return the fan-out of the lists that are drawn from at `hop`."""
+        return self.sampler.fanouts[hop] if self._at_most is None else self._at_most
+
+    def draw_at_most(
+        self, fanout: int, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations
+    ) -> DeviceDrawn:
+        """Draw as `draw` does, with another fan-out."""
+        self._at_most = fanout
+        try:
+            return self.draw(key, hop, topology, to)
+        finally:
+            self._at_most = None
 
 
 def hashed(key: DrawKey, hop: int) -> int:

@@ -20,16 +20,17 @@ MOST_AT_ONCE = 1 << 25
 
 
 class DeviceDrawn(NamedTuple):
-    """Draws on a device: first edge of each destination (int64[n + 1]), sources as stored, weights, numbers.
+    """Draws on a device: first edge of each destination (int64[n + 1]), sources as stored, weights, numbers, relations.
 
     weight: float32[edges], or None; numbers: int64[edges], positions in the topology, or None if sources may be no
-    in-neighbours.
+    in-neighbours; relation: uint8[edges] or int32[edges] of a typed graph, or None.
     """
 
     indptr: Tensor
     sources: Tensor
     weight: Tensor | None = None
     numbers: Tensor | None = None
+    relation: Tensor | None = None
 
 
 class Chosen(NamedTuple):

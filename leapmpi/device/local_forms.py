@@ -73,7 +73,7 @@ class NodeWiseForm(DrawForm[NodeWiseSampler]):
             self._most, self._by_triton = draws_triton.MOST_DRAWN, draws_triton.node_wise
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        word, fanout = hashed(key, hop), self.sampler.fanouts[hop]
+        word, fanout = hashed(key, hop), self.fanout(hop)
         if 0 < fanout <= self._most:
             return drawn_from(topology, *self._by_triton(word, to, fanout))
         return drawn_at(topology, to, *uniform_draws.node_wise(word, to, fanout))
@@ -98,12 +98,12 @@ def _tried(topology: DeviceTopology) -> bool:
 
 class WithReplacementForm(DrawForm[WithReplacement]):
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        return drawn_at(topology, to, *uniform_draws.with_replacement(hashed(key, hop), to, self.sampler.fanouts[hop]))
+        return drawn_at(topology, to, *uniform_draws.with_replacement(hashed(key, hop), to, self.fanout(hop)))
 
 
 class Labor0Form(DrawForm[Labor0]):
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        options, fanout = self.sampler.options, self.sampler.fanouts[hop]
+        options, fanout = self.sampler.options, self.fanout(hop)
         law = law_of(key, hop, options.same_in_layers, options.kept_batches)
         fixed = options.fixed_size or fanout == ALL
         kernel = uniform_draws.smallest_numbers if fixed else uniform_draws.numbers_below
@@ -128,7 +128,7 @@ class WeightedForm(DrawForm[Weighted]):
                 return steps_of_edges(self._weights, found)
             return self._weights[topology.indices[found.numbers].long()]
 
-        fanout = self.sampler.fanouts[hop]
+        fanout = self.fanout(hop)
         return by_weight(hashed(key, hop), topology, rule, to, fanout, self.sampler.row_normalise)
 
 
@@ -138,7 +138,7 @@ class RandomWalkForm(DrawForm[RandomWalk]):
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         options = self.sampler.options
         walks = Walks(options.walks, options.steps, signed(self.sampler.stop))
-        return by_walks(hashed(key, hop), topology, walks, to, self.sampler.fanouts[hop])
+        return by_walks(hashed(key, hop), topology, walks, to, self.fanout(hop))
 
 
 class TemporalForm(DrawForm[Temporal]):
@@ -154,5 +154,5 @@ class TemporalForm(DrawForm[Temporal]):
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         low, high = (each.item() for each in self.sampler.seen)
         latest = self.sampler.options.draw == "latest"
-        fanout = self.sampler.fanouts[hop]
+        fanout = self.fanout(hop)
         return by_time(hashed(key, hop), topology, self._edge_time, (low, high), to, fanout, latest)

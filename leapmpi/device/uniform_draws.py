@@ -14,6 +14,7 @@ from leapmpi.device.device_frontier import Destinations, DeviceTopology
 from leapmpi.device.hashing import bounded, fold, in_order, multiple_of_share, signed
 from leapmpi.device.lists import Chosen, Lists, all_of_short_lists, numbers_within, starts
 from leapmpi.sampling.hop_sampler import ALL
+from leapmpi.sampling.relation_lists import RELATION_MASK
 from leapmpi.sampling.source_numbers import Law
 
 Positions = tuple[Tensor, Tensor]
@@ -87,7 +88,11 @@ def numbers_below(law: Law, topology: DeviceTopology, found: Lists, fanout: int)
 
 def source_numbers(law: Law, topology: DeviceTopology, found: Lists) -> Tensor:
     """Return the numbers (source_numbers.py) of the sources of all list entries: int64[entries]."""
-    name = fold(signed(law.hashed), topology.original_id[topology.indices[found.numbers].long()])
+    original = topology.original_id[topology.indices[found.numbers].long()]
+    if topology.typed:
+        # A source has a number per relation.
+        original = original | (found.to.original & int(RELATION_MASK))[found.row]
+    name = fold(signed(law.hashed), original)
     if law.kept == 1:
         return name
     turn = bounded(fold(name, torch.zeros_like(name)), law.kept)

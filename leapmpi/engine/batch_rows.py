@@ -55,6 +55,7 @@ def shared_out(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -> BatchRo
     """
     if not batch_norms(ctx.model):
         return None
+    # A vertex may be a destination on several ranks; statistics count it once, on the lowest of them.
     (micro_batch,) = micro_batches
     counted: list[torch.Tensor | None] = [None]
     if ctx.ranks == 1:

@@ -60,6 +60,7 @@ class Engine:
         """Raise ConfigError for an unknown strategy, or one that cannot train the model, task or sampler of `ctx`."""
         self.ctx = ctx
         self.config = config
+        # The mode is that of the configured strategy, even where a given placement distributes the roots.
         own = placement_of(ctx, config)
         self.mode_name, self.mode = mode_of(own)
         self.placement = placement or own
@@ -71,6 +72,7 @@ class Engine:
             self.roots = EdgeRoots(ctx, self.placement, self.tuning_log, scatters)
         else:
             self.roots = VertexRoots(ctx, self.placement, self.tuning_log)
+        # Preparations read placement, mode and roots of the engine, so these come first.
         self.preparation = (preparation or preparation_of(config.name))(self)
         self._step = step or self._train_micro_batches
         batch_rows.check_time_steps(ctx.model, self.placement.time_steps, trains_labelled(self.placement))
@@ -279,12 +281,14 @@ class Preparation:
             return 0
         if config.prefetch != "auto":
             return int(config.prefetch)
+        # Files are as slow as a network, even with one rank.
         if isinstance(ctx.features.shard, MappedShard) and engine.fetches_ahead:
             return 2
         if ctx.ranks == 1:
             return 0
         if engine.fetches_ahead:
             return 2
+        # A mini-batch ahead takes memory, so a limit that the user set comes first.
         pays = (ctx.sampler.sharded or engine.interleaves) and not config.memory_limit
         return 1 if pays and not ctx.features.returned_row_bytes else 0
 

@@ -18,6 +18,7 @@ def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
     widths = [layer.out_dim for layer in layers]
     size = layers[0].bias.element_size()
     alone = len(micro_batches) == 1
+    # Micro-batches are trained one after the other, so the largest counts; blocks and rows of all are held at once.
     steps = [
         mode.step_bytes(each, alone)
         + hidden_bytes(each.blocks, widths, size)

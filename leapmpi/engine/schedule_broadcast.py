@@ -42,6 +42,8 @@ class ScheduleBroadcast:
         """
         place = epoch, iteration
         if place not in self._held:
+            # Several schedules share a message, twice as many each time: their latency would exceed their bytes. Only
+            # expected batches can be planned ahead; all ranks expect the same ones.
             known = bool(self._expected) and self._expected[0][1:] == place
             together = self._expected[: self._together] if known else [(batch, epoch, iteration)]
             buffers = None

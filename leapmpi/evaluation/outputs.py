@@ -21,11 +21,13 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.own_lists import serves_all
 from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
+from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import in_range
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
@@ -55,8 +57,10 @@ class Outputs:
         self.topology, self.round, self.batch_size = topology, round, config.evaluate.batch_size
         fanouts, drawing = config.evaluation_fanout, ctx.sampler.drawing
         # The sampler of training may have a way of its own; else draws are node-wise.
-        own = drawing.for_scoring(fanouts, splits, self.batch_size)
-        sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)
+        types = ctx.sampler.types
+        self._of_relations = of_relations = scoring_fanouts(types, config.sampling, fanouts) if types else None
+        own = drawing.for_scoring(fanouts, splits, self.batch_size, of_relations)
+        sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads, of_relations)
         sampler = with_edge_data(sampler, ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
         answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
@@ -64,8 +68,9 @@ class Outputs:
         self.exact = exact and scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self.by_layers = None
-        if own is None and isinstance(topology, Topology) and topology.edge_weight is None and not ctx.edge_features:
-            self.by_layers = ScoringByLayers(topology)
+        plain = isinstance(topology, Topology) and topology.edge_weight is None
+        if own is None and plain and not ctx.edge_features:
+            self.by_layers = ScoringByLayers(whole(topology), of_relations)
         self.mode: ExchangeMode | None = None
         """Mode that feeds the model's first layer, once it is chosen."""
         self._remote = config.strategy.remote
@@ -113,7 +118,11 @@ class Outputs:
 
     def all_at_once(self, model: Model, vertices: np.ndarray) -> np.ndarray:
         """Return the answers of `model` for `vertices` (int64 ascending), from all in-neighbours. Collective."""
-        inference = LayerwiseInference(replace(self.ctx, model=model), self.topology, round=lambda: self.round())
+        ctx = replace(self.ctx, model=model)
+        given, lists_of = self._of_relations, None
+        if given is not None:
+            lists_of = lists_of_schema(ctx, self.topology, given)
+        inference = LayerwiseInference(ctx, self.topology, round=lambda: self.round(), lists_of=lists_of)
         outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
         return self.ctx.task.answer(outputs).cpu().numpy()
 

@@ -12,8 +12,8 @@ import torch
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.exchange.context import RankContext
-from leapmpi.inference.drawn_lists import drawn_inference, most_edges
-from leapmpi.inference.layerwise import Round, runs_in_layers
+from leapmpi.inference.drawn_lists import lists_by_layer, most_edges
+from leapmpi.inference.layerwise import LayerwiseInference, Round, runs_in_layers
 from leapmpi.system.counter_rng import DrawKey
 
 LEAST_BATCHES = 4
@@ -29,8 +29,9 @@ _LEAST_ROWS = 64 << 20
 class ScoringByLayers:
     """Computes outputs for the splits of one evaluation, which draws node-wise from `topology`, on all nodes."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    def __init__(self, topology: Topology, relation_fanouts: np.ndarray | None = None) -> None:
+        """Take relation_fanouts, int64[hops, R] of a typed graph."""
+        self._topology, self._of_relations = topology, relation_fanouts
         self._cheaper: dict[int, bool] = {}
         """By stream."""
 
@@ -59,7 +60,8 @@ class ScoringByLayers:
         """Return the answers of the task of `ctx` for `roots` (int64, of this rank) on samples drawn with `key`.
         Collective.
         """
-        inference = drawn_inference(ctx, self._topology, ctx.sampler.fanouts, key, round)
+        lists_of = lists_by_layer(ctx, self._topology, ctx.sampler.fanouts, key, self._of_relations)
+        inference = LayerwiseInference(ctx, self._topology, round=round, lists_of=lists_of)
         ordered, places = np.unique(roots, return_inverse=True)
         rows = torch.from_numpy(inference.outputs(ordered)).to(ctx.device)
         return ctx.task.answer(rows).cpu().numpy()[places]

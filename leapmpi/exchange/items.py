@@ -146,6 +146,7 @@ def fewest_items(
     The remote sources `others` (int64) of destination i begin at indptr[i] (int64[n + 1]); bounds[r] to bounds[r + 1]
     are the numbers of rank r. pairs: as `pairs_by_owner` returns them; forced: bool[pairs], pairs that need a share.
     """
+    # Pairs are in order of owner and destination, so the pair of each edge is found in one walk.
     counts, destinations = pairs
     ranks = len(counts)
     owner = np.repeat(np.arange(ranks), counts)

@@ -290,6 +290,7 @@ class GraphBuilder:
         known: KnownEdges | None,
     ) -> KindRoutes:
         """Make the routes of this layer; `places` are those of sources here, `foreign` what others requested."""
+        # Received rows follow own ones in the matrix; sources whose owners send shares have no row at all.
         block, home = self._inputs.block, self._inputs.home
         source_rows = np.full(block.n_src, _NOWHERE, np.int64)
         source_rows[places[0]] = places[1]

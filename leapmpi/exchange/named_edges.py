@@ -42,6 +42,36 @@ def _edges_at(destinations, owner, indptr, home_of_edge, pair_indptr, edges):
         pair_indptr[pair + 1] = count
 
 
+@compiled
+def _sums_by_relation(indptr, relation, weight, sums):
+    """Write, for each edge, the sum of weights over the edges of its destination and relation; these follow each other.
+
+    An empty `weight` counts edges.
+    """
+    for i in range(len(indptr) - 1):
+        begin = indptr[i]
+        while begin < indptr[i + 1]:
+            end, total = begin, 0.0
+            while end < indptr[i + 1] and relation[end] == relation[begin]:
+                total += weight[end] if len(weight) else 1.0
+                end += 1
+            sums[begin:end] = total
+            begin = end
+
+
+def sums_by_relation(indptr: np.ndarray, relation: np.ndarray | None, weight: np.ndarray | None) -> np.ndarray | None:
+    """Return float64[edges], the sampled weight of the destination and relation of each edge; None without relations.
+
+    indptr: int64[n + 1]; relation: unsigned[edges], ascending within a destination; weight: float32[edges], or None to
+    count edges.
+    """
+    if relation is None:
+        return None
+    sums = np.empty(len(relation))
+    _sums_by_relation(indptr, relation, np.empty(0, np.float32) if weight is None else weight, sums)
+    return sums
+
+
 @dataclass(frozen=True, eq=False)
 class KnownEdges:
     """Destinations and edges with all facts that a share needs, whatever lists are at hand."""
@@ -64,12 +94,18 @@ class KnownEdges:
     """float64[n]: the sum over the drawn edges of each, on all ranks together."""
     weight_sum: np.ndarray | None
     """float64[n]: that over all in-edges of each."""
+    relation: np.ndarray | None = None
+    """unsigned[edges]: relations of a typed graph; present together with the sums."""
+    relation_sum: np.ndarray | None = None
+    """float64[edges]: the number, or the sum of the sampler's weights, of the edges that the destination drew of the
+    edge's relation, on all ranks together."""
 
     @classmethod
     def of(cls, block: Block) -> KnownEdges:
         """Return all of a block."""
         weights = block.weight, block.edge_weight, block.drawn_weight, block.dst_weight_sum
-        return cls(block.dst, np.diff(block.indptr), block.dst_degree, block.indptr, block.neighbours, *weights)
+        typed = block.relation, sums_by_relation(block.indptr, block.relation, block.weight)
+        return cls(block.dst, np.diff(block.indptr), block.dst_degree, block.indptr, block.neighbours, *weights, *typed)
 
     @classmethod
     def listed(
@@ -79,6 +115,7 @@ class KnownEdges:
         indptr: np.ndarray,
         neighbours: np.ndarray,
         weight: np.ndarray | None = None,
+        relation: np.ndarray | None = None,
         sampled: np.ndarray | None = None,
     ) -> KnownEdges:
         """Look up the facts of drawn edges in a whole `topology`; arrays are named as above.
@@ -91,7 +128,8 @@ class KnownEdges:
             total = topology.weight_sum[destinations]
         sampled = np.diff(indptr) if sampled is None else sampled
         degree = topology.degree(destinations)
-        return cls(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total)
+        typed = relation, sums_by_relation(indptr, relation, weight)
+        return cls(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total, *typed)
 
     def and_then(self, others: KnownEdges) -> KnownEdges:
         """Append `others`."""
@@ -140,6 +178,7 @@ class EdgeNames:
         """
         of_pairs, of_edges = columns_of(self.answers)
         pairs, edges = self._values()
+        # Pairs and edges of an owner are packed side by side: one message for each owner, not one for each column.
         words, start = np.empty(int(self.sizes.sum()), self.answers.word), 0
         pair_bounds = indptr_of(self.counts)
         for rank in range(len(self.counts)):
@@ -171,23 +210,24 @@ class EdgeNames:
             assert known.drawn_weight is not None, "weights are carried"
             assert known.weight_sum is not None, "sums come with them"
             pairs += [known.drawn_weight[at], known.weight_sum[at]]
-        edges = [known.neighbours[named]]
-        return pairs, edges + [each[named] for each in (known.weight, known.edge_weight) if each is not None]
+        carried = known.neighbours, known.weight, known.edge_weight, known.relation, known.relation_sum
+        return pairs, [each[named] for each in carried if each is not None]
 
     def _known(self, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:
         destinations, sampled, degree, counts, *sums = pairs
         neighbours, *weights = edges
         weight = weights.pop(0) if self.answers.weighted else None
-        edge_weight, drawn, total = (weights[0], *sums) if self.answers.weights else (None, None, None)
-        return KnownEdges(
-            destinations, sampled, degree, indptr_of(counts), neighbours, weight, edge_weight, drawn, total
-        )
+        edge_weight, drawn, total = (weights.pop(0), *sums) if self.answers.weights else (None, None, None)
+        relation, relation_sum = weights if self.answers.relations else (None, None)
+        of_pairs = destinations, sampled, degree, indptr_of(counts)
+        return KnownEdges(*of_pairs, neighbours, weight, edge_weight, drawn, total, relation, relation_sum)
 
 
 def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column]]:
     """List the columns of a pair (destination, edges drawn, in-degree, edges named, two sums), then of an edge."""
     pair = [NUMBER] * 4 + [WEIGHT_SUM] * (2 * answers.weights)
-    return pair, [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]
+    of_edge = [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]
+    return pair, [*of_edge, NUMBER, WEIGHT_SUM] if answers.relations else of_edge
 
 
 def words_of(answers: AnswerFormat, pairs: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -71,7 +71,9 @@ class OwnLists:
 
     def sampler(self, ctx: RankContext) -> Sampler:
         """Make the sampler for `block`, which takes all in-neighbours."""
-        takes_all = NodeWiseSampler(self.topology, (ALL,), ctx.sampler.threads)
+        types = self.topology.types
+        of_relations = None if types is None else np.full((1, len(types.relations)), ALL)
+        takes_all = NodeWiseSampler(self.topology, (ALL,), ctx.sampler.threads, of_relations)
         return with_edge_data(takes_all, ctx.edge_features is not None)
 
     def completed(self, block: Block) -> Block:

@@ -44,6 +44,7 @@ def _without_zeros(numbers, count, out):
 
     All numbers are written unchanged where that is not longer.
     """
+    # A message as long as `count` words is one without heads: its length tells the receiver its form.
     lanes = 8 * out.itemsize
     nonzero = 0
     for k in range(count):
@@ -58,6 +59,7 @@ def _without_zeros(numbers, count, out):
         word = np.uint64(0)
         for k in range(first, min(first + lanes, count)):
             found = np.uint64(numbers[k] != 0)
+            # Written always, kept if not zero: no branch to mispredict.
             out[place] = numbers[k]
             place += found
             word |= found << np.uint64(k - first)
@@ -171,6 +173,7 @@ def start_packed(
             for part in parts
         ]
 
+    # Both ends cut rows into the same pieces, so a receiver knows how many messages come and the size of each at most.
     leaving, arriving = packings(counts, kept[0]), packings(arriving_counts, kept[1])
     pieces = [packing.pack(rows[part]) for part, packing in leaving]
     end = communicator.start_pieces(pieces, [packing.rooms for _, packing in arriving], "activations")

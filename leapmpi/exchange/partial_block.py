@@ -19,7 +19,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer, copying_cost, least_cost, plain_prefix
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
+from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock, as_tensor_dtype
 from leapmpi.sampling.block import indptr_of
 from leapmpi.system.jit import compiled
 
@@ -177,7 +177,8 @@ class PartialBlockBuilder:
 
         # Neither way reorders edges, so a mask over all edges picks the weights of those kept.
         weight, kept = _joined(known, "weight"), None
-        if weight is not None or known[0].edge_weight is not None:
+        relation, sums = _joined(known, "relation"), _joined(known, "relation_sum")
+        if weight is not None or known[0].edge_weight is not None or relation is not None:
             neighbours = _joined(known, "neighbours")
             kept = (neighbours >= self.first) & (neighbours < self.end)
             weight = None if weight is None else weight[kept]
@@ -190,6 +191,8 @@ class PartialBlockBuilder:
             local=(self._on_device(local), self._on_device(local_rows)),
             weight=None if weight is None else self._on_device(weight),
             weights=None if kept is None else self._weights(known, kept, vertices),
+            relation=None if relation is None else self._on_device(as_tensor_dtype(relation[kept])),
+            relation_sum=None if sums is None else self._on_device(sums[kept]),
         )
         return LocalShare(block, vertices, read, None if wanted is None else further)
 

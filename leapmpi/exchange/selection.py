@@ -96,6 +96,7 @@ def least_seconds(
     need no weights can be fetched during the `compute` seconds of the previous iteration, except for the half of a
     fetch that is packing and copying. Computed rows and `learned` ones travel within the iteration, in both directions.
     """
+    # The busiest rank decides: the others wait for it at the next collective.
     seconds = {}
     for name, counts in found.items():
         moved = float(counts.max()) * rates.byte * mode_class(name).surcharge

@@ -95,6 +95,7 @@ def wait_for_silence(folder: Path, patience: float = _SURVIVORS) -> None:
 
     Raises RunFolderError, which names one, after `patience` seconds.
     """
+    # Survivors of a dead rank 0 may still write to the folder until their timeout ends them.
     first, begun = None, time.monotonic()
     while True:
         try:

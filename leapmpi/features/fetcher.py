@@ -148,6 +148,10 @@ class FeatureFetcher:
         """Return the bytes of the rows of `request` that each rank sends: int64[ranks]. Local."""
         return request.remote_counts * self.sent_row_bytes
 
+    def returned_bytes(self, request: RowRequest) -> int:
+        """Return the bytes of the gradients that go back for the remote rows of `request`. Local."""
+        return len(request.remote_ids) * self.returned_row_bytes
+
     def dummy_rows(self, count: int, width: int, scattered: bool = False) -> Rows:
         """Return `count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
         if scattered and self.scatters and width >= LEAST_WIDTH:

@@ -23,6 +23,8 @@ from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.shards.sparse_shard import SparseShard, empty_rows, place_entries
+from leapmpi.features.typed_fetcher import TypedFetcher
+from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
@@ -174,10 +176,12 @@ def fetcher_for(
     kind: str = "features",
     phases: PhaseTimers | None = None,
 ) -> FeatureFetcher:
-    """Build the fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher."""
+    """Build the fetcher of the rows of `shard` of any kind; the other arguments are those of FeatureFetcher."""
     kind_of_fetcher = SparseFeatureFetcher if isinstance(shard, SparseShard) else FeatureFetcher
     if isinstance(shard, LearnedShard):
         kind_of_fetcher = LearnedFetcher
+    if isinstance(shard, TypedShard):
+        kind_of_fetcher = TypedFetcher
     return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import DataError
 from leapmpi.features.shards.host_shard import HostShard
-from leapmpi.features.shards.row_request import RowRequest
+from leapmpi.features.shards.row_request import RequestedRows
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -120,7 +120,7 @@ class LearnedRows:
 
         # Of the iteration: what was read, the rows it touches, and their gradients.
         self._read: list[tuple[np.ndarray, Tensor]] = []
-        self._fetched: list[tuple[RowRequest, np.ndarray, np.ndarray, Tensor]] = []
+        self._fetched: list[tuple[RequestedRows, np.ndarray, np.ndarray, Tensor]] = []
         self._slots = np.full(len(self.original), -1, np.int32)
         self.touched = np.empty(0, np.int64)
         self.gradients = np.empty((0, width), dtype)
@@ -131,7 +131,7 @@ class LearnedRows:
         """Record the use of `rows` (k, width), copies of the rows of local `ids` int64[k], which may repeat."""
         self._read.append((ids, rows.requires_grad_()))
 
-    def fetched(self, request: RowRequest, requested: np.ndarray, counts: np.ndarray, rows: Tensor) -> None:
+    def fetched(self, request: RequestedRows, requested: np.ndarray, counts: np.ndarray, rows: Tensor) -> None:
         """Record that the iteration computes with `rows` (k, width), those of `request`.
 
         requested, counts: int64, the local ids whose rows were sent, by requesting rank, and how many to each.

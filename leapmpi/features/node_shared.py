@@ -34,6 +34,7 @@ def share_topology(
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
+    # Arrays are allocated but not touched until memory is known to suffice, so they take none yet.
     like = empty_topology(dataset, weights, times, labels)
     starts = _layout(like)
 

@@ -115,6 +115,8 @@ def first_of(config: Config, dataset: Dataset) -> str:
 def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
     """Return the strategies to choose from, the default first."""
     first = _FULL_BATCH[0]
+    if dataset.types is not None:
+        return _CANDIDATES
     try:
         strategy_named(first).check_settings(config.replaced({"strategy.name": first}), dataset)
     except ConfigError:
@@ -129,6 +131,8 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
         return "there is one rank"
     if config.strategy.vary:
         return "auto does not compare strategies for models that differ"
+    if dataset.types is not None:
+        return "auto does not compare strategies for typed graphs"
     if names_code(config.sampling.sampler):
         return "auto does not compare strategies for a sampler of your own"
     if names_code(config.model.name):

@@ -60,9 +60,8 @@ def virtual_ranks(
         check_topology(config, dataset)
         largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
         carried = topology.edge_weight is not None
-        answers = answer_format(
-            largest, dataset.edges, sampler.weighted, reads, carried, reads_last_sources(config, dataset)
-        )
+        last, typed = reads_last_sources(config, dataset), dataset.types is not None
+        answers = answer_format(largest, dataset.edges, sampler.weighted, reads, carried, last, typed)
 
     # Shards are mapped files: requests need their sizes and owners alone, and read no row.
     contexts = []

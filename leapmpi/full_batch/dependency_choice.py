@@ -52,6 +52,7 @@ def _take(indptr, indices, present, vertices, order, sent, row, edge, new_input,
         fresh = _fresh(indptr, indices, present, vertices, k)
         seconds[k] = row + degree * edge + fresh * new_input
         size = sizes[0] + degree * sizes[1] + fresh * sizes[2]
+        # Inputs of a cached vertex are present for later ones, whose cost is therefore counted only now.
         if seconds[k] < sent and taken + size <= room:
             taken += size
             cached[k] = True
@@ -88,6 +89,7 @@ def choose_cached(
     that are here anyway. At most `room` bytes are taken. exchange: seconds that communicating takes beside the rows;
     where computing all is cheaper than that, and fits, all are computed.
     """
+    # Cheapest candidates first: each one that is taken makes inputs present, which may make later ones cheaper.
     first = np.empty(len(candidates))
     rates = prices.row, prices.edge, prices.new_input
     _first_seconds(indptr, indices, present, candidates, *rates, first)
@@ -99,6 +101,7 @@ def choose_cached(
         size = _take(indptr, indices, here, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
         return Caching(cached, seconds, float(size))
 
+    # The fixed cost of an exchange vanishes only if nothing at all is communicated.
     found = taken(sent)
     if found.cached.all():
         return found

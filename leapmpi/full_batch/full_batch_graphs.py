@@ -173,10 +173,11 @@ class FullBatchGraphs(Preparation):
         if why:
             ways = advice(self.engine.config.name, bool(self.engine.config.memory_limit), len(graph.plans))
             raise TooLarge(f"{why}; {ways}", room)
+        # A graph that does not fit is refused on all ranks, with the changes that would make it fit.
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
         placement.record(tuning_log, {"layers": self._account})
 
-        # Features that are kept, those of edges, and labels.
+        # Cached features, features of edges and labels are the same in every iteration, so they travel once.
         with ctx.phases("exchange"):
             if any(layer["cached"] for layer in self._account[:1]):
                 ctx.features.fill(ctx.features.cache or RowCache(graph.cached, ctx.vertices))
@@ -192,6 +193,7 @@ class FullBatchGraphs(Preparation):
         minibatch.feeds = [feeds]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         self._read_counts = {}
+        # Where no features cross ranks, the first layer's inputs never change: they are fetched once.
         if not self._account[0]["rows"] and not reads_learned(ctx):
             with ctx.phases("exchange"):
                 self.engine.mode.request(minibatch)
@@ -215,6 +217,8 @@ class FullBatchGraphs(Preparation):
 
         Returns it with the reason why it does not fit, empty where it does, and the bytes that it may take.
         """
+        # From the fastest to the smallest: with caching, without it, and with the rows of one owner at a time. `why` is
+        # the same on all ranks, so they take the same branches (rule R4).
         communicator, limit, least = self.ctx.communicator, math.inf, None
         if self._caches_by_room:
             least = build_here(self.builder(schedule, AllCommunicated()), communicator)

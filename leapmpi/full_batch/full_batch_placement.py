@@ -130,7 +130,7 @@ def one_step(config: StrategyConfig, ranks: int) -> int:
     for name, requested in given.items():
         if requested:
             raise ConfigError(
-                f"strategy.{name}: {config.name} trains every vertex at home in one step; leave it out or use leap"
+                f"strategy.{name}: {config.name} trains every vertex at its owner in one step; leave it out or use leap"
             )
     return 1
 

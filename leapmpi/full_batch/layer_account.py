@@ -28,6 +28,7 @@ def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndar
         if plan.rows is None:
             cached, rows = len(graph.cached), received_features(graph, rank_offsets, rank)
         else:
+            # Remote sources with a row here are received or computed here; the difference is cached.
             here = away(plan.block.src)
             if plan.by_kind is not None:
                 here &= plan.by_kind.source_rows >= 0

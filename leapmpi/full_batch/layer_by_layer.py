@@ -174,7 +174,7 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
     """Return why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
     if kind == RAW:
         return ""
-    if learned:
+    if learned and layer.inputs is None:
         return "learned rows are sent as they are"
     if not layer.projects:
         return "its messages are made of raw rows"

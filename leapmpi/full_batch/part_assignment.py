@@ -156,6 +156,7 @@ def part_counts(topology: Topology, train: np.ndarray, offsets: np.ndarray, laye
     offsets: int64[P + 1], the first vertex of each part. Each layer counts by its work: vertices and edges in
     multiply-adds, rows that are read of other parts in numbers. Takes a pass over the edges for each layer.
     """
+    # From the last layer down, as graphs are built: a layer computes the sources that the layer above reads.
     parts = len(offsets) - 1
     counts = PartCounts(np.zeros((parts, 2)), np.zeros((parts, parts)))
     computed = np.zeros(topology.vertices, bool)

@@ -65,7 +65,7 @@ def summary_lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         batch = f"batch {min(config.train.batch_size, trainer.components.batches.count):,}"
     devices = enumeration(list(dict.fromkeys(fact["device"] for fact in facts))[:2])
     threads = enumeration([str(each) for each in sorted({fact["threads"] for fact in facts})])
-    features = f"{dataset.feature_dim} features" if dataset.feature_dim else "no features"
+    features = _by_type(dataset) or (f"{dataset.feature_dim} features" if dataset.feature_dim else "no features")
     sampled = "" if set(config.evaluation_fanout) == {-1} else ", sampled"
     hosts = f"{world.size} on {world.nodes} node{'s' * (world.nodes > 1)}"
     return [
@@ -143,8 +143,19 @@ def _topology(trainer: Trainer, facts: list[dict]) -> str:
     return f"{size_text(loaded.topology.nbytes)}, {loaded.topology_held}{sharded}"
 
 
+def _by_type(dataset: Dataset) -> str:
+    """Describe the schema: '3 types, 1 without features, 5 relations'; empty for a plain graph."""
+    if dataset.types is None:
+        return ""
+    vertices = dataset.types.vertices
+    lacking = sum(not each.feature_dim for each in vertices)
+    return f"{len(vertices)} types, {lacking} without features, {len(dataset.types.relations)} relations"
+
+
 def _inputs(config: Config, dataset: Dataset) -> str:
     """Describe the features: '128 features', or learned rows."""
+    if dataset.types is not None:
+        return f"rows of {_by_type(dataset)}"
     if dataset.feature_dim:
         return f"{dataset.feature_dim} features"
     return f"no features, learned rows of {input_width(config, dataset)} columns with moments and the best"

@@ -70,21 +70,23 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     finished = Run(folder).finished
     name, state, complaints = CheckpointFolder(folder).newest(schemas.CHECKPOINT)
     if name is None or state is None:
-        anew = f"where --init {folder} starts from its weights" if finished else "or pass --overwrite to start anew"
+        otherwise = (
+            f"where --init {folder} starts from its weights" if finished else "or pass --overwrite to start again"
+        )
         raise RunFolderError(
             f"{folder} holds {'a ' if finished else 'an un'}finished run whose checkpoints are all damaged "
-            f"({complaints[0]}); choose another --run folder, {anew}"
+            f"({complaints[0]}); choose another --run folder, {otherwise}"
         )
     waited = evaluations_since(state.values["best"]["epoch"], state.values["epochs"])
     if finished and 0 < config.train.early_stop <= waited:
         raise RunFolderError(
-            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to go on "
-            "with it raise --early-stop or leave it out, or choose another --run folder"
+            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to continue "
+            "it, raise --early-stop or leave it out, or choose another --run folder"
         )
     if found := list(_differences(state.values, config, dataset)):
         raise RunFolderError(
             f"{folder} holds {'a ' if finished else 'an un'}finished run that was started otherwise: "
-            f"{'; '.join(found)}; start it with the same settings to {'go on with' if finished else 'resume'} it, or "
+            f"{'; '.join(found)}; start it with the same settings to {'continue' if finished else 'resume'} it, or "
             "choose another --run folder"
         )
     return SavedRun(name, state, complaints)
@@ -119,6 +121,7 @@ def start_from(components: Components) -> dict[str, Any]:
 
     Raises DataError when they do not fit, on all ranks alike.
     """
+    # Widths are compared before any weight is assigned, so that a refusal leaves the models unchanged.
     config, dataset = components.config, components.loaded.dataset
     init = config.train.init
     arrays, about = components.world.on_all(lambda: initial_weights(config))

@@ -61,7 +61,7 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     where = {**progress.position, "checkpoint": saved.name, "ranks": trainer.world.size}
     folder.record("resumed", **_about_program(), **where, after=ended)
     if finished:
-        log.info("the finished run of %d epochs goes on to epoch %d", progress.epoch, trainer.config.train.epochs)
+        log.info("the finished run of %d epochs continues to epoch %d", progress.epoch, trainer.config.train.epochs)
     log.info(
         "resumed in epoch %d, after iteration %d of %d, from %s",
         *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
@@ -141,7 +141,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     if taken := origin.initial:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
         log.info(
-            "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate begin anew",
+            "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate start afresh",
             *(epoch, taken["from"], taken["arrays"], f"{taken['parameters']:,}"),
         )
     if trainer.config.train.early_stop:

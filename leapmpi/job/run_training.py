@@ -167,6 +167,7 @@ def _load(
 
     Returns the settings with their open choices made, too.
     """
+    # Checkpoint and weights are found before anything is loaded: a refusal then costs seconds, not minutes.
     world, dataset = session.world, session.open(config)
     config = by_role(with_batch_size(config, dataset), dataset)
     saved = world.on_root(lambda: resume.find(config, dataset) if resumes else None)

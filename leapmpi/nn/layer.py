@@ -126,16 +126,28 @@ class Layer(Weighted):
         self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
+        self.inputs: nn.Module | None = None
+        """The input layer of a first layer, from rows of a typed graph to a matrix (typed_inputs.py)."""
         self.bias: Tensor = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
 
     def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
-        """Normalise and drop out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids."""
+        """Normalise and drop out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids.
+
+        Rows of a typed graph become a matrix before.
+        """
+        if self.inputs is not None:
+            x = self.inputs(x)
         if self.norm is not None:
-            x = self.norm(x)
+            x = self.normalised(dense(x), vertices)
         return drop_features(x, vertices, with_seed(key, self.seed), self.number, self.dropout, self.first_column)
+
+    def normalised(self, x: Tensor, vertices: Tensor) -> Tensor:
+        """Normalise rows float[rows, in] by `norm`; `vertices` int64[rows] are original ids."""
+        assert self.norm is not None, "the layer normalises rows"
+        return self.norm(x)
 
     def project(self, x: Rows) -> Tensor:
         """Multiply float[rows, in] by the neighbours' weights: float[rows, width]."""
@@ -152,13 +164,17 @@ class Layer(Weighted):
         """
         return None
 
+    def biased(self, h: Tensor) -> Tensor:
+        """Add the bias to float[n_dst, out]."""
+        return h + self.bias
+
     def activation(self, h: Tensor) -> Tensor:
         """Apply the element-wise function that follows every layer but the last."""
         return F.relu(h)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Add both contributions: float[n_dst, out]. `x_dst` float[n_dst, in] is the input before prefix."""
-        h = (neighbours if own is None else own + neighbours) + self.bias
+        h = self.biased(neighbours if own is None else own + neighbours)
         h = h if self.last else self.activation(h)
         return h if self.residual is None else h + dense(self.residual(x_dst))
 
@@ -211,7 +227,7 @@ def raw_sums(layer: Layer) -> RawSums:
 
 def plain_prefix(layer: Layer) -> bool:
     """Return whether `prefix` leaves rows as they are, so that they can be read in place."""
-    return layer.norm is None and not layer.dropout
+    return layer.norm is None and not layer.dropout and layer.inputs is None
 
 
 def reads_sources(layer: Layer) -> bool:

@@ -27,6 +27,8 @@ from leapmpi.nn.rows import Rows
 from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.typed_schema import TypedSchema
+from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -176,12 +178,13 @@ def build_model(
     seed: int,
     dtype: torch.dtype = torch.float32,
     edge_dim: int = 0,
+    schema: TypedSchema | None = None,
 ) -> Model:
     """Build the model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
     `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes, `edge_dim`
-    that of features of edges, which a model gets whose `build` takes it. Raises ConfigError for an
-    unknown model or unsuitable sizes.
+    that of features of edges, which a model gets whose `build` takes it; `schema` is that of a typed graph. Raises
+    ConfigError for an unknown model, unsuitable sizes, and a model that does not read types, or needs some.
     """
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")
@@ -189,10 +192,22 @@ def build_model(
         raise ConfigError(f"a model needs features and classes; the dataset has {in_dim} features, {out_dim} classes")
     # A user's code may draw weights by itself.
     config = replace(config, seed=seed) if names_code(config.name) else config
-    given = {"edge_dim": edge_dim} if edge_dim and takes_edge_features(config.name) else {}
+    given: dict[str, Any] = {"edge_dim": edge_dim} if edge_dim and takes_edge_features(config.name) else {}
+    if builder(config.name).typed != (schema is not None):
+        raise ConfigError(_about_types(config.name, schema))
+    if schema is not None:
+        given["schema"] = schema
     model = builder(config.name).build(config, layers, in_dim, out_dim, **given).to(dtype)
     initialise(model, seed)
     return model
+
+
+def _about_types(name: str, schema: TypedSchema | None) -> str:
+    """Return why the model called `name` cannot be trained on a graph with `schema`, or on one without."""
+    typed = " or ".join(each for each in MODELS.names() if MODELS.load(each).typed)
+    if schema is None:
+        return f"model: {name} reads types of vertices and relations, and the graph has neither; use sage or gcn"
+    return f"model: {name} treats all vertices alike, and the graph has {len(schema.names)} types; use {typed}"
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
@@ -235,8 +250,27 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def schema_of_typed(config: Config, dataset: Dataset) -> TypedSchema:
+    """Return the part of the schema of a typed `dataset` that the model of `config` reads.
+
+    Types without features have learned rows, of as many columns as hidden rows unless `--missing-features` says how
+    many.
+    """
+    types = dataset.types
+    assert types is not None, "the dataset is typed"
+    found = reached_in_training(types, config.sampling)
+    columns = learned_width(config.model.missing_features) or config.model.hidden
+    lacking = np.array([not each.feature_dim for each in types.vertices])
+    return TypedSchema.of(types, found, np.where(lacking & found.types[-1], columns, 0))
+
+
 def input_width(config: Config, dataset: Dataset) -> int:
-    """Return the columns of rows that the first layer reads: features, or learned rows; 0 for neither."""
+    """Return the columns of rows that the first layer reads: features, or learned rows; 0 for neither.
+
+    Of a typed graph the first layer reads what its input layer makes, as wide as hidden rows.
+    """
+    if dataset.types is not None:
+        return config.model.hidden
     return dataset.feature_dim or learned_width(config.model.missing_features)
 
 
@@ -247,7 +281,8 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.parameter_dtype)
     task, width = task_of(config, dataset), input_width(config, dataset)
-    model = build_model(config.model, layers, width, task.width, config.model_seed, dtype, dataset.edge_feature_dim)
+    given = dataset.edge_feature_dim, None if dataset.types is None else schema_of_typed(config, dataset)
+    model = build_model(config.model, layers, width, task.width, config.model_seed, dtype, *given)
     if (scorer := task.scorer()) is not None:
         model.scorer = scorer.to(dtype)
         initialise(model, config.model_seed)

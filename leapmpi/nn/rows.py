@@ -1,4 +1,4 @@
-"""The input of a first layer: rows in a matrix, rows in several places of memory, or sparse rows."""
+"""The input of a first layer: rows in a matrix or in several places of memory, sparse rows, rows of several types."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from leapmpi.nn.kernels import row_sums
 from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, read_addressed
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.tensors import Edges
+from leapmpi.nn.typed_matrix import TypedMatrix
 
 LEAST_WIDTH = COLUMNS
 """Columns of a vector: narrower rows cannot be read in whole vectors."""
@@ -140,7 +141,7 @@ class SparseMatrix:
         return out
 
 
-Rows = Tensor | ScatteredRows | SparseMatrix
+Rows = Tensor | ScatteredRows | SparseMatrix | TypedMatrix
 """float[rows, width]."""
 
 R = TypeVar("R", bound=Rows)

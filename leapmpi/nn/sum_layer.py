@@ -24,7 +24,7 @@ from leapmpi.nn.kernels import csr
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer, Projection, plain_prefix, projects_first, raw_sums
 from leapmpi.nn.layer_forms import NO_PROMISES, LayerTraits, RawSums, ShareForm
-from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
+from leapmpi.nn.rows import Rows, ScatteredRows, dense, select
 from leapmpi.nn.share_forms import SUM, PartialStep
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
 from leapmpi.system.jit import compiled
@@ -110,14 +110,14 @@ class SumLayer(Layer):
         return self._summed(block, rows, self.share_terms(block, rows.dtype))
 
     def _by_hand(self, block: PartialBlock, x: Rows) -> PartialStep | None:
-        if isinstance(x, SparseMatrix) or not self._is_by_hand(x) or projects_first(self, block, x):
+        if not isinstance(x, Tensor | ScatteredRows) or not self._is_by_hand(x) or projects_first(self, block, x):
             return None
         return self._summed_first(block, x)
 
     def _by_hand_apart(
         self, block: PartialBlock, local: int, x: Rows
     ) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
-        if isinstance(x, SparseMatrix) or not self._is_by_hand(x) or not on_host(x.device):
+        if not isinstance(x, Tensor | ScatteredRows) or not self._is_by_hand(x) or not on_host(x.device):
             return None
         if not projects_first(self, block, x):
             return None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.relation_groups import group_edges
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import DrawKey
 
@@ -31,6 +32,11 @@ class Edges:
     """int32[edges] (int64 off the CPU): source rows."""
     sources: int
 
+    @property
+    def destinations(self) -> int:
+        """Number of destinations."""
+        return len(self.indptr) - 1
+
     @cached_property
     def transposed(self) -> tuple[Edges, Tensor]:
         """The same edges by source, and int64[edges]: their numbers in this list."""
@@ -41,6 +47,11 @@ class Edges:
     def counts(self) -> Tensor:
         """int64[destinations]: edges of each destination."""
         return self.indptr.diff()
+
+    @property
+    def numbers(self) -> Tensor:
+        """int64[edges]: the number of the destination of each edge."""
+        return torch.arange(self.destinations, device=self.indptr.device).repeat_interleave(self.counts)
 
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
         """Return the edges of destinations `first` to `end` (exclusive), and their slice of this list."""
@@ -88,6 +99,38 @@ class EdgeWeights:
     def of_destinations(self, first: int, end: int, kept: slice) -> EdgeWeights:
         """Return the weights of destinations `first` to `end` (exclusive), whose edges are `kept`."""
         return EdgeWeights(self.edges[kept], self.drawn[first:end], self.dst_sum[first:end], self.src_sum)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationGroups:
+    """The edges of a block by relation and destination: a group is the edges of one relation to one destination.
+
+    edges: from sources to groups, which are ordered by relation, then destination. order: int64[edges], the number of
+    each of these edges in the block. relations: those with groups, ascending; bounds[k] to bounds[k + 1] are the groups
+    of relations[k]. by_destination: from groups to destinations, those of one destination in the order of relations.
+    """
+
+    edges: Edges
+    order: Tensor
+    relations: tuple[int, ...]
+    bounds: tuple[int, ...]
+    by_destination: Edges
+
+    @classmethod
+    def of(cls, edges: Edges, relation: Tensor) -> RelationGroups:
+        """Group `edges`, whose relations are integers[edges] and ascend within a destination."""
+        order, first, destination, bounds = group_edges(edges.indptr, relation)
+        groups, device = len(destination), edges.indptr.device
+        one_each = Edges(
+            torch.arange(groups + 1, device=device), destination.to(edges.indices.dtype), edges.destinations
+        )
+        return cls(
+            edges=Edges(first, edges.indices[order], edges.sources),
+            order=order,
+            relations=tuple(np.flatnonzero(np.diff(bounds)).tolist()),
+            bounds=(0, *bounds[1:][np.diff(bounds) > 0].tolist()),
+            by_destination=one_each.transposed[0],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +229,33 @@ class BlockTensors:
         """Return `share` without the weights of the dataset's edges."""
         return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
 
+    @cached_property
+    def groups(self) -> RelationGroups:
+        """The edges by relation and destination; a block without relations has edges of relation 0."""
+        return _groups(self.edges, self.relation)
+
+    def relation_share(self, dtype: torch.dtype) -> Tensor:
+        """Return each edge's share in the mean of its destination and relation: float[edges], in the order of `groups`.
+
+        One over the number of its drawn edges, or weight over the sum of their weights.
+        """
+        edges, order = self.groups.edges, self.groups.order
+        if self.weight is None:
+            return edges.counts.double().reciprocal_().repeat_interleave(edges.counts).to(dtype)
+        weight = self.weight.double()[order]
+        sums = weight.new_zeros(edges.destinations).index_add_(0, edges.numbers, weight)
+        return (weight / sums[edges.numbers]).to(dtype)
+
+
+def _groups(edges: Edges, relation: Tensor | None) -> RelationGroups:
+    relation = torch.zeros_like(edges.indices) if relation is None else relation
+    return RelationGroups.of(edges, relation)
+
+
+def as_tensor_dtype(relation: np.ndarray) -> np.ndarray:
+    """Return relations, uint8[n] as they are, others as int32[n]: torch computes little with uint16."""
+    return relation if relation.dtype == np.uint8 else relation.astype(np.int32)
+
 
 def drawn_there(block: Block, device: torch.device) -> bool:
     """Return whether `block` was drawn on `device`, so that its tensors are there."""
@@ -210,10 +280,7 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         sums = tensor(block.src_weight_sum)
         weights = EdgeWeights(tensor(block.edge_weight), tensor(block.drawn_weight), sums[: block.n_dst], sums)
     names = tensor(block.src_original), tensor(block.src_degree)
-    relation = None
-    if block.relation is not None:
-        # torch computes little with uint16.
-        relation = tensor(block.relation if block.relation.itemsize == 1 else block.relation.astype(np.int32))
+    relation = None if block.relation is None else tensor(as_tensor_dtype(block.relation))
     return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights, relation=relation)
 
 
@@ -243,6 +310,11 @@ class PartialBlock:
     sent: Tensor | None = None
     """float[n_dst, sent_width]: numbers received from each destination, where the layer reads them and an edge starts
     here."""
+    relation: Tensor | None = None
+    """As in a block."""
+    relation_sum: Tensor | None = None
+    """float64[edges], with relations: the number, or the sum of the sampler's weights, of the sampled edges of the same
+    destination and relation, on all ranks together."""
 
     @property
     def n_src(self) -> int:
@@ -269,6 +341,18 @@ class PartialBlock:
         """Return `share` without the weights of the dataset's edges."""
         return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
 
+    @cached_property
+    def groups(self) -> RelationGroups:
+        """As in a block."""
+        return _groups(self.edges, self.relation)
+
+    def relation_share(self, dtype: torch.dtype) -> Tensor:
+        """Return shares as in a block: float[edges], in the order of `groups`."""
+        assert self.relation_sum is not None, "blocks of typed graphs know what each destination drew of a relation"
+        order, weight = self.groups.order, self.weight
+        each = torch.ones_like(self.relation_sum) if weight is None else weight.double()
+        return (each / self.relation_sum)[order].to(dtype)
+
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """Split into blocks of the first `destinations` and of the others; they share the sources, and memory."""
         return self.of_destinations(0, destinations), self.of_destinations(destinations, self.n_dst)
@@ -288,4 +372,6 @@ class PartialBlock:
             None if self.weight is None else self.weight[kept],
             None if self.weights is None else self.weights.of_destinations(first, end, kept),
             None if self.sent is None else self.sent[first:end],
+            None if self.relation is None else self.relation[kept],
+            None if self.relation_sum is None else self.relation_sum[kept],
         )

@@ -95,6 +95,7 @@ def keep_rates(key: str, rates: MachineRates, about: Mapping[str, Any]) -> Path:
     try:
         known = _kept()
     except ConfigError:
+        # A damaged file is replaced: measuring again must be able to mend it.
         known = {}
     path = rates_file()
     try:

@@ -60,6 +60,7 @@ def too_much(what: str, ranks: Sequence[Needs], limit: float) -> tuple[str, floa
         what += f", {size_text(needs.kept)} of it for kept feature rows"
     if needs.bytes > limit:
         return f"{what}, more than --memory-limit {size_text(int(limit))}", limit
+    # Ranks of a host share its memory: each may fit alone, and all together not.
     for host in dict.fromkeys(each.host for each in ranks):
         here = [each for each in ranks if each.host == host]
         free = min((each.free for each in here if each.free is not None), default=None)

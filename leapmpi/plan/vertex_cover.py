@@ -25,6 +25,7 @@ def _take_other_end(vertex, indptr, ends, back, degree, covered, other_degree, o
     back_indptr, back_ends = back
     for e in range(indptr[vertex], indptr[vertex + 1]):
         other = ends[e]
+        # Only one end of the remaining edges is open; covered ones stay in the lists and are skipped.
         if not other_covered[other] and other_degree[other] > 0:
             other_covered[other] = True
             other_degree[other] = 0
@@ -42,6 +43,8 @@ def _take_other_end(vertex, indptr, ends, back, degree, covered, other_degree, o
 @compiled
 def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair_in, source_in, queue):
     """Update the cover by vertices of degree one. Vertices are numbered pairs first, then sources."""
+    # The only edge of a vertex of degree one is covered at least as well by its other end, so taking that keeps an
+    # optimum (Karp and Sipser, FOCS 1981). It may leave further vertices of degree one, which join the queue.
     pairs, head, tail = len(pair_in), 0, 0
     for p in range(pairs):
         if pair_degree[p] == 1 and not pair_in[p]:
@@ -142,6 +145,7 @@ def _match(indptr, sources, pair_open, source_open, pair_match, source_match):
 @compiled
 def _koenig(indptr, sources, pair_open, source_open, pair_match, source_match, pair_in, source_in):
     """Add to the cover sources that alternating paths from unmatched pairs reach, and pairs they do not."""
+    # Koenig's theorem: with a maximum matching, these sources and the pairs not reached are a minimum vertex cover.
     pairs = len(indptr) - 1
     reached, queue, head, tail = np.zeros(pairs, np.bool_), np.empty(pairs, np.int64), 0, 0
     for p in range(pairs):

@@ -56,10 +56,10 @@ class Run:
         """Contents of summary.json, epochs from 1. Raises RunFolderError if the run is not finished or damaged."""
         found = self._read_summary()
         if (status := found.get("status")) == INTERRUPTED:
-            raise RunFolderError(f"{self.path} was interrupted; {self.resume_command} goes on with it")
+            raise RunFolderError(f"{self.path} was interrupted; {self.resume_command} continues it")
         if status == FAILED:
             raise RunFolderError(
-                f"{self.path} failed: {found.get('why')}; correct the cause, then {self.resume_command} goes on with it"
+                f"{self.path} failed: {found.get('why')}; correct the cause, then {self.resume_command} continues it"
             )
         return found
 

@@ -289,7 +289,7 @@ def _resumes(path: Path, overwrite: bool, epochs: int) -> bool:
     """Return True if the finished run in `path` has done fewer than `epochs`. Raises RunFolderError for any other."""
     finished, done = f"{path} holds a finished run, which is never overwritten", CheckpointFolder(path).end()
     if overwrite:
-        raise RunFolderError(f"{finished}; choose another --run folder, or leave out --overwrite to go on with it")
+        raise RunFolderError(f"{finished}; choose another --run folder, or leave out --overwrite to continue it")
     if not done:
         raise RunFolderError(
             f"{finished}, and no checkpoint of its end from which it could go on; choose another --run folder, where "
@@ -297,7 +297,7 @@ def _resumes(path: Path, overwrite: bool, epochs: int) -> bool:
         )
     if epochs <= done:
         raise RunFolderError(
-            f"{finished}; choose another --run folder, or go on with it by more than its {done} --epochs"
+            f"{finished}; choose another --run folder, or continue it with more than its {done} --epochs"
         )
     return True
 

@@ -49,7 +49,7 @@ def _how_to_get_it(path: Path) -> str:
     if not (path.parent / CONFIG).is_file():
         return ""
     when = "when the run ends" if path.name == WEIGHTS_FINAL else "when an epoch is scored"
-    return f"; it is written {when}, and leapmpi train --run {shlex.quote(str(path.parent))} goes on with the run"
+    return f"; it is written {when}, and leapmpi train --run {shlex.quote(str(path.parent))} continues the run"
 
 
 def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

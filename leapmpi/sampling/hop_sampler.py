@@ -55,11 +55,12 @@ class HopSampler(Sampler):
         self.fanouts = checked_fanouts(setup.fanouts)
         self._workers = SamplerThreads(setup.threads)
         self._left_out: LeftOut | None = None
-        self._relations: RelationDraws | None = None
+        self.relations: RelationDraws | None = None
+        """Lists of each hop in a typed graph."""
         self._of_lists: np.ndarray | None = None
         types, given = setup.topology.types, setup.relation_fanouts
         if types is not None:
-            self._relations = RelationDraws(types, relation_fanouts(types, self.fanouts) if given is None else given)
+            self.relations = RelationDraws(types, relation_fanouts(types, self.fanouts) if given is None else given)
 
     @cached_property
     def _frontier(self) -> Frontier:
@@ -104,8 +105,8 @@ class HopSampler(Sampler):
 
     def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """Draw as `draw` does, without the edges that are left out; from one list per relation in a typed graph."""
-        if self._relations is not None:
-            return self._by_relation(self._relations, key, hop, vertices, original)
+        if self.relations is not None:
+            return self._by_relation(self.relations, key, hop, vertices, original)
         left_out = self.left_out(key)
         if left_out is None:
             return self.draw(key, hop, vertices, original, degree)
@@ -132,6 +133,7 @@ class HopSampler(Sampler):
     def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         if len(self.fanouts) == 1:
             return self.sample(key, roots, batch)
+        # The outermost frontier is the largest, and numbering it takes longest: its readers need ids alone.
         upper = self._numbered(key, roots, batch, len(self.fanouts) - 1)
         reached = upper[-1]
         drawn = self.drawn(key, len(upper), reached.src, reached.src_original, reached.src_degree)

@@ -46,6 +46,8 @@ class NegativeSampler(ABC):
         base = np.uint64(fold(key_hash(key), _NEGATIVE))
         words = _words(base, names, count).reshape(-1)
         rows = np.repeat(np.arange(len(edges)), count)
+        # Each pair redraws alone, from its own words, so that the draws of one do not depend on the others (rule R1).
+        # After _TRIES an edge is accepted as a negative: a source may be joined to all vertices.
         found, open_ = np.zeros(len(rows), np.int64), np.arange(len(rows))
         for _ in range(_TRIES):
             found[open_] = self.pick(words[open_], rows[open_], edges)

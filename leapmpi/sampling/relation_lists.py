@@ -99,23 +99,23 @@ class RelationDraws:
     """Relations and fan-outs of each hop: `fanouts` int64[hops, R], -1 for all neighbours, 0 for none."""
 
     def __init__(self, types: GraphTypes, fanouts: np.ndarray) -> None:
-        self._bases = types.bases
-        self._hops = [_HopPlan.of(types, row) for row in fanouts]
+        self.bases = types.bases
+        self.hops = [HopPlan.of(types, row) for row in fanouts]
 
     def lists(
         self, topology: Topology, hop: int, vertices: np.ndarray, original: np.ndarray, threads: SamplerThreads
     ) -> RelationLists:
         """Return the lists that `vertices` (int64[n], with their original ids) draw from at `hop`."""
-        plan, n = self._hops[hop], len(vertices)
+        plan, n = self.hops[hop], len(vertices)
         kind, starts = np.empty(n, np.uint8), np.empty(n + 1, np.int64)
-        _types_of(original, self._bases, plan.lists_of_type, kind, starts)
+        _types_of(original, self.bases, plan.lists_of_type, kind, starts)
         begin, degree, name, limit = lists = tuple(np.empty(starts[-1], np.int64) for _ in range(4))
         given = vertices, original, topology.indptr, topology.relation, kind, *plan, starts, lists
         threads.share_by_cost(starts, lambda _, first, end: _cut(first, end, *given))
         return RelationLists(starts, begin, degree, name, limit)
 
 
-class _HopPlan(NamedTuple):
+class HopPlan(NamedTuple):
     """Relations that a hop draws, by the type of their destination."""
 
     lists_of_type: np.ndarray
@@ -126,7 +126,7 @@ class _HopPlan(NamedTuple):
     """int64[R]."""
 
     @classmethod
-    def of(cls, types: GraphTypes, fanouts: np.ndarray) -> _HopPlan:
+    def of(cls, types: GraphTypes, fanouts: np.ndarray) -> HopPlan:
         """Return the plan of a hop with these fan-outs by relation, int64[R]."""
         drawn = np.flatnonzero(fanouts)
         ends = types.ends[drawn, 1]

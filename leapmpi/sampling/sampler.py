@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
@@ -107,6 +108,11 @@ class Sampler(ABC):
 
     def forget(self) -> None:  # noqa: B027
         """Drop state of the last iteration, so that the next one draws and sends like any other."""
+
+    @property
+    def types(self) -> GraphTypes | None:
+        """Schema of the graph; None for a plain one."""
+        return self.topology.types
 
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
         """Return the original ids of `vertices` (int64[n]) owned by this rank: int64[n]. Local."""

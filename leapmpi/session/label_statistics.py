@@ -28,6 +28,7 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
     regression = task.answers == "regression"
     if not setting and not regression:
         return
+    # Statistics are sums over ranks of own labels, so each is counted once, whatever rank trains it later.
     own = np.zeros(0)
     if task.reads_edge_labels:
         own = own_edge_labels(ctx)
@@ -35,6 +36,7 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
         own = ctx.root_labels(train[home_of(train, ctx.rank_offsets) == ctx.rank], local=True).cpu().numpy()
     if regression:
         found = combined(ctx.communicator.all_gather_rows(moments(own, own)))
+        # A target that never changes has no deviation to divide by.
         deviation = np.sqrt(found[SPREAD] / np.maximum(found[COUNT], 1))
         set_scale(ctx, np.stack([found[MEAN], np.where(deviation > 0, deviation, 1.0)]))
         return

@@ -140,6 +140,7 @@ def _without_data(
     torch.set_num_threads(role.threads)
     set_threads(role.threads)
     autocast(config.train.dtype)
+    # Its shards are empty: the same context as on other ranks, so that engine and trainer need no case for roles.
     communicator = MPICommunicator(role.comm, ahead=role.ahead_comms)
     dtype, nobody = getattr(torch, config.train.parameter_dtype), np.zeros(role.size + 1, np.int64)
     model, task = model_of(config, dataset).to(device), task_of(config, dataset)
@@ -164,6 +165,7 @@ def _without_data(
         seed=config.train.seed,
         machine=rates,
     )
+    # Statistics of labels come from the ranks that hold these.
     if facts["class_weights"] is not None:
         task.class_weights = torch.tensor(facts["class_weights"], dtype=dtype, device=device)
     if facts["scale"] is not None:

@@ -16,7 +16,9 @@ import torch
 from leapmpi.comm.launcher import columns_of, launched_rank, launcher_size, terminal_of_launcher
 from leapmpi.comm.world import World, finish, split, start
 from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.options import SAMPLERS
 from leapmpi.config.schema import Config, models_of
+from leapmpi.config.setting import names_code
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.ahead.prefetch_depth import check_prefetch
@@ -34,6 +36,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
 from leapmpi.runs.progress_line import Terminal
 from leapmpi.sampling.edge_lookup import uses_times
+from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.scoring.metric import choose_metric
 from leapmpi.session.role_checks import check_roles
 from leapmpi.session.role_loading import LoadedByRole, load_by_role
@@ -169,6 +172,20 @@ def check_settings(config: Config, world: World) -> Dataset:
     return dataset
 
 
+def has_all_features(config: Config, dataset: Dataset) -> bool:
+    """Return whether all vertices that training reads have features: none has learned rows. Local."""
+    if dataset.types is None:
+        return dataset.feature_dim > 0
+    read = reached_in_training(dataset.types, config.sampling).types[-1]
+    return all(each.feature_dim for each, is_read in zip(dataset.types.vertices, read, strict=True) if is_read)
+
+
+def draws_by_relation(config: Config) -> bool:
+    """Return whether the sampler draws from typed graphs. Local."""
+    name = config.sampling.sampler
+    return not names_code(name) and SAMPLERS.load(name).typed
+
+
 def facts_of(config: Config, dataset: Dataset) -> Facts:
     """Return the facts about `dataset` and the strategy of `config` before anything is loaded. Local."""
     placement, task, edges = strategy_named(config.strategy.name), task_of(config, dataset), dataset.edge_splits
@@ -177,13 +194,15 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
         config,
         own_mode=placement.mode is not None and not placement.by_layer,
         reassigns_parts=placement.reassigns_parts,
-        features=dataset.feature_dim > 0,
+        features=has_all_features(config, dataset),
         edge_weights=dataset.has_edge_weight,
         roots=task.roots,
         validation=len(validation) > 0,
         answers=task.answers,
         edge_labels=task.reads_edge_labels,
         optimizers=tuple(each.train.optimizer for each in models_of(config)),
+        typed=dataset.types is not None,
+        draws_by_relation=draws_by_relation(config),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,9 +36,10 @@ from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
 from leapmpi.features.shards.sparse_shard import SparseShard
+from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
-from leapmpi.nn.model import input_width, model_of
+from leapmpi.nn.model import input_width, model_of, schema_of_typed
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
@@ -84,14 +86,14 @@ def check_device(setting: str, device: torch.device) -> None:
     """Raise ConfigError when a GPU is requested and `device` is none."""
     if setting == "cuda" and device.type != "cuda":
         host = socket.gethostname()
-        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+        raise ConfigError(f"run.device: cuda was requested, but torch sees no GPU on {host}; use --device auto or cpu")
 
 
 def open_for_training(config: Config) -> Dataset:
     """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
     if not config.data:
         raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
-    dataset = open_dataset(config.data)
+    dataset = open_dataset(config.data, typed=True)
     if not input_width(config, dataset):
         raise DataError(
             f"{config.data} has no features, which training needs; import the graph again with features, or learn a "
@@ -159,7 +161,11 @@ def load(
     # Features and labels, and the communicator that moves them.
     host: HostShard
     learned = None
-    if not dataset.feature_dim:
+    if dataset.types is not None:
+        learned = _first_rows_by_type(config, dataset, topology, parts, first)
+        typed_shard = partial(typed_shard_of, config, dataset, parts, learned)
+        host = world.on_all(typed_shard)
+    elif not dataset.feature_dim:
         learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
         host = learned.shard
     else:
@@ -176,7 +182,8 @@ def load(
     shared = sharers(world, device)
     room = room_for_topology(device, shared)
     sampler = _sampler(config, world, dataset, topology, communicator, offsets, device, room)
-    shard = host if learned else load_shard(host, device, shared)
+    stays = learned or dataset.types
+    shard = host if stays else load_shard(host, device, shared)
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -209,10 +216,14 @@ def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.nda
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
+    # The count of entries by vertex covers the whole graph, so it needs no second pass over the files.
     held = ctx.features.shard
-    host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    if dataset.types is not None:
+        host: HostShard = typed_shard_of(config, dataset, parts, None)
+    else:
+        host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
     labels = HostShard([_labels(part, ctx.task) for part in opened], first)
-    shard = load_shard(host, ctx.device, loaded.shared)
+    shard = host if dataset.types is not None else load_shard(host, ctx.device, loaded.shared)
     rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
     features, dtype = _features(config, *rows, None), getattr(torch, config.train.parameter_dtype)
     edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
@@ -281,6 +292,7 @@ def _sampler(
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    # Draws by time read times of vertices or edges that other ranks hold: these are exchanged once.
     if isinstance(sampler.inner, Temporal) and task_of(config, dataset).roots == "edges":
         share_newest(sampler.inner, communicator)
     elif isinstance(sampler.inner, Temporal):
@@ -317,14 +329,20 @@ def compile_unsampled(world: World, ctx: RankContext, config: Config) -> None:
         ctx.features.warm_up()
         ctx.labels.warm_up()
     # A user's module sees no edges but those of the graph, with what they carry.
-    if not isinstance(ctx.model, OwnModel):
+    # The first layers of a typed graph read other types than the roots'.
+    if not isinstance(ctx.model, OwnModel) and ctx.sampler.types is None:
         roots = _few_roots(ctx)
         _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
 
 
 def _few_roots(ctx: RankContext) -> np.ndarray:
+    """Return a few own vertices that may be roots: int64[k]. Local."""
     first, end = ctx.local_range
-    return np.arange(first, min(first + 2, end), dtype=np.int64)
+    types = ctx.sampler.types
+    if types is None or types.target_number is None:
+        return np.arange(first, min(first + 2, end), dtype=np.int64)
+    own = np.arange(first, end)
+    return own[types.of_original(ctx.sampler.original_ids(own)) == types.target_number][:2]
 
 
 def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
@@ -354,8 +372,13 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     model = model_of(config, loaded.dataset).to(ctx.device)
     shard, learned = ctx.features.shard, None
     if ctx.learned:
-        learned = _first_rows(config, loaded.dataset, loaded.topology, *ctx.local_range)
-        shard = learned.shard
+        dataset, (first, end) = loaded.dataset, ctx.local_range
+        if dataset.types is None:
+            learned = _first_rows(config, dataset, loaded.topology, first, end)
+            shard = learned.shard
+        else:
+            learned = _first_rows_by_type(config, dataset, loaded.topology, loaded.parts, first)
+            shard = typed_shard_of(config, dataset, loaded.parts, learned)
     features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
     sampler, answers = ctx.sampler, ctx.answers
     if isinstance(sampler, ShardedSampler) and reads_sources(model.layers[0]):
@@ -393,6 +416,30 @@ def _first_rows(
     return LearnedRows(original, first, width, config.train.parameter_dtype, config.model_seed)
 
 
+def typed_shard_of(config: Config, dataset: Dataset, parts: range, learned: LearnedRows | None) -> TypedShard:
+    """Return the input rows of `parts` of a typed dataset; nothing is read. `learned` as in TypedShard."""
+    rows = [dataset.part(part).typed for part in parts]
+    found = [each for each in rows if each is not None]
+    columns, width = schema_of_typed(config, dataset).learned, input_width(config, dataset)
+    dtype = config.train.parameter_dtype
+    return TypedShard(dataset, parts, found, width, columns, dtype, learned.values if learned else None)
+
+
+def _first_rows_by_type(
+    config: Config, dataset: Dataset, topology: Topology | TopologyShard, parts: range, first: int
+) -> LearnedRows | None:
+    """Return the rows of the vertices of `parts` whose types learn rows, type by type; None where no type does."""
+    columns = schema_of_typed(config, dataset).learned
+    if not columns.any():
+        return None
+    assert dataset.type_offsets is not None, "typed datasets say where types begin"
+    held = topology if isinstance(topology, Topology) else topology.own
+    offsets = dataset.type_offsets[parts.start : parts.stop] - (0 if isinstance(topology, Topology) else first)
+    sections = [slice(*each[t : t + 2].tolist()) for t in np.flatnonzero(columns) for each in offsets]
+    original = np.concatenate([held.original_id[section] for section in sections])
+    return LearnedRows(original, 0, int(columns.max()), config.train.parameter_dtype, config.model_seed)
+
+
 def direct_path(setting: str) -> tuple[bool, str]:
     """Return whether device memory goes to MPI directly, and why. MPI must have been started."""
     if setting != "auto":
@@ -408,7 +455,9 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     if config.run.verify == "none":
         verify_ranges(dataset, parts)
         return False
-    if dataset.sparse:
+    if dataset.types is not None:
+        size = sum(array.nbytes for part in parts for _, _, array in dataset.part(part).sections() if array is not None)
+    elif dataset.sparse:
         size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4

@@ -38,6 +38,7 @@ class Hybrid(FullBatchPlacement):
         """
         if self.restored:
             return
+        # Rates decide what is cached, so all ranks use one copy. An empty array tells them that there is none.
         communicator, values = self.ctx.communicator, None
         if communicator.rank == 0:
             earlier = log.earlier(DEPENDENCIES, 0, 0)

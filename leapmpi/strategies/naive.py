@@ -79,6 +79,7 @@ class RingFeed(LayerFeed):
 
     def backward(self, gradient: Tensor) -> Tensor | None:
         """Give every share its gradient; first-layer gradients are added to those that return. Collective."""
+        # Gradients travel the ring in the opposite direction, with those of the first layer's weights.
         gathered = self._gathered
         with self.ctx.phases("compute"):
             pass_back(self._output, gradient)

@@ -37,6 +37,7 @@ class Owner(FullBatchPlacement):
             return super().costs(inputs)
         layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
         remote = inputs.home != self.ctx.rank
+        # Stored features get no gradient, so they cross ranks once; hidden rows return one.
         ways = 1 if inputs.layer == 0 else 2
         mixes = self.mixes(layer)
 

@@ -79,7 +79,7 @@ class Checkpointer:
         # Training is worth more than a checkpoint: it goes on without, and the next one may succeed.
         if error and not self._failed and self.trainer.world.rank == 0:
             kept = f"the one of {self.last} stays" if self.last else "there is none yet"
-            log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
+            log.warning("warning: no checkpoint could be written (%s); training continues, %s", error, kept)
         self._failed += bool(error)
 
     @contextmanager

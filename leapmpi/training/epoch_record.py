@@ -77,6 +77,7 @@ class EpochProgress:
 
         Where the number of ranks differs from the checkpoint's, each has spent the mean of its ranks.
         """
+        # Losses and counts of the checkpoint are sums over ranks, so rank 0 alone takes them up.
         spent = np.column_stack([core_seconds, phases])
         cores, *own = (spent[communicator.rank] if len(spent) == communicator.size else spent.mean(axis=0)).tolist()
         progress = cls(np.zeros(len(losses)), values["epoch"], values["iteration"], values["seconds"], cores)
@@ -182,6 +183,7 @@ def by_rank(
     by entry: `phases` and `core_seconds` (means), `sent` (bytes to each entry, sums), `rows` by place (sums), `memory`
     (bytes, peak so far, the most).
     """
+    # Groups keep a record of a thousand ranks as short as one of MOST_RANKS.
     size = communicator.size
     each = -(-size // MOST_RANKS)
     firsts = np.arange(0, size, each)
@@ -202,6 +204,7 @@ def by_rank(
         "rows": {place: column.tolist() for place, column in zip(ROWS, rows.T, strict=True) if column.any()},
         "memory": np.maximum.reduceat(gathered[:, 0], firsts).tolist(),
     }
+    # `sent_to` is None on all ranks or on none, so this gather stays collective (rule R4).
     if sent_to is not None:
         to_groups = communicator.all_gather_rows(np.add.reduceat(sent_to, firsts))
         found["sent"] = np.add.reduceat(to_groups, firsts).tolist()

@@ -66,7 +66,7 @@ class FeatureCache:
         # The caches of this node's ranks must fit into what memory is left.
         needed, host = count * ctx.features.shard.row_bytes * self.world.node_comm.size, self.world.host
         taken = "the remote-row cache of its ranks takes"
-        self.world.on_all(lambda: check_memory(needed, taken, host, "ask for a smaller --cache"))
+        self.world.on_all(lambda: check_memory(needed, taken, host, "use a smaller --cache"))
         ids = choose(self._access(), count)
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
 
@@ -76,7 +76,7 @@ class FeatureCache:
             return
         ctx, world, shard = self.engine.ctx, self.world, self._mapped
         needed = sum(all_gather_values(world.node_comm, shard.resident_bytes if shard else 0))
-        taken, mend = "feature rows that its ranks hold in memory take", "ask for a smaller --feature-memory"
+        taken, mend = "feature rows that its ranks hold in memory take", "use a smaller --feature-memory"
         world.on_all(lambda: check_memory(needed, taken, world.host, mend))
 
         # Ranks whose rows are elsewhere, on a device, say how they will read those of the others.
@@ -128,7 +128,7 @@ class FeatureCache:
         sentences = self.ignored()
         if cache := self.about["cache"]:
             sentences.append(
-                f"cache: {cache['rows']:,} rows over all ranks, predicted to spare "
+                f"cache: {cache['rows']:,} rows over all ranks, predicted to save "
                 f"{cache['predicted_hit_rate']:.0%} of the remote rows"
             )
         if held := self.about["feature_memory"]:

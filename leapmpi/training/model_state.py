@@ -72,6 +72,7 @@ def restore(
     layout.assign(below("parameters", arrays), origin)
     if best := without_idle_biases(layout.model, below("best", arrays)):
         layout.check_shapes(best, origin)
+    # Checked before its tensors are read: names of another optimizer's state would be missing one by one.
     if optimizer:
         tensors = {}
         if "optimizer" not in values or not set(optimizer.state()[0]) <= set(values["optimizer"]["tensors"]):

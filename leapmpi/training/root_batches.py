@@ -102,6 +102,7 @@ def with_root_edges(world: World, loaded: Loaded) -> Loaded:
     """
     dataset, topology = loaded.dataset, loaded.topology
     where, directions = str(dataset.folder), both_ways(dataset.attributes)
+    # Each rank of a sharded topology checks its own lists; errors are raised on all, lest one waits for the others.
     found: TrainingEdges
     if isinstance(topology, TopologyShard):
         world.on_all(lambda: check_unseen_here(dataset.edge_splits, topology, where))

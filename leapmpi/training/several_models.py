@@ -77,6 +77,7 @@ class SeveralModels:
         self.best = Best()
         self.replicas = []
         for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ensemble.layouts, strict=True)):
+            # Each model's optimizer is on one rank, so that its state is held once.
             own_models = number in self.ensemble.own_models
             optimizer = Optimizer(each.train, layout, len(sizes)) if own_models else None
             self.replicas.append(Replica(label, each, layout, optimizer, np.zeros(len(sizes))))

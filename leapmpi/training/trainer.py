@@ -173,6 +173,7 @@ class Trainer:
     def _iterations(self, epoch: int) -> None:
         """Train the iterations of an epoch that are not done yet. Collective."""
         batches, progress, watcher = self.components.planned_batches(epoch), self.progress, self._watcher
+        # A resumed epoch continues after its last finished iteration.
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
         self.engine.roots.expect([(task.batch, task.epoch, task.iteration) for task in tasks])
@@ -230,6 +231,7 @@ class Trainer:
     def _redistribute_parts(self, assignment: PartAssignment, epoch: int, seconds: list[float]) -> None:
         """Redistribute parts after `epoch` if that pays; `seconds` of this rank: computing, and all. Collective."""
         ctx, starts, begin, held = self.ctx, None, time.perf_counter(), self.components
+        # Clocks differ between ranks, so rank 0 decides for all.
         spent = ctx.communicator.all_gather_rows(np.array(seconds))
         assignment.seconds.append([*spent[:, 0].tolist(), float(spent[0, 1])])
         if self.world.rank == 0:
@@ -238,6 +240,7 @@ class Trainer:
         starts = ctx.communicator.broadcast(starts, "control")
         if not len(starts):
             return
+        # Parts that do not fit on some rank do not end the run: it keeps the former assignment, for good.
         moved = size_text(assignment.moved_bytes(starts, ctx.features.shard.row_bytes))
         with ctx.phases("load"):
             loaded = load_reassigned(self.config, self.world, held.loaded, starts)

@@ -46,7 +46,7 @@ def copy(small_data, tmp_path):
 
 
 BAD_WORDS = [
-    ("resume runs/a", "unknown command 'resume'; use leapmpi train --run FOLDER, which goes on with the run there"),
+    ("resume runs/a", "unknown command 'resume'; use leapmpi train --run FOLDER, which continues the run there"),
     ("train DATA --set model.lr=3", "unknown key 'model.lr'; did you mean 'train.lr'?"),
     ("train DATA --set train.hiden=3", "unknown key 'train.hiden'; did you mean 'model.hidden'?"),
     (

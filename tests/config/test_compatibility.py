@@ -11,6 +11,7 @@ from leapmpi.errors import ConfigError
 
 ROLES = {"strategy.prepare_ranks": 1}
 LEARNED = {"features": False}
+TYPED = {"typed": True, "edge_weights": False}
 REFUSED = [
     ({"strategy.memory_limit": "1G", "strategy.time_steps": "2"}, {}, "strategy.memory_limit: the limit chooses"),
     ({"train.early_stop": 2, "evaluate.every": 0}, {}, "train.early_stop: it counts evaluations"),
@@ -38,6 +39,24 @@ REFUSED = [
     ({"strategy.vary": "model.hidden=4,8"}, LEARNED, "strategy.vary: one model learns the rows"),
     ({"strategy.cache": 0.1}, LEARNED, "strategy.cache: copies of learned rows"),
     ({"strategy.feature_memory": "1G"}, LEARNED, "strategy.feature_memory: learned rows"),
+    (
+        {"sampling.sampler": "ladies"},
+        {**TYPED, "draws_by_relation": False},
+        "sampling.sampler: ladies does not draw",
+    ),
+    ({}, {**TYPED, "edge_weights": True}, "sampling.edge_weights: weights of edges are not read in a typed graph"),
+    ({}, {**TYPED, "roots": "edges"}, "train.task: edges of a typed graph cannot be trained"),
+    ({"strategy.name": "naive"}, {**TYPED, "own_mode": True}, "strategy.name: naive does not train typed graphs"),
+    ({"strategy.name": "depcache"}, TYPED, "strategy.name: depcache does not train typed graphs"),
+    ({"strategy.vary": "model.hidden=4,8"}, TYPED, "strategy.vary: one model of a typed graph"),
+    (ROLES, TYPED, "strategy.prepare_ranks: all ranks prepare"),
+    ({"strategy.cache": 0.1}, TYPED, "strategy.cache: copies are kept of rows of one width"),
+    ({"strategy.feature_memory": "1G"}, TYPED, "strategy.feature_memory: rows of types"),
+    (
+        {"sampling.relation_fanout": "a:b:a=3"},
+        {"roots": "vertices"},
+        "sampling.relation_fanout: the dataset is a",
+    ),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}

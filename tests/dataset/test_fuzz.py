@@ -64,7 +64,7 @@ def test_numbers_in_other_files_are_not_read(tmp_path, graph_file, kind):
                 "features", data.shape, data.dtype, external=[(str(tmp_path / "raw"), 0, 10**6)]
             )
         array.attrs["digest"] = digest
-    with pytest.raises(DataError, match="lies in other files, which are not opened"):
+    with pytest.raises(DataError, match="is stored in other files, which are not opened"):
         open_graph(graph_file)
 
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leapmpi.dataset.graph_types import Relation
 from leapmpi.dataset.topology import Topology
 from leapmpi.device import lists
 from leapmpi.device.device_frontier import DeviceTopology
@@ -21,6 +22,7 @@ from leapmpi.sampling.samplers import node_wise
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 from tests.support import kinds, twin
 from tests.support.same_blocks import same_blocks
+from tests.support.typed_draws import SCHOLARS, TYPED, made, typed_topology
 
 pytestmark = pytest.mark.compiles
 
@@ -227,3 +229,24 @@ def test_what_does_not_fit_is_drawn_on_the_cpu():
         needed = DeviceTopology.needed_bytes(topology)
         assert on_device(sampler, device, needed - 1) is sampler
         assert isinstance(on_device(sampler, device, needed), DeviceSampler)
+
+
+@pytest.mark.parametrize("kind", TYPED)
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(st.integers(1, 500), st.integers(0, 2**16), st.booleans(), st.booleans())
+def test_typed_blocks_are_those_of_the_cpu(kind, edges, seed, wide, several):
+    types = SCHOLARS
+    if wide:
+        rare = tuple(Relation("author", f"rare {r}", "paper") for r in range(300))
+        types = dataclasses.replace(SCHOLARS, relations=(*SCHOLARS.relations, *rare))
+    topology = dataclasses.replace(
+        typed_topology(types, edges if not wide else 3, seed), edge_weight=None, weight_sum=None
+    )
+    given = ("*:cites:*=7,1", "*:names:*=all", "*:reviews:*=0,2") if several else ()
+    sampler = made(kind, topology, relation_fanout=given)
+    drawing = DeviceSampler(sampler, DeviceTopology(topology, CPU))
+    roots = np.random.default_rng(seed).permutation(60)[:25]
+    same_blocks(drawing.sample(kinds.KEY, roots), sampler.sample(kinds.KEY, roots))
+    for block in drawing.sample(kinds.KEY, roots):
+        kind_there, kind_here = block.tensors.relation.dtype, to_tensors(dataclasses.replace(block)).relation.dtype
+        assert kind_there == kind_here

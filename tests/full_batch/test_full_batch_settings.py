@@ -70,6 +70,6 @@ def test_how_rows_are_sent_is_no_setting_of_those_that_send_none_or_choose(name,
 @pytest.mark.parametrize(("setting", "value"), [("time_steps", "2"), ("tune", True)])
 def test_settings_of_leap_are_refused(name, setting, value, small_data):
     strategy = config_of(small_data, name, **{f"strategy__{setting}": value}).strategy
-    with pytest.raises(ConfigError, match=f"strategy.{setting}: {name} trains every vertex at home in one step"):
+    with pytest.raises(ConfigError, match=f"strategy.{setting}: {name} trains every vertex at its owner in one step"):
         strategy_named(name).choose_time_steps(strategy, 4)
     assert strategy_named(name).choose_time_steps(config_of(small_data, name).strategy, 4) == 1

@@ -135,7 +135,7 @@ def test_the_best_weights_so_far_serve_while_a_run_is_not_finished(small_data, m
     assert main(["evaluate", str(small_data), str(run.path), *model, "--weights", "final"]) != 0
     assert "it is written when the run ends, and leapmpi train --run " in capsys.readouterr().err
     assert main(["compare", str(run.path)]) != 0
-    assert f"was interrupted; leapmpi train --run {run.path} goes on" in capsys.readouterr().err
+    assert f"was interrupted; leapmpi train --run {run.path} continues it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["TERM", "USR2", "INT"])
@@ -319,7 +319,7 @@ def test_a_disk_that_fills_up_costs_a_checkpoint_but_not_the_run(small_data, who
     assert len(said) == 2, "one warning, and the count once a checkpoint could be written again"
     assert "no checkpoint could be written" in said[0]
     assert "the disk is full" in said[0]
-    assert "training goes on, the one of epoch-000000-iteration-000000002 stays" in said[0]
+    assert "training continues, the one of epoch-000000-iteration-000000002 stays" in said[0]
     assert said[1] == "warning: 2 checkpoints in a row could not be written, then one could"
     assert checkpoints(run)[-1] == "epoch-000001-iteration-000000002"
     assert sorted(os.listdir(run.path / "checkpoint")) == checkpoints(run)
@@ -460,7 +460,7 @@ def test_a_finished_run_goes_on_by_more_epochs_to_the_bits_of_one_go(small_data,
     assert checkpoints(run) == end_of(2)
     # Nothing but the folder and the number is named: all else is as the run had it.
     assert main(["train", "--run", str(run.path), "--epochs", "3", "--log-level", "info"]) == 0
-    assert "the finished run of 2 epochs goes on to epoch 3" in capsys.readouterr().out
+    assert "the finished run of 2 epochs continues to epoch 3" in capsys.readouterr().out
     assert_same(load_run(run.path), whole)
     (resumed,) = (record for record in run.metrics() if record["event"] == "resumed")
     assert resumed["after"] == {"status": "finished"}
@@ -473,8 +473,8 @@ def test_a_finished_run_is_left_as_it_is_where_it_does_not_go_on(small_data, tmp
     kept = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     more = chosen.replaced({"train.epochs": 4})
     for refused, why in (
-        (chosen, "never overwritten; choose another --run folder, or go on with it by more than its 2 --epochs"),
-        (more.replaced({"run.overwrite": True}), "or leave out --overwrite to go on with it"),
+        (chosen, "never overwritten; choose another --run folder, or continue it with more than its 2 --epochs"),
+        (more.replaced({"run.overwrite": True}), "or leave out --overwrite to continue it"),
         (more.replaced({"model.hidden": 8}), "a finished run that was started otherwise: model.hidden was 16, is 8"),
     ):
         with pytest.raises(RunFolderError, match=why):

@@ -8,7 +8,7 @@ from leapmpi.sampling.block import Block
 
 FIELDS = (
     *("src", "indptr", "indices", "src_original", "src_degree", "weight"),
-    *("edge_numbers", "edge_weight", "drawn_weight", "src_weight_sum"),
+    *("edge_numbers", "edge_weight", "drawn_weight", "src_weight_sum", "relation"),
 )
 
 

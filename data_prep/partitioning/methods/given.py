@@ -23,7 +23,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
         raise ConfigError("method given keeps a cut that exists; name it: leapmpi-prep partition --parts-from FILE")
     parts = request.given
 
-    # Rows of the source: those of vertices that import left out do no harm.
+    # Import may have left out rows of the source, but parts are given for all rows: only too few are an error.
     last = int(graph.original_id[-1])
     if len(parts) <= last:
         raise DataError(

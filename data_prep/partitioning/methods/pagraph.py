@@ -90,6 +90,7 @@ def _within_two_hops(indptr, indices, v, seen, reached):
     seen[v] = v
     reached[0] = v
     count, near = 1, 1
+    # `reached` is its own queue: the second hop starts behind v, where the first one has written.
     for hop in range(2):
         first, near = (0 if hop == 0 else 1), count
         for i in range(first, near):

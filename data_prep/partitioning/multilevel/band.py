@@ -43,6 +43,7 @@ def _extract(first, indptr, neighbours, assignment, local, out_indptr, out, out_
 
     local int32[n] is the number of a vertex in the band, or -1; outside int64[P] is 0 before and after.
     """
+    # The rest of a part is one vertex: gains at the border of the band stay exact, and the band stays small.
     inside = len(out_indptr) - 1 - len(outside)
     for row in range(len(indptr) - 1):
         i = local[first + row]

@@ -135,6 +135,7 @@ def _apply(chunk, begin, end, target, blocked, clusters, vertex_weights, waiting
 
     waiting int32[n] (int32[0] in the first pass) holds for each full cluster one of a single vertex that prefers it.
     """
+    # Proposals were made in parallel on older sizes. This runs in one thread, and checks each against present ones.
     label, size, training, limits = clusters
     gone = 0
     for row in range(begin, end):
@@ -205,6 +206,8 @@ def cluster(graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Worker
     def apply(chunk: Chunk, begin: int, end: int, target: np.ndarray, blocked: np.ndarray) -> int:
         return _apply(chunk, begin, end, target, blocked, clusters, weights, waiting)
 
+    # The first pass joins vertices to clusters of neighbours. Later ones also pair single vertices that prefer the same
+    # full cluster: around hubs, many would stay alone otherwise.
     left = int(np.count_nonzero(label >= 0))
     for number in range(_MOST_PASSES):
         before = left

@@ -97,6 +97,7 @@ def _set_key(queue, count, v, new):
             _sift_up(queue, i)
             _sift_down(queue, place[heap[i]], count)
         return count
+    # Only one direction can violate the order of the heap.
     old = key[v]
     key[v] = new
     if new > old:

@@ -37,6 +37,7 @@ def run_metis(
     Even tries bisect recursively, odd ones make all parts at once. Several processes share the tries.
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
     """
+    # A crash of METIS ends its own process alone. All processes share the arrays, so the graph exists once.
     n, edges, constraints = sizes
     size = 8 * (n + 1 + edges * (1 + weighted) + (constraints + tries) * n)
     with _shared_file(size) as file:

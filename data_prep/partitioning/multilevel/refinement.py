@@ -182,6 +182,7 @@ def refine(
     def apply(chunk: Chunk, begin: int, end: int, target: np.ndarray, blocked: np.ndarray) -> int:
         return _apply(chunk, begin, end, target, blocked, parts, graph.vertex_weights, waiting, behind)
 
+    # Another seed each pass breaks ties otherwise, so that vertices do not move to and fro between the same parts.
     for number in range(passes):
         waiting[:] = -1
         figures[:] = 0

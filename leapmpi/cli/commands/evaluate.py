@@ -104,7 +104,7 @@ def chosen_runs(run: Run, number: int | None) -> dict[int | None, Run]:
     several = bool(run.config.strategy.vary)
     models: dict[int | None, Run] = dict(enumerate(run.models_so_far())) if several else {None: run}
     if not models:
-        raise RunFolderError(f"{run.path} has no weights yet; {run.resume_command} goes on with it")
+        raise RunFolderError(f"{run.path} has no weights yet; {run.resume_command} continues it")
     if number is None:
         return models
     if not several:

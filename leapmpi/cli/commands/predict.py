@@ -40,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IDS.npy|train|val|test",
         help="original ids, in the order of the written rows, or a split (default all)",
     )
+    parser.add_argument(
+        "--type",
+        default="",
+        metavar="NAME",
+        help="typed graphs: type of the vertices, whose rows are written by their numbers within it (default the "
+        "target type)",
+    )
     which = "weights of the best or the final epoch, or a file of weights"
     parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
@@ -89,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.stage and Path(arguments.stage),
         arguments.resume,
         arguments.overwrite,
+        arguments.type,
     )
     # The run's settings, but for those that cannot change its outputs.
     changed = {**given(arguments), "data": arguments.data}

@@ -136,5 +136,5 @@ def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     if not isinstance(place, h5py.Dataset):
         raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
     if place.external or place.is_virtual:
-        raise DataError(f"{path}: array {name} lies in other files, which are not opened; write it into this one")
+        raise DataError(f"{path}: array {name} is stored in other files, which are not opened; write it into this one")
     return place

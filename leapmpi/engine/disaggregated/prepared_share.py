@@ -86,6 +86,7 @@ def unpacked(data: np.ndarray) -> list[Any]:
     """Return the arrays that `packed` put into `data`, as views of it, and None."""
     length = int(data[:_ALIGNED].view(np.int64)[0])
     heading = data[_ALIGNED : _ALIGNED * (1 + length)].view(np.int64).tolist()
+    # Every array begins at a multiple of _ALIGNED bytes, so that views of any type are valid.
     begin, place = _ALIGNED * (1 + length), 1
     found: list[np.ndarray | None] = []
     for _ in range(heading[0]):

@@ -120,6 +120,7 @@ class SharePreparation(Preparation):
     def _share(self, minibatch: MiniBatch, number: int) -> tuple[PreparedShare, Tensor]:
         """Return micro-batch `number` as it travels, and its matrix."""
         micro_batch, rows = minibatch.micro_batches[number], minibatch.features
+        # Only one matrix travels: sums, or rows in the form that is narrower for the first layer.
         sparse: tuple[np.ndarray, ...] = ()
         if minibatch.sums is not None:
             with self.ctx.phases("gather"):
@@ -131,6 +132,7 @@ class SharePreparation(Preparation):
             form, matrix = self._matrix(micro_batch.on_device(self.ctx.device)[-1], rows, minibatch)
             if isinstance(rows, SparseMatrix):
                 sparse = tuple(each.numpy() for each in (rows.entries.indptr, rows.entries.indices, rows.values))
+        # Sums replace the outermost block, which then need not travel.
         sent = micro_batch.blocks[: len(micro_batch.blocks) - (form == SUMS)]
         features = micro_batch.edge_features
         share = PreparedShare(

@@ -9,7 +9,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.named_edges import KnownEdges
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
+from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock, as_tensor_dtype
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
@@ -47,6 +47,7 @@ def _cut(
 
     self_rows: int64[n_dst], the row of each destination itself, or -1. names: those of all rows, as of `names_of`.
     """
+    # Edges elsewhere are dropped, but counts and weight sums stay those of all: each rank scales its share alike.
     original, degree, weight_sum = names
     kept = rows >= 0
     of_edge = np.repeat(np.arange(len(known.destinations)), np.diff(known.indptr))
@@ -61,6 +62,7 @@ def _cut(
         assert weight_sum is not None, "weights are held with their sums"
         sums = known.drawn_weight, known.weight_sum, weight_sum
         weights = EdgeWeights(tensor(known.edge_weight[kept]), *map(tensor, sums))
+    # Kernels of the CPU read 4 bytes an edge; torch's operations on other devices index by int64 alone.
     numbers = rows[kept].astype(np.int32 if on_host(ctx.device) else np.int64)
     return PartialBlock(
         edges=Edges(tensor(kept_indptr), tensor(numbers), len(original)),
@@ -71,6 +73,8 @@ def _cut(
         local=(tensor(local), tensor(self_rows[local])),
         weight=None if known.weight is None else tensor(known.weight[kept]),
         weights=weights,
+        relation=None if known.relation is None else tensor(as_tensor_dtype(known.relation[kept])),
+        relation_sum=None if known.relation_sum is None else tensor(known.relation_sum[kept]),
     )
 
 

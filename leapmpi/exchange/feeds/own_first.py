@@ -89,6 +89,7 @@ class OwnFirstFeed(BlockFeed):
             of_joined = gradient_or_zeros(self._joined)
         del gradient, self._output, self._joined
 
+        # Own rows enter through several tensors. One backward pass for all of them goes through `prefix` once.
         def backward_own() -> Tensor:
             pairs = [(self._given, self.own_gradient(of_joined))]
             if self._self_part is not None and self._self_leaf is not None:

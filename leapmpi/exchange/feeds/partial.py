@@ -118,6 +118,7 @@ class PartialFeed(ExchangedFeed):
         mixed: MixedRows | None = None,
         vertices: Sequence[np.ndarray] = (),
     ) -> None:
+        # Received rows are summed by the combination, so that the stage sees one kind of item.
         assert layer.shares is not None, "the layer offers shares"
         self.form = layer.shares
         combination: Combine = self.form.layout.combination

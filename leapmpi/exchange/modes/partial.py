@@ -93,6 +93,7 @@ class Partial(ComputedRowsMode):
         Numbers that destinations send first are counted for every rank that names them, as if each owner requested
         them alone: an upper bound.
         """
+        # Packed rows are shorter by an expected factor, since their columns are known only within the step.
         size, total = self.layer.bias.element_size(), 0
         row, sent = 2 * self.shares.width * size, 2 * self.shares.sent_width * size
         row = round(row * expected_share(self.ctx, self.layer, True))

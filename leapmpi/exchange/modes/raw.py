@@ -34,8 +34,8 @@ class Raw(ExchangeMode):
         inputs = self.ctx.features
         request = inputs.request(self.read(minibatch))
         rows = inputs.answer_bytes(request)
-        returned = inputs.returned_row_bytes if minibatch.drops else 0
-        return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
+        returned = inputs.returned_bytes(request) if minibatch.drops else 0
+        return len(request.remote_ids) * inputs.id_codec.id_bytes + returned + int(rows.sum())
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Count remote rows on both sides of their exchange, and a copy of all rows unless they are read in place."""

@@ -113,6 +113,7 @@ class Sums(ExchangeMode):
         with ctx.phases("gather"), torch.no_grad():
             local, requested = share.block.split(block.n_dst)
             rows = self._rows(share, minibatch)
+            # A forecast counts widths alone, and computes no sums.
             if ctx.communicator.carries:
                 answers = self._raw_share(requested, rows)
             else:

@@ -29,7 +29,7 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
     dtype = dataset.part(0).dense_features.dtype
     values = np.empty((dataset.vertices, end - first), dtype)
 
-    # From the feature columns of the parts that hold some of them, or from the feature rows of all parts.
+    # A dataset prepared by columns has them in few files; else every rank reads all rows for its columns.
     bounds = column_bounds(dataset.feature_dim, dataset.parts).tolist()
     for number in range(dataset.parts):
         if not dataset.has_columns:

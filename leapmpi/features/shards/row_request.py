@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     import torch
 
     from leapmpi.dataset.sparse_features import SparseFeatures
+
+
+class RequestedRows(Protocol):
+    """Rows of a request that are local and remote, with their positions in it; fields as in RowRequest."""
+
+    @property
+    def local_ids(self) -> np.ndarray: ...
+    @property
+    def local_positions(self) -> np.ndarray: ...
+    @property
+    def remote_positions(self) -> np.ndarray: ...
+    @property
+    def remote_counts(self) -> np.ndarray: ...
 
 
 class RowCache:

@@ -94,6 +94,8 @@ def places_of(own: np.ndarray, wanted: np.ndarray | None) -> tuple[np.ndarray, n
     order = np.argsort(own, kind="stable")
     if wanted is None:
         return order, own[order]
+    if not len(own):
+        return order, order
     place = np.minimum(np.searchsorted(own, wanted, sorter=order), len(own) - 1)
     found = np.flatnonzero(own[order[place]] == wanted)
     return order[place[found]], found

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from leapmpi.config.schema import Config
 from leapmpi.config.setting import check_size
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import RankContext
+from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.sampling.sharded.topology_shard import original_ids
 
 LOGITS, CLASSES, EMBEDDINGS = "logits", "classes", "embeddings"
@@ -30,13 +32,15 @@ class PredictionRequest:
     layer: int | None = None
     """The layer of embeddings, from 1; None for the last hidden one."""
     vertices: str = ""
-    """A .npy file of original ids, or one of SPLITS; empty: all."""
+    """A .npy file of original ids, or one of SPLITS; empty: all. In a typed graph ids count the rows of the type."""
     weights: str = "best"
     """`best` or `final` of the run, or a file of weights."""
     memory_limit: str = ""
     stage: Path | None = None
     resume: bool = False
     overwrite: bool = False
+    type: str = ""
+    """Type of the vertices in a typed graph; empty: the target type."""
 
     def __post_init__(self) -> None:
         if self.out.suffix not in SUFFIXES:
@@ -64,6 +68,27 @@ class PredictionRequest:
             raise ConfigError(f"--what embeddings: layer {found} does not exist, the model has {layers}; {mend}")
         return found
 
+    def type_of(self, dataset: Dataset, config: Config, layer: int | None) -> int | None:
+        """Return the number of the requested type of vertices; None in a plain graph. Raises ConfigError.
+
+        layer: that of `layer_of`; a type has rows in the layers that compute it on the way to the target type.
+        """
+        types = dataset.types
+        if types is None:
+            if self.type:
+                raise ConfigError(f"--type {self.type}: {dataset.folder} is a plain graph, without types; leave it out")
+            return None
+        known = [each.name for each in types.vertices]
+        name = self.type or types.target
+        if name not in known:
+            raise ConfigError(f"--type {name}: the dataset has no such type; it has {', '.join(known)}")
+        number, found = known.index(name), reached_in_training(types, config.sampling).types
+        hop = 0 if layer is None else len(found) - 1 - layer
+        if not found[hop, number]:
+            mend = f"use --type {types.target}, or --what embeddings with a lower --layer"
+            raise ConfigError(f"--type {name}: no layer computes outputs of it; {mend}")
+        return number
+
     def wanted(self, dataset: Dataset) -> np.ndarray | None:
         """Return the requested original ids, int64, in the order of the output; None for all. Local.
 
@@ -72,7 +97,9 @@ class PredictionRequest:
         if not self.vertices:
             return None
         if self.vertices in SPLITS:
-            return original_ids(dataset, np.asarray(getattr(dataset.splits, self.vertices)))
+            ids = original_ids(dataset, np.asarray(getattr(dataset.splits, self.vertices)))
+            target = None if dataset.types is None else dataset.types.target_number
+            return ids if dataset.types is None or target is None else ids - dataset.types.bases[target]
         path = Path(self.vertices)
         try:
             ids = np.load(path, mmap_mode="r", allow_pickle=False)

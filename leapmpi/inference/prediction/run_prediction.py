@@ -20,6 +20,7 @@ from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
+from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
 from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
@@ -32,6 +33,8 @@ from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
+from leapmpi.sampling.hop_sampler import ALL
+from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
@@ -78,19 +81,22 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     world.on_all(lambda: saved.give_to(loaded))
     ctx = loaded.ctx
     layer = world.on_all(lambda: request.layer_of(ctx))
+    kind = world.on_all(lambda: request.type_of(dataset, config, layer))
     wanted = world.on_all(lambda: request.wanted(dataset))
     if world.rank == 0:
         for note in notes([saved], loaded):
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.
-    rows = _requested_rows(request, dataset, loaded, wanted)
+    rows = _requested_rows(request, dataset, loaded, wanted, kind)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
     with session.phases("evaluate"):
-        outputs = _computed(request, loaded, layer, rows, store, record)
+        outputs = _computed(request, config, loaded, layer, rows, store, record)
         computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
         facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
+        if dataset.types is not None and kind is not None:
+            facts["type"] = dataset.types.vertices[kind].name
         facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
         _write(request, ctx, world, rows, outputs, facts)
         writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
@@ -132,20 +138,26 @@ class _RequestedRows:
 
 
 def _requested_rows(
-    request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None
+    request: PredictionRequest, dataset: Dataset, loaded: Loaded, wanted: np.ndarray | None, kind: int | None
 ) -> _RequestedRows:
-    """Find the rows of this rank. Raises DataError for unknown vertices. Collective."""
+    """Find the rows of this rank; in a typed graph those of the type `kind`, by number within it. Collective.
+
+    Raises DataError for unknown vertices.
+    """
     ctx, shard = loaded.ctx, loaded.topology
     assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
     first, end = ctx.local_range
-    own = shard.own.original_id[: end - first]
+    own, vertices = shard.own.original_id[: end - first], np.arange(first, end)
+    if dataset.types is not None and kind is not None:
+        chosen = dataset.types.of_original(own) == kind
+        own, vertices = own[chosen] - dataset.types.bases[kind], vertices[chosen]
     if wanted is None:
         total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
-        return _RequestedRows(own, np.arange(first, end), total)
-    chosen, places = places_of(own, wanted)
+        return _RequestedRows(own, vertices, total)
+    found, places = places_of(own, wanted)
     request.check_known(wanted, places, dataset, ctx)
-    distinct, order = np.unique(chosen, return_inverse=True)
-    return _RequestedRows(own, first + distinct, len(wanted), wanted, order, places)
+    distinct, order = np.unique(found, return_inverse=True)
+    return _RequestedRows(own, vertices[distinct], len(wanted), wanted, order, places)
 
 
 class _Record:
@@ -167,6 +179,7 @@ class _Record:
 
 def _computed(
     request: PredictionRequest,
+    config: Config,
     loaded: Loaded,
     layer: int | None,
     rows: _RequestedRows,
@@ -176,7 +189,12 @@ def _computed(
     """Compute the answers for the vertices of this rank. Bytes are counted from here on. Collective."""
     ctx = loaded.ctx
     limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
-    inference = inference_for(ctx, loaded.topology, limit, store, report=record.report, expect=record.expect)
+    lists_of, types = None, loaded.dataset.types
+    if types is not None:
+        layers = (ALL,) * len(ctx.model.layers)
+        lists_of = lists_of_schema(ctx, loaded.topology, scoring_fanouts(types, config.sampling, layers))
+    given = {"report": record.report, "expect": record.expect, "lists_of": lists_of}
+    inference = inference_for(ctx, loaded.topology, limit, store, **given)
     ctx.communicator.byte_counters.take()
     return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
 
@@ -202,7 +220,7 @@ def _write(
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     """Open the dataset, which may lack labels, or have other classes than the training data. Raises DataError."""
-    dataset = open_dataset(config.data)
+    dataset = open_dataset(config.data, typed=True)
     task = about.get("task")
     reads = TASKS.load(task).task.reads if task else ()
     kind = dataset.label_kind if not reads or dataset.label_kind in reads else reads[0]

@@ -64,6 +64,7 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
         and serves("sums over edges", z.device, partial(_tried, z.device))
     ):
         return _triton_sums()(indptr, indices, weight, z)
+    # Sparse products on a GPU may add by atomics, in any order.
     if torch.are_deterministic_algorithms_enabled():
         each = zip(weight.split(1, 1), z.chunk(heads, dim=1), strict=True)
         return torch.cat([_sums_in_order(indptr, indices, *one) for one in each], dim=1)

@@ -158,6 +158,8 @@ def _add_columns(addresses, begin, ahead, g, out, last, first, end, origin):
     later_at = np.int64(addresses.ctypes.data) + 8 * ahead
     g_at, last_at = np.int64(g.ctypes.data), np.int64(last.ctypes.data)
 
+    # Wide tiles first, then single vectors. The last vector may overlap the one before; its sums go to `last`, lest
+    # shared columns be added twice.
     wide = first + (end - first) // _OUTER_WIDE * _OUTER_WIDE
     whole = first + (end - first) // COLUMNS * COLUMNS
     step = 4 * width

@@ -71,6 +71,7 @@ class MessagePassings:
         passage = self.passage
         if passage is None:
             return None
+        # A message passing may call another one: only the outermost has a block of its own.
         passage.inside += 1
         if passage.inside > 1:
             return None
@@ -84,6 +85,7 @@ class MessagePassings:
         for key in _CARRIED:
             if given.get(key) is not None:
                 given[key] = self._of_edges(key, given[key], graph, what)
+        # After the weights: a layer that normalises by degrees replaces them by weights of its block.
         edge_index = self._normalised(conv, given, graph)
         for key, value in given.items():
             if key != "edge_index":

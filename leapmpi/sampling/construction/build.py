@@ -54,6 +54,7 @@ def build_sharded_sampler(
     rank_offsets: int64[ranks + 1], first vertex of each rank; largest: maximum over ranks of `largest_number`; last:
     whether the last hop's sources are described.
     """
+    # The same sampler as with a whole topology draws from the shard, so that draws are the same (rule R1).
     inner = drawing_sampler(config, shard.own, np.empty(0, np.int64), threads)
     assert isinstance(inner, HopSampler), "the samplers that draw from shards go hop by hop"
     carried = shard.own.edge_weight is not None
@@ -64,7 +65,9 @@ def build_sharded_sampler(
         )
     if isinstance(inner, FrontierSampler):
         inner.share(FrontierRanks(shard, communicator, rank_offsets))
-    answers = answer_format(largest, dataset.edges, inner.weighted, edge_numbers, carried, last)
+    answers = answer_format(
+        largest, dataset.edges, inner.weighted, edge_numbers, carried, last, dataset.types is not None
+    )
     return ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
 
 
@@ -81,6 +84,7 @@ def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threa
     sampling, types, name = config.sampling, topology.types, config.sampling.sampler
     of_relations = relation_fanouts(types, sampling.fanout, sampling.relation_fanout) if types else None
     setup = Setup(topology, sampling.fanout, train, config.train.seed, threads, of_relations)
+    # Imported on demand: compiling users' code is not needed by any other job.
     if names_code(name):
         from leapmpi.sampling.user_samplers.compile import load_custom
         from leapmpi.sampling.user_samplers.samplers import custom_sampler

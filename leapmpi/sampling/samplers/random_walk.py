@@ -128,6 +128,7 @@ def _count_crossings(
             for step in range(steps):
                 if step > 0:
                     crossings[start, np.searchsorted(rank_offsets, here, side="right") - 1] += 1
+                # The same words as in the walk itself: these crossings are those that it will make.
                 degree = topology_indptr[here + 1] - topology_indptr[here]
                 if degree == 0:
                     break

@@ -102,6 +102,7 @@ def _draw(
     weight,
 ):
     """Write the picks of destinations first..end-1, and 1 / chance of each."""
+    # One buffer for all destinations, doubled on demand: picks without replacement consume the weights in it.
     left = np.empty(0, np.int64)
     for i in range(first, end):
         start = topology_indptr[vertices[i]]

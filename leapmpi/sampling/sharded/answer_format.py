@@ -90,6 +90,8 @@ class AnswerFormat:
     """Whether replies include edge weights of the dataset."""
     last: bool = True
     """Whether the last hop's sources, which draw nothing, are described."""
+    relations: bool = False
+    """Whether edges have relations."""
 
     @property
     def of_vertices(self) -> tuple[Column, ...]:
@@ -98,10 +100,10 @@ class AnswerFormat:
 
     @property
     def of_edges(self) -> tuple[Column, ...]:
-        """Columns by drawn edge: source; the sampler's weight; number and weight in the dataset."""
+        """Columns by drawn edge: source; the sampler's weight; relation; number and weight in the dataset."""
         number = Column(np.int64, double=self.edges > _NARROW)
         known = *((number,) if self.numbers else ()), *((WEIGHT,) if self.weights else ())
-        return NUMBER, *((WEIGHT,) if self.weighted else ()), *known
+        return NUMBER, *((WEIGHT,) if self.weighted else ()), *((NUMBER,) if self.relations else ()), *known
 
     def answer_words(self, named: np.ndarray, new: np.ndarray, edges: np.ndarray) -> np.ndarray:
         """Return the words of a reply about `named` vertices, `new` of them new, that drew `edges`; any shape."""
@@ -124,7 +126,8 @@ def answer_format(
     numbers: bool = False,
     weights: bool = False,
     last: bool = True,
+    relations: bool = False,
 ) -> AnswerFormat:
     """Return the format for ids, original ids and degrees up to `largest`; weighted edges are numbered too."""
     word = np.dtype(np.int32 if largest < _NARROW else np.int64)
-    return AnswerFormat(word, edges, weighted, numbers or weights, weights, last)
+    return AnswerFormat(word, edges, weighted, numbers or weights, weights, last, relations)

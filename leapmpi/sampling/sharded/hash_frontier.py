@@ -44,12 +44,14 @@ def _number(vertices, start, table, bits, base, src, known, indices):
     the position of each of `vertices` to `indices`, and new vertices to `src`. Returns the number of finished
     `vertices`, and of known ones.
     """
+    # Beyond half full, probes of open addressing become long; the caller then doubles the table.
     room = (1 << bits) >> 1
     for e in range(start, len(vertices)):
         if known >= room:
             return e, known
         if e + _AHEAD < len(vertices):
             prefetch(table, np.intp(2 * _slot(np.int64(vertices[e + _AHEAD]), bits)))
+        # Positions below `base` belong to earlier batches, so the table is never cleared in between.
         vertex = np.int64(vertices[e])
         slot = _find(table, bits, vertex, base)
         position = table[2 * slot + 1] - base

@@ -53,7 +53,7 @@ class HopDraws(NamedTuple):
     indptr: np.ndarray
     """int64[n + 1]."""
     of_edges: list[np.ndarray]
-    """Columns of the format by drawn edge: sources (ids in the dataset), weights, numbers, ..."""
+    """Columns of the format by drawn edge: sources (ids in the dataset), weights, relations, numbers, ..."""
     of_vertices: list[np.ndarray]
     """Original ids, in-degrees, ... of each newly requested vertex."""
 
@@ -115,6 +115,7 @@ class RemoteLists:
 
         alone: do not involve other ranks. Remote vertices draw nothing and their ids serve as original ids. Local then.
         """
+        # Owners keep the vertices named so far: a later hop draws for all of them, and names only new ones.
         home, order, counts = self._by_owner(new)
         rank = self.communicator.rank
         self._home = np.concatenate((self._home, home))
@@ -185,6 +186,7 @@ class RemoteLists:
         The result waits, and returns the own numbers requested by each.
         """
         rank, network = self.communicator.rank, self.communicator
+        # Own ids are answered in place and do not travel.
         begin = int(counts[:rank].sum())
         ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))
         counts = counts.copy()
@@ -279,6 +281,8 @@ class RemoteLists:
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
+        if drawn.relation is not None:
+            columns.append(drawn.relation)
         if answers.numbers:
             found = edge_numbers(own, drawn.indptr, drawn.neighbours, numbers)
             columns.append(found + self.shard.first_edge)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
@@ -82,7 +83,8 @@ class ShardedSampler(Sampler):
         self._begin(key, vertices, batch)
         self._lists.begin()
         found = self._lists.draw(key, hop, vertices)
-        return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
+        neighbours, weight, relation, _ = self._columns(found)
+        return Drawn(found.indptr, neighbours, weight, relation)
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         """Draw one hop; see Sampler.hop. Collective."""
@@ -99,6 +101,10 @@ class ShardedSampler(Sampler):
     def communicator(self) -> Communicator:
         """Communicator of the ranks that hold the topology."""
         return self._lists.communicator
+
+    @property
+    def types(self) -> GraphTypes | None:
+        return self.shard.own.types
 
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
         return self.shard.own.original_id[self.shard.own_numbers(vertices)]
@@ -216,6 +222,15 @@ class ShardedSampler(Sampler):
             return self._lists.describe(vertices)
         return [vertices, *(np.zeros(len(vertices), column.dtype) for column in self.answers.of_vertices[1:])]
 
+    def _columns(self, drawn: HopDraws) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, list[np.ndarray]]:
+        """Return the sources, the sampler's weights and the relations of drawn edges, and their other columns."""
+        sources, *columns = drawn.of_edges
+        weight = columns.pop(0) if self.weighted else None
+        relation, held = None, self.shard.own.relation
+        if held is not None:
+            relation = columns.pop(0).astype(held.dtype, copy=False)
+        return sources, weight, relation, columns
+
     def _block(
         self,
         hop: int,
@@ -227,10 +242,10 @@ class ShardedSampler(Sampler):
         about: list[np.ndarray],
     ) -> Block:
         """Return the block of a hop. Its sources are the first ones of the sample: views of the same arrays."""
-        _, *columns = drawn.of_edges
-        weight = columns.pop(0) if self.weighted else None
+        _, weight, relation, columns = self._columns(drawn)
         original, degree = about[0][:n_src], about[1][:n_src]
-        block = Block(hop, n_dst, src[:n_src], drawn.indptr, positions, original, degree, weight)
+        arrays = src[:n_src], drawn.indptr, positions, original, degree, weight
+        block = Block(hop, n_dst, *arrays, relation=relation)
         if not self.answers.numbers:
             return block
         if not self.answers.weights:

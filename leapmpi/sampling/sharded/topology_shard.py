@@ -129,6 +129,7 @@ def load_shard_of_topology(
         fill_topology(dataset, part, own, parts.start)
     first, end = int(dataset.offsets[parts.start]), int(dataset.offsets[parts.stop])
     first_edge = int(dataset.edge_offsets[parts.start])
+    # Sources of other ranks are numbered after own vertices, so arrays by number are as long as this rank's share.
     outside = None
     if named or numbered:
         found = _outside_sources(own.indices, dataset.vertices, first, end)
@@ -150,7 +151,7 @@ def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
     of_vertices = [topology.original_id[first:end], topology.indptr[first : end + 1]]
     if topology.weight_sum is not None:
         of_vertices.append(topology.weight_sum[first:end])
-    of_edges = [topology.indices, topology.edge_weight, topology.edge_time, topology.edge_label]
+    of_edges = [topology.indices, topology.edge_weight, topology.edge_time, topology.edge_label, topology.relation]
     held = sum(each.nbytes for each in of_vertices)
     held += sum(each[edges].nbytes for each in of_edges if each is not None)
     if not named:

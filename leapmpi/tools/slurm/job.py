@@ -85,7 +85,7 @@ def _check_data(data: str, site: Site, exists: bool) -> None:
     from leapmpi.dataset.partitioned import open_dataset
     from leapmpi.plan.homes import rank_offsets
 
-    rank_offsets(open_dataset(data).offsets, max(site.ranks, site.prepare_ranks))
+    rank_offsets(open_dataset(data, typed=True).offsets, max(site.ranks, site.prepare_ranks))
 
 
 def _position_of_data(command: Sequence[str], arguments: argparse.Namespace) -> int | None:

@@ -61,7 +61,7 @@ def test_a_pair_of_arrays(imported, refused, tmp_path):
 def test_one_array_of_something_else(refused, tmp_path, array, flag):
     np.save(tmp_path / "x.npy", array)
     said = refused(tmp_path / "x.npy")
-    assert f"holds one array, {array.dtype} {list(array.shape)}, which is no list of edges" in said
+    assert f"holds one array, {array.dtype} {list(array.shape)}, which is not a list of edges" in said
     assert f"this file by {flag}" in said
 
 

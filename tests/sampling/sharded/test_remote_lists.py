@@ -18,6 +18,7 @@ from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support import kinds, twin
 from tests.support.thread_ranks import on_ranks
+from tests.support.typed_draws import SCHOLARS, TYPED, made, typed_topology
 
 pytestmark = pytest.mark.compiles
 
@@ -56,7 +57,9 @@ def cut(topology: Topology, first: int, end: int, named: bool) -> TopologyShard:
     weight = None if topology.edge_weight is None else topology.edge_weight[edges]
     sums = None if topology.weight_sum is None else topology.weight_sum[first:end]
     time = None if topology.edge_time is None else topology.edge_time[edges]
-    own = Topology(indptr, ids, original, weight, sums, time, outside_degree=degree)
+    relation = None if topology.relation is None else topology.relation[edges]
+    typed = {"relation": relation, "types": topology.types, "outside_degree": degree}
+    own = Topology(indptr, ids, original, weight, sums, time, **typed)
     return TopologyShard(own, first, end, int(edges.start), topology.vertices, topology.edges, outside)
 
 
@@ -73,6 +76,36 @@ def sampler_of(rank, topology, kind, offsets, answers: AnswerFormat) -> ShardedS
         # All vertices may be roots: their times have come from all ranks.
         inner.root_time = TimesOf(np.arange(VERTICES), kinds.make(kind, topology, (4, 3)).root_time)
     return ShardedSampler(inner, shard, rank, np.array(offsets), answers, lambda ids: topology.original_id[ids])
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("kind", TYPED)
+def test_typed_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks):
+    # Edge data would need named sources whatever the sampler.
+    whole = replace(typed_topology(SCHOLARS, 300, 8), edge_weight=None, weight_sum=None)
+    offsets, plain = np.array([0, 41, 62, 105] if ranks == 3 else [0, 53, 105]), made(kind, whole)
+    answers = replace(answer_format(whole.vertices, whole.edges, plain.weighted), relations=True)
+    roots = [np.random.default_rng(rank).permutation(60)[:20] for rank in range(ranks)]
+    batch = np.unique(np.concatenate(roots))
+
+    def work(rank):
+        shard = cut(whole, *offsets[rank.rank : rank.rank + 2].tolist(), named=True)
+        inner = made(kind, shard.own)
+        if kind.startswith("temporal"):
+            inner.root_time = TimesOf(np.arange(105), plain.root_time)
+        sampler = ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
+        first = sampler.sample(KEY, roots[rank.rank], batch)
+        sent = dict(rank.sent)
+        return first, sampler.neighbours(KEY, 1, roots[rank.rank], batch), sent
+
+    traffic, found = Traffic(ranks), on_ranks(ranks, work)
+    for rank, (blocks, drawn, _) in enumerate(found):
+        same(blocks, plain.sample(KEY, roots[rank], batch))
+        expected = plain.neighbours(KEY, 1, roots[rank], batch)
+        assert drawn.relation.tolist() == expected.relation.tolist()
+        assert drawn.neighbours.tolist() == expected.neighbours.tolist()
+        predict_draws(plain, KEY, blocks, rank, offsets, answers, traffic)
+    assert [sent["topology"] for _, _, sent in found] == traffic.sent["topology"].sum(axis=1).tolist()
 
 
 def same(got, wanted) -> None:

@@ -1,0 +1,147 @@
+"""Layers of typed graphs that add up means over the relations which end at a destination.
+
+    h'_v = act( s_v sum_r W_r mean_{u in N_r(v)} h_u + W_self[type(v)] h_v + b[type(v)] )
+
+N_r(v) are the drawn in-neighbours of v under relation r; s_v is 1, or one over the relations of the schema that end at
+the type of v, whichever of them v has drawn: the output is a function of the vertex alone (rule R1b).
+
+Rows cross ranks as the input layer leaves them, one for each source however many relations read it. Of shares the owner
+adds up all relations, so that one row travels for each destination and owner. R-GCN: Schlichtkrull et al. (ESWC 2018),
+equation 2, with a matrix for own rows per type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.grouped import NO_WEIGHT, by_kind, grouped_product
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
+from leapmpi.nn.rows import Rows, dense, select
+from leapmpi.nn.share_forms import SUM
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
+from leapmpi.nn.typed_inputs import InputLayer, TypedNormalise
+from leapmpi.nn.typed_schema import TypedSchema, places_among
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
+SUM_OF_RELATIONS, MEAN_OF_RELATIONS = "sum", "mean"
+
+
+class RelationLayer(Layer, traits=LayerTraits()):
+    """Base of layers that sum means by relation. Sub-classes set `weights`, the matrices of the relations.
+
+    Rows of types and edges of relations that the layer does not have, pruned by the schema, add nothing.
+    """
+
+    scale: Tensor
+    """float64[R']: what the mean of each relation is multiplied by."""
+    type_places: Tensor
+    """int64[T]: the place of each type among those of destinations, or -1."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        number: int,
+        in_dim: int,
+        out_dim: int,
+        last: bool,
+        *,
+        schema: TypedSchema,
+    ) -> None:
+        super().__init__(config, number, in_dim, out_dim, last)
+        if config.norm == "batch":
+            raise ConfigError(f"model.norm: {config.name} normalises each row by itself; give --norm layer")
+        self.schema, self.types = schema, schema.layers[number - 1]
+        if number == 1:
+            # What its residual would add are rows of several widths.
+            self.residual = None
+            self.inputs = InputLayer(schema, in_dim, self.types.sources)
+        if number > 1 and config.norm == "layer":
+            self.norm = TypedNormalise(schema, in_dim, self.types.sources)
+        types = len(self.types.destinations)
+        self.own = nn.Parameter(torch.empty(types, out_dim, in_dim))
+        self.bias = nn.Parameter(torch.zeros(types, out_dim))
+        self.fans = {"own": (in_dim, out_dim)}
+        self._place_of = {r: place for place, r in enumerate(self.types.relations.tolist())}
+        ending = self.types.ending[self.types.ends] if self.options.relations == MEAN_OF_RELATIONS else 1
+        scale = np.ones(len(self.types.relations)) / ending
+        self.register_buffer("scale", torch.from_numpy(scale), persistent=False)
+        places = places_among(self.types.destinations, len(schema.names))
+        self.register_buffer("type_places", places, persistent=False)
+
+    def weights(self) -> Tensor:
+        """Compute the matrices of the relations, float[R', out, in]."""
+        raise NotImplementedError(f"{type(self).__name__} has no matrices of relations")
+
+    def normalised(self, x: Tensor, vertices: Tensor) -> Tensor:
+        assert isinstance(self.norm, TypedNormalise), "layers of typed graphs normalise by type"
+        return self.norm(x, self.schema.types_of(vertices))
+
+    def biased(self, h: Tensor) -> Tensor:
+        """Return `h`: the bias of the destination's type comes with its own row."""
+        return h
+
+    def project(self, x: Rows) -> Tensor:
+        """Return the rows after prefix: what the input layer has made of them is what travels."""
+        return dense(x)
+
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        """Add up the means of all relations, and the destinations' own terms: float[n_dst, out]."""
+        rows = dense(z)
+        return self._of_relations(block, rows) + self._of_own(rows[: block.n_dst], block.dst_original)
+
+    @property
+    def rows(self) -> RowForm:
+        return RowForm(self.in_dim, self.project, self.aggregate)
+
+    @property
+    def sums(self) -> RawSums:
+        return RawSums(False, True, False, self._no_sums, self._no_output)
+
+    @property
+    def shares(self) -> ShareForm | None:
+        # Rows among shares have the same width.
+        raw_share = self._of_relations if self.in_dim == self.out_dim else None
+        return ShareForm(SUM, self.out_dim, self.partial, raw_share=raw_share)
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Add up the terms of these rows over all relations, with the own terms of destinations that live here."""
+        rows = dense(self.prefix(x, block.src_original, key))
+        destinations, local = block.local
+        own = self._of_own(rows.index_select(0, local), block.src_original[local])
+        return self._of_relations(block, rows).index_add(0, destinations, own)
+
+    def _of_relations(self, block: BlockTensors | PartialBlock, rows: Rows) -> Tensor:
+        """Add up the relations' terms of `rows` (float[n_src, in] after prefix): float[n_dst, out].
+
+        A mean is multiplied by the matrix of its relation, once for each destination that has drawn from it.
+        """
+        groups, rows = block.groups, dense(rows)
+        means = weighted_sum(groups.edges, rows, block.relation_share(rows.dtype))
+        weights = self.weights() * self.scale.to(rows.dtype).view(-1, 1, 1)
+        numbers = [self._place_of.get(r, NO_WEIGHT) for r in groups.relations]
+        terms = grouped_product(means, weights, None, numbers, groups.bounds)
+        return weighted_sum(groups.by_destination, terms, terms.new_ones(len(terms)))
+
+    def _of_own(self, rows: Tensor, original: Tensor) -> Tensor:
+        """Compute the own terms, with the bias, of `rows` (float[k, in]) of vertices with `original` ids, int64[k]."""
+        place = self.type_places[self.schema.types_of(original)]
+        order, bounds = by_kind(place, len(self.own))
+        numbers = range(NO_WEIGHT, len(self.own))
+        found = grouped_product(select(rows, order), self.own, self.bias, numbers, bounds)
+        return torch.empty_like(found).index_copy(0, order, found)
+
+    def _no_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
+        raise NotImplementedError("sums of typed rows depend on the weights of the input layer")
+
+    def _no_output(self, sums: Tensor, own: Rows | None) -> Tensor:
+        raise NotImplementedError("sums of typed rows depend on the weights of the input layer")

@@ -1,0 +1,144 @@
+"""Typed graphs: gradients of weights and of learned rows are those of a single process, whatever crosses ranks.
+
+With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_cases.py).
+"""
+
+import os
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+
+from leapmpi.comm.world import start
+from leapmpi.config.schema import Config
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.engine.engine import Engine
+from leapmpi.features.learned_rows import ROWS
+from leapmpi.session.setup import load, open_for_training
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.optimizer import Optimizer
+from tests.support.typed_models import whole_graph
+
+PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
+SETTINGS = {
+    "model": {"hidden": 8, "missing_features": "learned:6", "dropout": 0.3, "input_dropout": 0.2},
+    "sampling": {"fanout": "3,2"},
+    "train": {"batch_size": 6, "lr": 0.01, "seed": 3, "dtype": "float64", "weight_decay": 0.01},
+    "run": {"threads": 1, "log_level": "error", "device": "cpu"},
+}
+MODELS = {
+    "rgcn": {"model.name": "rgcn"},
+    "rgcn bases": {"model.name": "rgcn", "model.options.bases": 2, "model.norm": "layer"},
+    "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
+    "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
+}
+REMOTE = {name: {"strategy.remote": name} for name in ("raw", "projected", "partial", "mixed")}
+MINI_BATCHES = {
+    "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
+    "ring": {"strategy.name": "leap", "strategy.time_steps": "N"},
+    "pull": {"strategy.name": "pull"},
+    "owner": {"strategy.name": "owner"},
+}
+WHOLE = {"sampling.fanout": "all,all", "train.batch_size": 1000}
+FULL_BATCHES = {name: {"strategy.name": name, **WHOLE} for name in ("depcomm", "hybrid")}
+STRATEGIES = MINI_BATCHES | FULL_BATCHES
+SHARDED = {"run.topology": "sharded"}
+FEW = {
+    2: [
+        ("rgcn", "in turn", "raw", "leap", {}),
+        ("rgcn bases", "in blocks", "partial", "ring", {}),
+        ("rsage", "in turn", "mixed", "depcomm", {}),
+        ("rgcn blocks", "in turn", "projected", "owner", {}),
+    ],
+    3: [
+        ("rsage", "in blocks", "partial", "leap", {}),
+        ("rgcn bases", "in turn", "projected", "pull", {}),
+        ("rgcn", "in turn", "auto", "hybrid", {}),
+        ("rsage", "in turn", "raw", "ring", {}),
+    ],
+    4: [
+        ("rgcn bases", "in turn", "mixed", "leap", {}),
+        ("rgcn blocks", "in blocks", "partial", "depcomm", {}),
+        ("rsage", "in turn", "partial", "owner", {}),
+        ("rgcn", "in turn", "projected", "ring", {}),
+    ],
+}
+"""By number of ranks."""
+
+SOAKS = "LEAPMPI_SOAK" in os.environ
+"""Whether all that goes together is tried."""
+
+PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
+
+
+@pytest.fixture(scope="module")
+def base(folder, world):
+    """The same graph cut in two ways."""
+
+    def write():
+        graph = whole_graph()
+        for name, part_of in PARTS.items():
+            write_dataset(folder / name, graph, part_of(graph.vertices), 4, method="test", figures={}, seed=0)
+
+    world.on_root(write)
+    return folder
+
+
+def trained(config, world):
+    """Loss, gradients, and the learned rows with their gradients by original id, of each iteration. Collective."""
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    ctx, learned = loaded.ctx, loaded.ctx.learned
+    engine, communicator = Engine(ctx, config.strategy), ctx.communicator
+    optimizer = Optimizer(config.train, ctx.parameters, 1, learned, communicator)
+    found = []
+    batches = ctx.sampler.batches(loaded.dataset.splits.train, 3, 0, config.train.batch_size)
+    for number in range(2):
+        batch = batches[number % len(batches)]
+        minibatch = engine.plan(batch if world.rank == 0 else None, 0, number)
+        engine.fetch(minibatch)
+        ctx.parameters.gradients.zero_()
+        loss = engine.forward_backward(minibatch)
+        communicator.all_reduce(ctx.parameters.shared_gradients)
+        own = dict(zip(learned.original[learned.touched].tolist(), learned.gradients.copy(), strict=True))
+        by_vertex = {vertex: each for part in world.comm.allgather(own) for vertex, each in part.items()}
+        gradients = ctx.parameters.by_name(ctx.parameters.gradients)
+        optimizer.step(number)
+        rows = learned.gathered(communicator).get(ROWS)
+        found.append((sum(world.comm.allgather(loss)), gradients, by_vertex, rows))
+    return found
+
+
+@pytest.mark.parametrize("case", PRODUCT if SOAKS else FEW.get(MPI.COMM_WORLD.size, []), ids=str)
+def test_gradients_are_those_of_a_single_process(case, base, world):
+    model, partition, remote, strategy, more = case
+    settings = {
+        "data": str(base / partition),
+        **MODELS[model],
+        **REMOTE.get(remote, {}),
+        **STRATEGIES[strategy],
+        **more,
+    }
+    config = Config.from_values(SETTINGS).replaced(settings)
+    plain = {"strategy.name": "leap", "strategy.time_steps": "1", "strategy.remote": "raw", "run.topology": "node"}
+    alone = config.replaced(plain)
+    wanted = trained(alone, start(threads=1, comm=MPI.COMM_SELF)) if world.rank == 0 else []
+    found = trained(config, world)
+    if world.rank:
+        return
+    for (loss, gradients, rows, values), (loss_alone, gradients_alone, rows_alone, values_alone) in zip(
+        found, wanted, strict=True
+    ):
+        np.testing.assert_allclose(loss, loss_alone, rtol=1e-10)
+        assert gradients.keys() == gradients_alone.keys()
+        whole = np.linalg.norm([np.linalg.norm(each) for each in gradients_alone.values()])
+        for name, wanted_gradient in gradients_alone.items():
+            norm = np.linalg.norm(wanted_gradient)
+            assert np.linalg.norm(gradients[name] - wanted_gradient) <= max(1e-10 * norm, 1e-14 * whole), name
+        # The same rows are moved, by the same gradients.
+        assert rows.keys() == rows_alone.keys()
+        vertices = sorted(rows)
+        got, due = (np.stack([each[vertex] for vertex in vertices]) for each in (rows, rows_alone))
+        assert np.linalg.norm(got - due) <= 1e-10 * np.linalg.norm(due) > 0
+        np.testing.assert_allclose(values, values_alone, atol=1e-9)
