@@ -27,7 +27,7 @@ from leapmpi.report.sections import (
 from leapmpi.report.sections.verdict import box
 
 _MOST_EDGES = 5_000_000
-"""Largest dataset that a page examines although nobody asked for it: a second or two."""
+"""Largest dataset that a page examines without --data: a second or two."""
 
 
 def dataset_of(runs: Sequence[RunData]) -> tuple[Mapping[str, Any] | None, Sequence[str]]:
