@@ -18,7 +18,7 @@ from leapmpi.system.atomic_files import written_aside
 
 ALL = "all"
 
-_STYLE = {
+_STYLE: Any = {
     **{"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7},
     **{
         "legend.fontsize": 7,
