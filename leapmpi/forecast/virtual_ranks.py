@@ -25,6 +25,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.construction.build import build_sampler, largest_number
 from leapmpi.sampling.sharded.answer_format import answer_format
+from leapmpi.session.setup import typed_shard_of
 from leapmpi.session.topology_kind import SHARDED, check_topology, reads_last_sources
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -66,11 +67,14 @@ def virtual_ranks(
     # Shards are mapped files: requests need their sizes and owners alone, and read no row.
     contexts = []
     for rank, communicator in enumerate(world.communicators):
-        held = [part(number) for number in parts_of_rank(dataset.parts, ranks, rank)]
+        numbers = parts_of_rank(dataset.parts, ranks, rank)
+        held = [part(number) for number in numbers]
         width = 0 if dataset.feature_dim else input_width(config, dataset)
         features, labels = _shards(
             config, held, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
         )
+        if dataset.types is not None:
+            features = typed_shard_of(config, dataset, numbers, None)
         contexts.append(
             RankContext(
                 communicator=communicator,
