@@ -81,6 +81,7 @@ MEMBERS = {
 MODULES_AT_THE_ROOT = {"leapmpi": 4, "data_prep": 5}
 
 LINES_OF_A_ROOM_DOCSTRING = 6
+LONGEST_FUNCTION, LONGEST_MODULE = 60, 400
 
 
 class Module(NamedTuple):
@@ -458,7 +459,21 @@ def _anchors(page: Path) -> set[str]:
     return {slug if number == 0 else f"{slug}-{number}" for slug, count in found.items() for number in range(count)}
 
 
+def functions_and_modules_are_short() -> Violations:
+    """No function is longer than a screen of 60 lines, no module longer than 400."""
+    for name, module in modules().items():
+        lines = len(module.path.read_bytes().splitlines())
+        if lines > LONGEST_MODULE:
+            yield name, f"{module.at()}: {lines} lines, at most {LONGEST_MODULE} in a module"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    yield f"{name} {node.name}", f"{module.at(node.lineno)}: {node.name} has {lines} lines"
+
+
 RULES = (
+    functions_and_modules_are_short,
     imports_run_downwards,
     no_circle_of_files,
     no_circle_of_rooms,

@@ -16,9 +16,10 @@ from data_prep.assembly.splits import SplitRule, codes_of, draw, read_folder
 from data_prep.assembly.stored_dtype import StoredFeatures, as_stored
 from data_prep.assembly.vertex_data import Labels, make_features, make_labels, make_times
 from data_prep.edges.components import components, induced
-from data_prep.edges.edge_sort import Adjacency
+from data_prep.edges.edge_sort import Adjacency, EdgeCounts
 from data_prep.edges.edge_stream import sort_edges
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, SparseRows, far_too_many
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, far_too_many
+from data_prep.edges.typed_graph import RawVertices
 from data_prep.progress import Progress, Steps
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
@@ -94,68 +95,30 @@ def make_graph(
     if not callable(raw.vertices) and raw.vertices < 1:
         raise DataError(f"{where} has no vertices" if raw.vertices == 0 else f"{where} states {raw.vertices} vertices")
     with steps.step("sort edges") as progress:
-        adjacency, counts, ids = sort_edges(
-            raw.edges,
-            raw.vertices,
-            compact=raw.compact,
-            directed=options.directed,
-            name=raw.edges_name,
-            workspace=workspace,
-            progress=progress,
-            arrays=raw.edge_arrays,
-            notes=raw.notes,
-            carried=options.edge_data == "keep",
-        )
-    # What the source keeps to draw or read its edges is needed no longer; it may be as large as all vertices.
-    raw.edges = np.empty((2, 0), np.int64)
-    data, edge_class_names = with_classes(adjacency.data, options.edge_label_values, raw.edges_name, workspace)
-    adjacency = replace(adjacency, data=data)
+        adjacency, counts, edge_classes = _adjacency(raw, options, workspace, progress)
     n = adjacency.vertices
-    raw.names = raw.names if ids is None else ids
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=not options.directed, progress=progress)
-    with steps.step("vertex data") as progress:
-        # Labels, features and given splits, in the numbering of the source.
-        known = options.classes or raw.classes
-        if known is not None and (known < 1 or far_too_many(known, n)):
-            raise DataError(f"{where}: {known:,} classes are stated, but there are only {n:,} vertices")
-        labels = None if raw.labels is None else make_labels(raw.labels, n, known, where, options.task)
-        rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
-        features = None
-        if rows is not None:
-            dtype = "float16" if options.plain_dtype == "float16" else "float32"
-            features = make_features(rows, n, dtype, options.normalise, where)
-        times = None if raw.times is None else make_times(raw.times, n, where)
-        notes = raw.notes + (labels.notes if labels else [])
-        codes = given_codes(raw.splits, n, options.splits, labels, where)
+    keep = parts.root == parts.largest_root if options.largest_component and parts.count > 1 else None
+    original_id = None if keep is None else np.flatnonzero(keep)
 
-        # Keep the largest component alone.
-        original_id = None
-        if options.largest_component and parts.count > 1:
-            keep = parts.root == parts.largest_root
-            notes += lost_members(codes, keep)
-            original_id = np.flatnonzero(keep)
+    # Labels, splits, features and times, of the vertices that stay.
+    with steps.step("vertex data") as progress:
+        labels, codes, notes = labels_and_codes(raw, n, options, keep, where)
+        notes = raw.notes + notes
+        features = _features(raw, options, adjacency, workspace, where)
+        times = None if raw.times is None else make_times(raw.times, n, where)
+        if keep is not None:
             adjacency = induced(adjacency, keep, workspace)
             features = features and features.among(original_id)
-            labels = labels and replace(labels, values=labels.values[keep], notes=[])
-            codes = None if codes is None else codes[keep]
             times = None if times is None else times[keep]
-
-        # Draw splits from what is left; decide how features are stored.
-        if options.splits.kind in ("random", "per-class"):
-            if labels and labels.regression and options.splits.kind == "per-class":
-                raise ConfigError(
-                    f"--splits {options.splits.text}: a regression has no classes; use random:0.6,0.2,0.2"
-                )
-            codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
         small = None
         if features is not None:
             features = stored(features, options.feature_storage, workspace, progress)
             small = _converted(features, options, where, workspace, progress)
             features = small.rows if small else features
-    arrays = adjacency.indptr, adjacency.indices, features, labels and labels.values, codes, original_id
     graph = Graph(
-        *arrays,
+        *(adjacency.indptr, adjacency.indices, features, labels and labels.values, codes, original_id),
         labels.classes if labels else 0,
         origin_attributes(raw.class_names, raw.split_origin, options, features is not None, codes is not None),
         edge_data=adjacency.data,
@@ -166,9 +129,58 @@ def make_graph(
     if small:
         graph.attributes |= small.attributes
         notes += [small.note(options.plain_dtype)]
-    if edge_class_names and len(text := json.dumps(edge_class_names)) <= _LONGEST_CLASS_NAMES:
-        graph.attributes["edge_class_names"] = text
+    graph.attributes |= edge_classes
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
+
+
+def _adjacency(
+    raw: RawGraph, options: AssemblyOptions, workspace: Workspace, progress: Progress
+) -> tuple[Adjacency, EdgeCounts, Attributes]:
+    """Sort the edges of `raw` and drop them there; return their adjacency, their counts, and names of their classes."""
+    adjacency, counts, ids = sort_edges(
+        raw.edges,
+        raw.vertices,
+        compact=raw.compact,
+        directed=options.directed,
+        name=raw.edges_name,
+        workspace=workspace,
+        progress=progress,
+        arrays=raw.edge_arrays,
+        notes=raw.notes,
+        carried=options.edge_data == "keep",
+    )
+    # What the source keeps to draw or read its edges may be as large as all vertices.
+    raw.edges = np.empty((2, 0), np.int64)
+    raw.names = raw.names if ids is None else ids
+    data, class_names = with_classes(adjacency.data, options.edge_label_values, raw.edges_name, workspace)
+    return replace(adjacency, data=data), counts, _as_attribute("edge_class_names", class_names)
+
+
+def labels_and_codes(
+    source: RawGraph | RawVertices, vertices: int, options: AssemblyOptions, keep: np.ndarray | None, where: str
+) -> tuple[Labels | None, np.ndarray | None, list[str]]:
+    """Return labels and split codes of the vertices that stay, and notes; `source` holds those of all `vertices`.
+
+    keep: bool[vertices], the vertices that stay; None for all. Raises DataError for faults of the source, ConfigError
+    for splits per class of a regression.
+    """
+    known = options.classes or source.classes
+    if known is not None and (known < 1 or far_too_many(known, vertices)):
+        raise DataError(f"{where}: {known:,} classes are stated, but there are only {vertices:,} vertices")
+    labels = None if source.labels is None else make_labels(source.labels, vertices, known, where, options.task)
+    codes, notes = _given_codes(source.splits, vertices, options.splits, labels, where), labels.notes if labels else []
+    if keep is not None:
+        notes = notes + _lost_members(codes, keep)
+        labels = labels and replace(labels, values=labels.values[keep], notes=[])
+        codes = None if codes is None else codes[keep]
+
+    # Draw splits from what is left.
+    rule = options.splits
+    if rule.kind in ("random", "per-class"):
+        if labels and labels.regression and rule.kind == "per-class":
+            raise ConfigError(f"--splits {rule.text}: a regression has no classes; use random:0.6,0.2,0.2")
+        codes = draw(rule, labels and labels.values, labels.classes if labels else 0, options.seed)
+    return labels, codes, notes
 
 
 def _converted(
@@ -193,18 +205,25 @@ def _converted(
     return None if dtype == "float32" else as_stored(features.exact(), dtype, where, workspace, progress)
 
 
-def _made_features(
+def _features(
     raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, workspace: Workspace, where: str
-) -> np.ndarray | SparseRows:
-    """Make features by the rule of --features. Raises ConfigError where the source has features."""
-    if raw.features is not None:
-        raise ConfigError(
-            f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
-        )
-    return make(options.features, np.diff(adjacency.indptr), options.seed, workspace)
+) -> FeatureRows | None:
+    """Return the features of all vertices, of the source or made by the rule of --features; None where it has none.
+
+    Raises ConfigError where both have some.
+    """
+    rows = raw.features
+    if options.features is not None:
+        if rows is not None:
+            raise ConfigError(
+                f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
+            )
+        rows = make(options.features, np.diff(adjacency.indptr), options.seed, workspace)
+    dtype = "float16" if options.plain_dtype == "float16" else "float32"
+    return None if rows is None else make_features(rows, adjacency.vertices, dtype, options.normalise, where)
 
 
-def given_codes(
+def _given_codes(
     splits: dict[str, np.ndarray] | None, vertices: int, rule: SplitRule, labels: Labels | None, where: str
 ) -> np.ndarray | None:
     """Split codes in the source's numbering, for `splits` of the source or a folder; None where they are drawn."""
@@ -216,7 +235,7 @@ def given_codes(
     return None
 
 
-def lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
+def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
     """Describe members of splits outside `keep` bool[n]. Raises DataError where a split would become empty."""
     if codes is None:
         return []
@@ -246,6 +265,10 @@ def origin_attributes(
         attributes["split_seed"] = options.seed
     if options.features and options.features.kind == "random":
         attributes["feature_seed"] = options.seed
-    if class_names and len(text := json.dumps(class_names, ensure_ascii=False)) <= _LONGEST_CLASS_NAMES:
-        attributes["class_names"] = text
-    return attributes
+    return attributes | _as_attribute("class_names", class_names)
+
+
+def _as_attribute(name: str, values: list | None) -> Attributes:
+    """Return `values` as an attribute; none where they are none, or too long for one."""
+    text = json.dumps(values, ensure_ascii=False) if values else ""
+    return {name: text} if 0 < len(text) <= _LONGEST_CLASS_NAMES else {}

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from data_prep.assembly.assemble import AssemblyOptions, given_codes, lost_members, origin_attributes
+from data_prep.assembly.assemble import AssemblyOptions, labels_and_codes, origin_attributes
 from data_prep.assembly.output import Summary
-from data_prep.assembly.splits import draw
 from data_prep.assembly.stored_dtype import as_stored
 from data_prep.assembly.typed_splits import held_back
-from data_prep.assembly.vertex_data import Labels, make_features, make_labels, make_times
+from data_prep.assembly.vertex_data import make_features, make_times
 from data_prep.edges.components import components, induced
-from data_prep.edges.edge_placement import EdgePlacer
-from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
-from data_prep.edges.edge_stream import check_memory
+from data_prep.edges.edge_sort import Adjacency, EdgeCounts
+from data_prep.edges.edge_stream import adjacency_of, check_memory
 from data_prep.edges.raw_graph import SparseRows, far_too_many
-from data_prep.edges.typed_graph import RawVertices, TypedEdges, TypedRawGraph
+from data_prep.edges.typed_graph import TypedEdges, TypedRawGraph
 from data_prep.progress import SILENT, Progress, Steps
 from data_prep.workspace import Workspace
-from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_types import GraphTypes, VertexType, relation_dtype
 from leapmpi.dataset.hdf5 import names
@@ -57,55 +55,68 @@ def make_typed_graph(
         parts = components(adjacency, symmetric=False, progress=progress)
     with steps.step("vertex data") as progress:
         # The vertices that stay, by type.
-        keep = None
-        if options.largest_component and parts.count > 1:
-            keep = parts.root == parts.largest_root
-            adjacency = induced(adjacency, keep, workspace)
-        bases = np.cumsum([0, *(each.count for each in raw.vertices.values())])
-        kept = [None if keep is None else keep[low:high] for low, high in pairwise(bases.tolist())]
+        keep = parts.root == parts.largest_root if options.largest_component and parts.count > 1 else None
+        original_id = np.arange(edges.vertices) if keep is None else np.flatnonzero(keep)
+        adjacency = adjacency if keep is None else induced(adjacency, keep, workspace)
+        bases = np.cumsum([0, *(each.count for each in raw.vertices.values())]).tolist()
+        kept = [None if keep is None else keep[low:high] for low, high in pairwise(bases)]
 
         # Features of each type, and labels and splits of the target.
-        notes = list(raw.notes)
         types, stored = _features(raw, options, kept, where, workspace, progress)
-        notes += [note for each in stored for note in each.notes]
-        original_id = np.arange(bases[-1]) if keep is None else np.flatnonzero(keep)
-        labels, codes = None, None
-        if target is not None:
-            place = list(raw.vertices).index(target)
-            labels, codes = _labels(raw, target, options, kept[place], where, notes)
         schema = _schema(edges, types, target, where)
-        features = tuple(each.rows for each in stored)
-        typed = TypedRows.of(schema, original_id, features, tuple(each.scale for each in stored))
-        rows = slice(0, 0) if target is None else slice(*typed.offsets[place : place + 2].tolist())
-        n = len(original_id)
+        features, scales = tuple(each.rows for each in stored), tuple(each.scale for each in stored)
+        typed = TypedRows.of(schema, original_id, features, scales)
+        labelled, notes = _target_data(raw, target, options, kept, typed, where, workspace)
+        notes = [*raw.notes, *(note for each in stored for note in each.notes), *notes]
         times = _times(raw, kept, where)
     splits, split_notes = held_back(raw.edge_splits, edges, adjacency, original_id, where)
     attributes = origin_attributes(
         None if target is None else raw.vertices[target].class_names,
-        raw.split_origin,
-        replace(options, directed=True),
-        any(each.rows is not None for each in stored),
-        codes is not None,
+        *(raw.split_origin, replace(options, directed=True)),
+        features=any(each.rows is not None for each in stored),
+        splits="split" in labelled,
     )
+    if raw.edge_splits is not None:
+        attributes["edge_split_origin"] = raw.edge_splits.origin
     graph = Graph(
         adjacency.indptr,
         adjacency.indices,
-        None,
-        None if labels is None else _spread(labels.values, n, rows, workspace),
-        None if codes is None else _spread(codes, n, rows, workspace),
-        original_id,
-        0 if labels is None else labels.classes,
-        attributes,
+        original_id=original_id,
+        attributes=attributes,
         edge_data=adjacency.data,
         edge_splits=splits,
-        regression=bool(labels and labels.regression),
         time=times,
         typed=typed,
+        **labelled,
     )
-    if raw.edge_splits is not None:
-        graph.attributes["edge_split_origin"] = raw.edge_splits.origin
-    whole = int(bases[-1])
-    return graph, Summary(counts, whole, parts.count, parts.largest, parts.isolated, notes + split_notes)
+    return graph, Summary(counts, bases[-1], parts.count, parts.largest, parts.isolated, notes + split_notes)
+
+
+def _target_data(
+    raw: TypedRawGraph,
+    target: str | None,
+    options: AssemblyOptions,
+    kept: list[np.ndarray | None],
+    typed: TypedRows,
+    where: str,
+    workspace: Workspace,
+) -> tuple[dict[str, Any], list[str]]:
+    """Return labels and splits of the target type that stay, as fields of a Graph of all types, and notes.
+
+    kept: by type bool[count], the vertices that stay; None for all.
+    """
+    if target is None:
+        return {}, []
+    place, vertices = list(raw.vertices).index(target), raw.vertices[target]
+    labels, codes, notes = labels_and_codes(vertices, vertices.count, options, kept[place], f"{where}: type {target}")
+    n, rows = int(typed.offsets[-1]), slice(*typed.offsets[place : place + 2].tolist())
+    fields: dict[str, Any] = {}
+    if labels is not None:
+        fields |= {"classes": labels.classes, "regression": labels.regression}
+        fields["labels"] = _spread(labels.values, n, rows, workspace)
+    if codes is not None:
+        fields["split"] = _spread(codes, n, rows, workspace)
+    return fields, notes
 
 
 def _schema(edges: TypedEdges, types: tuple[VertexType, ...], target: str | None, where: str) -> GraphTypes:
@@ -146,36 +157,26 @@ def _sorted(
     edges: TypedEdges, raw: TypedRawGraph, where: str, workspace: Workspace, progress: Progress
 ) -> tuple[Adjacency, EdgeCounts]:
     """Sort all edges by destination, relation and source; returns the adjacency and the counts of edges."""
-    n, relations, name = edges.vertices, len(edges.relations), "edges"
+    n, relations = edges.vertices, len(edges.relations)
     if edges.count is not None:
         _check_number(n, edges.count, where)
     check_memory(n, workspace)
-    sorter = EdgeSorter(n, directed=True, name=name, workspace=workspace, columns=relations * n)
-    placer = None
-    if edges.carries is not None:
-        placer = EdgePlacer(n, edges.carries, directed=True, name=name, workspace=workspace)
+
+    def chunks() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        yield from edges.chunks()
+        _check_number(n, edges.read, where)
+
     progress.start(edges.count, "edges taken")
-    for keys, records in edges.chunks():
-        sorter.add(keys)
-        if placer and records is not None:
-            placer.add(keys, records)
-        progress.advance(keys.shape[1])
-    if far_too_many(n, edges.read):
-        raise DataError(
-            f"{where}: there are only {edges.read:,} edges, but {n:,} vertices; is a stated number damaged?"
-        )
-    keyed, found = sorter.finish(progress)
-    data = EdgeData()
-    if placer:
-        placed = placer.finish(keyed, progress)
-        data, notes = placed.data, placed.notes()
-        raw.notes += notes
+    keyed, found, notes = adjacency_of(
+        chunks(), n, edges.carries, True, "edges", workspace, progress, columns=relations * n
+    )
+    raw.notes += notes
     # Distinct edges of the source, without those of relations that were added.
     added = _edges_from(keyed, len(raw.relations) * n)
     counts = EdgeCounts(
         edges.read, edges.loops, edges.read - edges.loops - (found.written - added), added, found.written
     )
-    return _by_relation(keyed, data, n, relations, workspace), counts
+    return _by_relation(keyed, n, relations, workspace), counts
 
 
 def _check_number(vertices: int, edges: int, where: str) -> None:
@@ -190,7 +191,7 @@ def _edges_from(keyed: Adjacency, first: int) -> int:
     return sum(int((keyed.indices[start : start + _KEYS_AT_ONCE] >= first).sum()) for start in blocks)
 
 
-def _by_relation(keyed: Adjacency, data: EdgeData, n: int, relations: int, workspace: Workspace) -> Adjacency:
+def _by_relation(keyed: Adjacency, n: int, relations: int, workspace: Workspace) -> Adjacency:
     """Split keys into relation and source: the adjacency of `n` vertices, in temporary files."""
     dtypes = np.dtype(names.index_dtype(n)), np.dtype(relation_dtype(relations))
     indices, relation = workspace.path("sources"), workspace.path("relations")
@@ -201,7 +202,7 @@ def _by_relation(keyed: Adjacency, data: EdgeData, n: int, relations: int, works
             of_edge = keys // n
             index_file.write(np.ascontiguousarray(keys - of_edge * n, dtypes[0]).data)
             relation_file.write(np.ascontiguousarray(of_edge, dtypes[1]).data)
-    data = replace(data, relation=workspace.map(relation, dtypes[1], (total,)), relations=relations)
+    data = replace(keyed.data, relation=workspace.map(relation, dtypes[1], (total,)), relations=relations)
     return Adjacency(keyed.indptr, workspace.map(indices, dtypes[0], (total,)), data)
 
 
@@ -250,37 +251,6 @@ def _features(
 
 def _is_half(features: np.ndarray | SparseRows) -> bool:
     return isinstance(features, np.ndarray) and features.dtype == np.float16
-
-
-def _labels(
-    raw: TypedRawGraph,
-    target: str,
-    options: AssemblyOptions,
-    keep: np.ndarray | None,
-    where: str,
-    notes: list[str],
-) -> tuple[Labels | None, np.ndarray | None]:
-    """Return labels and split codes of the vertices of the target type that stay, and add to `notes`."""
-    vertices: RawVertices = raw.vertices[target]
-    place = f"{where}: type {target}"
-    known = options.classes or vertices.classes
-    if known is not None and (known < 1 or far_too_many(known, vertices.count)):
-        raise DataError(f"{place}: {known:,} classes are stated, but there are only {vertices.count:,} vertices")
-    labels = None
-    if vertices.labels is not None:
-        labels = make_labels(vertices.labels, vertices.count, known, place, options.task)
-        notes += labels.notes
-    codes = given_codes(vertices.splits, vertices.count, options.splits, labels, place)
-    # Given splits count rows of the source, so vertices that are left out go only now; drawn ones exclude these.
-    if keep is not None:
-        notes += lost_members(codes, keep)
-        labels = labels and replace(labels, values=labels.values[keep], notes=[])
-        codes = None if codes is None else codes[keep]
-    if options.splits.kind in ("random", "per-class"):
-        codes = draw(
-            options.splits, None if labels is None else labels.values, labels.classes if labels else 0, options.seed
-        )
-    return labels, codes
 
 
 def _spread(values: np.ndarray, n: int, rows: slice, workspace: Workspace) -> np.ndarray:

@@ -13,9 +13,13 @@ from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
     from data_prep.assembly.assemble import AssemblyOptions
-    from data_prep.edges.raw_graph import RawGraph
+    from data_prep.assembly.edge_splits.split_edges import SplitRequest
+    from data_prep.assembly.output import Summary
+    from data_prep.edges.raw_graph import GivenEdges, RawGraph
     from data_prep.edges.typed_graph import TypedRawGraph
+    from data_prep.progress import Steps
     from data_prep.workspace import Workspace
+    from leapmpi.dataset.graph import Graph
 
 EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
 LABEL_SHARES = "hold labels of edges back, and leave the edges in the graph, for edge classification: shares as above"
@@ -38,86 +42,79 @@ class _Formats(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    positive, count = number_between(1), number_between(0)
-    features = "features: .npy, .npz (scipy), .csv, an array of the source; or made: random:F, degree, identity-hash:F"
-    rules = "source, a folder with train-idx.npy, val-idx.npy, test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30"
-    storage = "dense rows, or sparse: entries that are not zero; auto: sparse below 5 %% of them"
-    missing = "Planetoid's vertices without features: zeros, or one-hot: a column of its own for each, as NELL has them"
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
     add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
     add("--format", metavar="NAME", help="format of SOURCE, detected unless given")
     add("--formats", action=_Formats, nargs=0, help="list the supported formats, and exit")
+    _add_splits(parser)
+    add("--largest-component", action="store_true", help="keep the largest connected component only")
+    add("--target", metavar="TYPE", help="typed graphs: type of vertices with labels and splits, of several")
+    add("--add-reverse", action="store_true", help="typed graphs: a reverse relation for each that has none")
+    add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
+    _add_vertex_data(parser)
+    _add_edge_data(parser)
+    add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
+    add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def _add_splits(parser: argparse.ArgumentParser) -> None:
+    add, count = parser.add_argument, number_between(0)
+    rules = "source, a folder with train-idx.npy, val-idx.npy, test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30"
     add("--splits", metavar="RULE", default="source", help=rules)
     add("--split-edges", metavar="A,B,C", help=f"{EDGE_SHARES}; source (default): as the source says; none: no edge")
     add("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     add("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
     add("--split-index", type=count, metavar="K", help="number of the source's own split, from 0 on")
     add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
-    add("--largest-component", action="store_true", help="keep the largest connected component only")
-    add("--target", metavar="TYPE", help="typed graphs: type of vertices with labels and splits, of several")
-    add("--add-reverse", action="store_true", help="typed graphs: a reverse relation for each that has none")
-    add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
+
+
+def _add_vertex_data(parser: argparse.ArgumentParser) -> None:
+    add, positive = parser.add_argument, number_between(1)
+
+    # Features.
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
     by_type = f"{', '.join(FEATURE_DTYPES)}; by type of vertices: paper=float16,field=int8"
     add("--feature-dtype", metavar="DTYPE", help=f"{FEATURE_DTYPE}: {by_type}")
+    storage = "dense rows, or sparse: entries that are not zero; auto: sparse below 5 %% of them"
     add("--feature-storage", choices=("auto", "dense", "sparse"), default="auto", help=storage)
+    missing = "Planetoid's vertices without features: zeros, or one-hot: a column of its own for each, as NELL has them"
     add("--missing-features", choices=("zeros", "one-hot"), help=missing)
+    features = "features: .npy, .npz (scipy), .csv, an array of the source; or made: random:F, degree, identity-hash:F"
     add("--features", metavar="FILE|NAME|RULE", help=features)
-    add(
-        "--labels",
-        type=Path,
-        metavar="FILE|NAME",
-        help="labels for a source without: .npy, .csv (-1 is unlabelled), an array of the source",
-    )
-    add(
-        "--label-column",
-        metavar="NAME",
-        help="column of the classes, for tables, MUSAE and MATLAB, if it is not found",
-    )
-    add(
-        "--feature-dim",
-        type=positive,
-        metavar="N",
-        help="number of MUSAE's features, where the largest does not show it",
-    )
+    dim = "number of MUSAE's features, where the largest does not show it"
+    add("--feature-dim", type=positive, metavar="N", help=dim)
     add("--duplicate-rows", choices=("first", "last"), help="row to keep of two differing rows of a vertex, in MUSAE")
-    add(
-        "--edge-columns",
-        metavar="ROLES",
-        help="columns of edges after their two ends: weight, time, feature or -, in order, or as NAME=ROLE",
-    )
-    add(
-        "--edge-data",
-        choices=("keep", "drop"),
-        default="keep",
-        help="edge data (weights, features, times): keep them, or read edges alone",
-    )
-    add("--edge-labels", metavar="NAME", help="column or array of the labels of edges, for --task edge-class")
-    add(
-        "--edge-label-values",
-        choices=("classes", "distinct"),
-        default="classes",
-        help="numbers that label edges: classes from 0 on (-1: unlabelled), distinct: any numbers, one class each",
-    )
+
+    # Labels, times, and numbers of vertices and classes.
+    labels = "labels for a source without: .npy, .csv (-1 is unlabelled), an array of the source"
+    add("--labels", type=Path, metavar="FILE|NAME", help=labels)
+    column = "column of the classes, for tables, MUSAE and MATLAB, if it is not found"
+    add("--label-column", metavar="NAME", help=column)
+    add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
+    add("--task", choices=LABEL_KINDS, help="kind of labels; detected by default (see data_prep/IMPORT.md)")
     add("--vertex-times", metavar="FILE|NAME", help="times of vertices: .npy, or a column or an array of the source")
     add("--vertex-table", type=Path, metavar="FILE", help="table of vertices, where SOURCE is a table of edges")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
-    add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
-    add("--task", choices=LABEL_KINDS, help="kind of labels; detected by default (see data_prep/IMPORT.md)")
-    add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
-    add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
-    add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def _add_edge_data(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    columns = "columns of edges after their two ends: weight, time, feature or -, in order, or as NAME=ROLE"
+    add("--edge-columns", metavar="ROLES", help=columns)
+    kept = "edge data (weights, features, times): keep them, or read edges alone"
+    add("--edge-data", choices=("keep", "drop"), default="keep", help=kept)
+    add("--edge-labels", metavar="NAME", help="column or array of the labels of edges, for --task edge-class")
+    values = "numbers that label edges: classes from 0 on (-1: unlabelled), distinct: any numbers, one class each"
+    add("--edge-label-values", choices=("classes", "distinct"), default="classes", help=values)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.assemble import AssemblyOptions, make_graph
-    from data_prep.assembly.edge_splits.given_splits import hold_back_given
-    from data_prep.assembly.edge_splits.split_edges import requested_split, split_edges
-    from data_prep.assembly.made_features import parse_features
+    from data_prep.assembly.assemble import make_graph
+    from data_prep.assembly.edge_splits.split_edges import requested_split
     from data_prep.assembly.output import check_output, write
-    from data_prep.assembly.splits import parse_rule
     from data_prep.assembly.typed_assembly import make_typed_graph
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
@@ -130,25 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
     drawn = arguments.split_edges not in (None, "source", "none")
     shares = arguments.split_edges if drawn else None
     edge_split = requested_split(shares, arguments.split_edge_labels, arguments.split_edges_by)
-    made = parse_features(arguments.features) if arguments.features else None
-    features = Path(arguments.features) if arguments.features and not made else None
-    names = (
-        "seed",
-        "directed",
-        "largest_component",
-        "feature_dtype",
-        "feature_storage",
-        "classes",
-        "task",
-        "edge_data",
-        "edge_label_values",
-        "target",
-        "add_reverse",
-    )
-    same = {name: getattr(arguments, name) for name in names}
-    options = AssemblyOptions(
-        parse_rule(arguments.splits), normalise=arguments.normalize_features, features=made, **same
-    )
+    options = _options(arguments)
+    features = Path(arguments.features) if arguments.features and not options.features else None
 
     # Read, assemble, write.
     steps = Steps()
@@ -165,30 +145,61 @@ def run(arguments: argparse.Namespace) -> int:
         if isinstance(raw, TypedRawGraph):
             _check_typed(raw, arguments, features, bool(edge_split))
             graph, summary = make_typed_graph(raw, options, str(path), workspace, steps)
-            names, given, parts = raw.names, None, raw.parts
+            given = None
         else:
             _check_plain(arguments, options, path)
             graph, summary = make_graph(raw, options, str(path), workspace, steps)
-            names, given, parts = raw.names, raw.edge_splits, raw.parts
+            given = raw.edge_splits
+        beside = {"names": raw.names, "parts": raw.parts}
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
-        if edge_split:
-            with steps.step("split edges") as progress:
-                progress.start(graph.vertices, "vertices")
-                by, held = edge_split.by, edge_split.held
-                graph = split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)
-                summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
-        elif given and arguments.split_edges != "none":
-            with steps.step("split edges") as progress:
-                progress.start(graph.vertices, "vertices")
-                graph, notes = hold_back_given(graph, given, summary.source_vertices, progress.reach)
-                summary.notes.extend(notes)
+        graph = _held_back(graph, edge_split, given, arguments, summary, steps)
         title = f"{shown(path)} ({name})"
-        beside = {"names": names, "parts": parts}
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps, **beside)
     return 0
+
+
+def _options(arguments: argparse.Namespace) -> AssemblyOptions:
+    """Build the options of the cleaning from the flags. Raises ConfigError."""
+    from data_prep.assembly.assemble import AssemblyOptions
+    from data_prep.assembly.made_features import parse_features
+    from data_prep.assembly.splits import parse_rule
+
+    names = ("seed", "directed", "largest_component", "feature_dtype", "feature_storage", "classes", "task")
+    names += ("edge_data", "edge_label_values", "target", "add_reverse")
+    return AssemblyOptions(
+        parse_rule(arguments.splits),
+        normalise=arguments.normalize_features,
+        features=parse_features(arguments.features) if arguments.features else None,
+        **{name: getattr(arguments, name) for name in names},
+    )
+
+
+def _held_back(
+    graph: Graph,
+    edge_split: SplitRequest | None,
+    given: GivenEdges | None,
+    arguments: argparse.Namespace,
+    summary: Summary,
+    steps: Steps,
+) -> Graph:
+    """Move edges to the splits that the flags or the source (`given`) name, and add notes to `summary`."""
+    from data_prep.assembly.edge_splits.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.split_edges import split_edges
+
+    if not edge_split and (not given or arguments.split_edges == "none"):
+        return graph
+    with steps.step("split edges") as progress:
+        progress.start(graph.vertices, "vertices")
+        if edge_split:
+            summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
+            by, held = edge_split.by, edge_split.held
+            return split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)
+        graph, notes = hold_back_given(graph, given, summary.source_vertices, progress.reach)
+        summary.notes.extend(notes)
+    return graph
 
 
 def _with_split_folder(options: AssemblyOptions, source: Path, raw: RawGraph | TypedRawGraph) -> AssemblyOptions:

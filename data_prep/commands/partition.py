@@ -22,6 +22,7 @@ from leapmpi.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
+    from data_prep.assembly.edge_splits.split_edges import SplitRequest
     from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
     from data_prep.partitioning.request import PartitionRequest
@@ -93,11 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.edge_splits.split_edges import check_unsplit, requested_split, split_edges, splits_by_time
-    from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, with_feature_dtype
+    from data_prep.assembly.edge_splits.split_edges import requested_split, split_edges
+    from data_prep.assembly.stored_dtype import changes_dtype, with_feature_dtype
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
-    from data_prep.partitioning.replicated_types import replicated_types
     from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
     from data_prep.workspace import disk_budget, memory_budget, require, workspace_beside
@@ -116,16 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
     check_typed_flags(graph, str(arguments.graph), training, edge_split)
-    if edge_split:
-        check_unsplit(graph, edge_split.held)
-        splits_by_time(graph, edge_split.by)
-    columns = f"--layout columns: {arguments.graph}"
-    if arguments.layout == "columns" and graph.features is None:
-        raise ConfigError(f"{columns} has no features; leave the flag out")
-    if arguments.layout == "columns" and graph.sparse:
-        raise ConfigError(f"{columns} stores features sparse, whose columns p3 reads from rows; leave the flag out")
-    check_dtype(graph, arguments.feature_dtype, arguments.graph)
-    replicated_types(graph, request.parts, _replicated_size(arguments))
+    _check_flags(arguments, graph, edge_split, request.parts)
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
@@ -137,9 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     if edge_split:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
-            graph = split_edges(
-                graph, edge_split.shares, arguments.seed, progress.reach, edge_split.by, edge_split.held
-            )
+            by, held = edge_split.by, edge_split.held
+            graph = split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)
     with steps.step("cut") as progress:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:
@@ -158,11 +148,27 @@ def run(arguments: argparse.Namespace) -> int:
         with steps.step("write") as progress:
             progress.start(vertices, "vertices")
             _write(arguments, graph, result, report, communities, memory, progress)
-    print(_table(arguments, result, report))
-    if small:
-        print(f"  {small.note(arguments.feature_dtype)}")
-    print("\n".join(steps.table()))
+    note = [f"  {small.note(arguments.feature_dtype)}"] if small else []
+    print("\n".join([_table(arguments, result, report), *note, *steps.table()]))
     return 0
+
+
+def _check_flags(arguments: argparse.Namespace, graph: Graph, edge_split: SplitRequest | None, parts: int) -> None:
+    """Raise LeapmpiError for flags that do not go with `graph`."""
+    from data_prep.assembly.edge_splits.split_edges import check_unsplit, splits_by_time
+    from data_prep.assembly.stored_dtype import check_dtype
+    from data_prep.partitioning.replicated_types import replicated_types
+
+    if edge_split:
+        check_unsplit(graph, edge_split.held)
+        splits_by_time(graph, edge_split.by)
+    columns = f"--layout columns: {arguments.graph}"
+    if arguments.layout == "columns" and graph.features is None:
+        raise ConfigError(f"{columns} has no features; leave the flag out")
+    if arguments.layout == "columns" and graph.sparse:
+        raise ConfigError(f"{columns} stores features sparse, whose columns p3 reads from rows; leave the flag out")
+    check_dtype(graph, arguments.feature_dtype, arguments.graph)
+    replicated_types(graph, parts, _replicated_size(arguments))
 
 
 def _replicated_size(arguments: argparse.Namespace) -> int | None:

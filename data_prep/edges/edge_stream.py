@@ -161,25 +161,47 @@ def sort_edges(
     if vertices > _MOST_VERTICES:
         check_memory(vertices, workspace)
 
-    # Sort.
-    sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
-    placer = None
-    if carried and stream.carries is not None:
-        placer = EdgePlacer(vertices, stream.carries, directed=directed, name=name, workspace=workspace)
+    def numbered() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        for chunk, records in with_records(stream.chunks()):
+            yield final(chunk) if final else chunk, records
+        if staged:
+            staged.remove()
+
     progress.start(stream.count, "edges taken")
-    for chunk, records in with_records(stream.chunks()):
-        numbered = final(chunk) if final else chunk
-        sorter.add(numbered)
+    carries = stream.carries if carried else None
+    adjacency, counts, found = adjacency_of(numbered(), vertices, carries, directed, name, workspace, progress)
+    if notes is not None:
+        notes += found
+    return adjacency, counts, ids
+
+
+def adjacency_of(
+    chunks: Iterator[tuple[np.ndarray, np.ndarray | None]],
+    vertices: int,
+    carries: np.dtype | None,
+    directed: bool,
+    name: str,
+    workspace: Workspace,
+    progress: Progress,
+    columns: int | None = None,
+) -> tuple[Adjacency, EdgeCounts, list[str]]:
+    """Sort `chunks` of vertex numbers [2, k] with records of type `carries` [k]; other arguments are those of a sorter.
+
+    Returns the adjacency with its edge data, what became of the edges, and notes about edges that were read several
+    times.
+    """
+    sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace, columns=columns)
+    placer = None
+    if carries is not None:
+        placer = EdgePlacer(vertices, carries, directed=directed, name=name, workspace=workspace)
+    for chunk, records in chunks:
+        sorter.add(chunk)
         if placer and records is not None:
-            placer.add(numbered, records)
+            placer.add(chunk, records)
         progress.advance(chunk.shape[1])
-    if staged:
-        staged.remove()
     check_memory(vertices, workspace)
     adjacency, counts = sorter.finish(progress)
-    if placer:
-        placed = placer.finish(adjacency, progress)
-        adjacency = replace(adjacency, data=placed.data)
-        if notes is not None:
-            notes += placed.notes()
-    return adjacency, counts, ids
+    if placer is None:
+        return adjacency, counts, []
+    placed = placer.finish(adjacency, progress)
+    return replace(adjacency, data=placed.data), counts, placed.notes()

@@ -17,7 +17,7 @@ from typing import IO
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
-from data_prep.formats.restricted_unpickler import load_pickle, sparse_from_parts
+from data_prep.formats.restricted_unpickler import load_pickle
 from data_prep.workspace import Workspace, require_whole
 from leapmpi.errors import DataError
 
@@ -146,7 +146,7 @@ class NamedArrays:
         name = f"{self.path}: {prefix}*"
         parts = {key: self.read(prefix + key) if key == "data" else self.array(prefix + key) for key in keys}
         require_whole(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
-        return sparse_from_parts(kind, parts, name)
+        return SparseRows.from_parts(kind, parts, name)
 
 
 class NpzFile(NamedArrays):

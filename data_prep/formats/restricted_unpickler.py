@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.edges.raw_graph import SparseRows, whole_numbers
+from data_prep.edges.raw_graph import SparseRows
 from leapmpi.errors import DataError, ResourceError
 
 _TYPE = re.compile(r"[<>=|]?([biufc]\d{1,2}|[SU]\d{1,9}|O8?|\?)")
@@ -388,47 +388,4 @@ def _matrix(found: StandIn, name: str) -> SparseRows:
     parts = {key.lstrip("_"): value for key, value in found.state.items() if isinstance(key, str)}
     if found.kind == "coo" and "coords" in parts:
         parts["row"], parts["col"] = parts["coords"]
-    return sparse_from_parts(found.kind, parts, name)
-
-
-def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
-    """Build SparseRows from the arrays of a scipy matrix of `kind` csr, csc or coo (keys as scipy's attributes).
-
-    Raises DataError when one is missing or they contradict each other.
-    """
-    # The arrays that a matrix of this kind has.
-    needed = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
-    if missing := [key for key in needed if key not in parts]:
-        raise DataError(f"{name}: its sparse matrix lacks {missing[0]!r}")
-    rows, columns = _lengths(parts["shape"], name)
-    for key in needed[1:]:
-        if not isinstance(parts[key], np.ndarray) or parts[key].ndim != 1:
-            raise DataError(f"{name}: {key!r} of its sparse matrix is not a list of numbers")
-    first, second = (whole_numbers(parts[key], f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:])
-    data = parts["data"]
-    if data.dtype.kind not in "biufc":
-        raise DataError(f"{name}: the values of its sparse matrix must be numbers, but their type is {data.dtype}")
-
-    # Rows as they are; columns and triplets are compressed by rows.
-    if kind == "csr":
-        return SparseRows((rows, columns), second, first, data).check(name)
-    if kind == "csc":
-        transposed = SparseRows((columns, rows), second, first, data).check(f"{name} (by columns)")
-        return SparseRows.from_triplets(first, transposed.row, data, (rows, columns))
-    if (
-        first.shape != second.shape
-        or len(first) != len(data)
-        or (len(first) and not 0 <= first.min() <= first.max() < rows)
-    ):
-        raise DataError(f"{name}: the rows, columns and values of its sparse matrix do not fit together")
-    return SparseRows.from_triplets(first, second, data, (rows, columns)).check(name)
-
-
-def _lengths(shape: object, name: str) -> tuple[int, int]:
-    """Return the rows and columns that `shape`, a tuple or an array, states. Raises DataError where it states none."""
-    listed = shape.reshape(-1).tolist() if isinstance(shape, np.ndarray) else shape
-    if isinstance(listed, tuple | list) and len(listed) == 2:
-        rows, columns = (each.item() if isinstance(each, np.integer) else each for each in listed)
-        if type(rows) is int and type(columns) is int and min(rows, columns) >= 0 and max(rows, columns) < 2**63:
-            return rows, columns
-    raise DataError(f"{name}: the shape of its sparse matrix must be two lengths")
+    return SparseRows.from_parts(found.kind, parts, name)

@@ -189,7 +189,7 @@ class Communicator(ABC):
         widths = np.diff(bounds)
         self.count(kind, widths, flat.itemsize)
         self.count(kind, np.full(self.size, widths[self.rank]), flat.itemsize)
-        self._reduce(flat, widths)
+        self._reduce(flat, widths, kind)
 
     def count(self, kind: str, counts: np.ndarray, width: int) -> None:
         """Count rows of `width` bytes, `counts` (int64[size]) of them sent to each rank. Local: nothing is sent."""
@@ -232,5 +232,5 @@ class Communicator(ABC):
         """Pass `state` to rank `to`; replace it by that of rank `origin`."""
 
     @abstractmethod
-    def _reduce(self, flat: Array, widths: np.ndarray) -> None:
+    def _reduce(self, flat: Array, widths: np.ndarray, kind: str) -> None:
         """Replace `flat`, whose slice r has widths[r] numbers, by its sum over ranks."""

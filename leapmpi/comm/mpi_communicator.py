@@ -257,7 +257,7 @@ class MPICommunicator(Communicator, Transport):
             # What arrives is of the kind of `state`.
             state.copy_(cast("torch.Tensor", inbound))
 
-    def _reduce(self, flat: Array, widths: np.ndarray) -> None:
+    def _reduce(self, flat: Array, widths: np.ndarray, kind: str) -> None:
         # Rank r gets slice r of all arrays.
         mine = np.full(self.size, widths[self.rank])
         slices = self.staging.scratch("slices", flat, int(mine.sum()))

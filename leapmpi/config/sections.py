@@ -375,11 +375,11 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     return f"unknown key {key!r}; {nearest(key, known)}"
 
 
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten nested mappings to one level with dotted keys; empty mappings vanish."""
     # Not by recursion: a file may nest deeper than Python's stack.
     flat: dict[str, Any] = {}
-    levels = [(prefix, iter(values.items()))]
+    levels = [("", iter(values.items()))]
     while levels:
         above, left = levels[-1]
         for key, value in left:

@@ -31,6 +31,16 @@ def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
         raise DataError(f"vertex {row} was assigned to part {assignment[row]}, but parts are 0..{parts - 1}")
 
 
+def _check_columns(graph: Graph) -> None:
+    """Raise DataError where the features of `graph` cannot be written by columns."""
+    if graph.typed is not None:
+        raise DataError("the features of a typed graph are not written by columns; leave out --layout columns")
+    if graph.features is None:
+        raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
+    if graph.sparse:
+        raise DataError("sparse features are not written by columns: p3 reads its own from rows; leave out --layout")
+
+
 def dataset_uuid(graph_uuid: str, offsets: np.ndarray, original_ids: Iterable[np.ndarray]) -> str:
     """Return the identity of a partitioned dataset: a hash of its graph, its offsets and the ordered original ids."""
     state = hashlib.blake2b(graph_uuid.encode(), digest_size=names.DIGEST_BYTES)
@@ -66,12 +76,10 @@ def write_dataset(
 ) -> None:
     """Write `graph`, cut by `assignment` (int[n], part numbers), to `folder`, which appears only when complete.
 
-    The graph must be valid (validation.py). It is read in blocks of `block_bytes`, so a mapped one may be larger than
-    memory. Memory: 16 bytes per vertex, and that of `communities`.
-
-    figures: attributes of the partition (edge_cut, balance). columns: also write features by columns, which reads them
-    once more for each part. communities: all vertices (integers[n]), in their order within parts, by which the graph is
-    then read; None: that of the graph. progress: called with the number of finished vertices.
+    The graph must be valid (validation.py). It is read in blocks of `block_bytes`; a mapped one may exceed memory, of
+    which this takes 16 bytes per vertex. figures: attributes of the partition (edge_cut, balance). columns: also write
+    features by columns, which reads them once more for each part. communities: all vertices (integers[n]), in their
+    order within parts; None: that of the graph. progress: called with the number of finished vertices.
 
     Raises DataError if a part would be empty or `folder` may not be used; ResourceError if the disk is full.
     """
@@ -79,18 +87,14 @@ def write_dataset(
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
     check_folder(folder, overwrite)
+    if columns:
+        _check_columns(graph)
     if communities is not None and graph.typed is not None:
         # Vertices of a part are sorted by type, and by community within a type.
         communities = communities[np.argsort(graph.typed.types_of(communities), kind="stable")]
     order = renumber(graph, assignment, parts, communities)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
-    if columns and graph.features is None:
-        raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
-    if columns and graph.typed is not None:
-        raise DataError("the features of a typed graph are not written by columns; leave out --layout columns")
-    if columns and graph.sparse:
-        raise DataError("sparse features are not written by columns: p3 reads its own from rows; leave out --layout")
 
     # Attributes of dataset.h5 and of all parts.
     graph_uuid = graph.uuid or content_uuid(graph)
@@ -100,10 +104,8 @@ def write_dataset(
         names.UUID: dataset_uuid(graph_uuid, order.offsets, _in_new_order(graph.original_id, order)),
         "parts": parts,
     }
-    if columns:
-        common[names.HAS_COLUMNS] = True
-    if communities is not None:
-        common[names.VERTEX_ORDER] = names.COMMUNITIES
+    common |= {names.HAS_COLUMNS: True} if columns else {}
+    common |= {names.VERTEX_ORDER: names.COMMUNITIES} if communities is not None else {}
 
     # The folder appears under its name when all files are complete.
     remove_abandoned(folder)

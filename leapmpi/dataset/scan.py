@@ -6,6 +6,7 @@ Arrays may be larger than memory. Other threads check and hash a block while thi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -77,48 +78,12 @@ def scan(
 
     Raises DataError naming array, row and value of the first fault; `where` opens the message.
     """
+    scanned = _Scan(rows, original_of, vertices, first, where, features, hashed)
     sinks = sinks or {}
-    edge_arrays = rows.edge_data.arrays(features=features)
-
-    def examined(section: _Section) -> tuple[int, np.ndarray, dict[str, np.ndarray]]:
-        """Check and hash the rows start ... stop - 1, in any thread; return (stop, lanes, arrays by name)."""
-        start, stop = section.start, section.stop
-        indptr = np.asarray(rows.indptr[start : stop + 1])
-        indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
-
-        # Checks.
-        of_edges = {name: np.asarray(array[indptr[0] : indptr[-1]]) for name, array in edge_arrays.items()}
-        types = None if rows.types is None else (rows.types, of_edges[names.RELATION], rows.original_id[start:stop])
-        check_lists(indptr, indices, original_of, vertices, first + start, where, types)
-        block = None
-        if features and section.features is not None:
-            block = section.features[start - section.first : stop - section.first]
-            check_features(block, where, start - section.first, section.name)
-        for name, values in of_edges.items():
-            check_edge_values(name, values, int(indptr[0]), where, rows.edge_data.classes)
-        named = arrays_of(block) if section.name == names.FEATURES else {section.name: np.asarray(block)}
-        arrays = {names.INDICES: indices, **(named if block is not None else {}), **of_edges}
-
-        # Content hash.
-        if not hashed:
-            return stop, np.zeros(2, np.uint64), arrays
-        split = None if rows.split is None else rows.split[start:stop]
-        labels = None if rows.labels is None else rows.labels[start:stop]
-        lanes = content_lanes(
-            rows.original_id[start:stop], split, labels, block, indptr - indptr[0], indices, original_of
-        )
-        if rows.time is not None:
-            with np.errstate(over="ignore"):
-                lanes += time_lanes(rows.time[start:stop], rows.original_id[start:stop])
-        if of_edges:
-            data = rows.edge_data.with_arrays(of_edges)
-            with np.errstate(over="ignore"):
-                lanes += edge_lanes(data, rows.original_id[start:stop], indptr, indices, original_of)
-        return stop, lanes, arrays
 
     # Results are in order; lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
-    for done, lanes, arrays in in_order(examined, _blocks(rows)):
+    for done, lanes, arrays in in_order(scanned.examined, _blocks(rows)):
         with np.errstate(over="ignore"):
             total += lanes
         for name, array in arrays.items():
@@ -127,3 +92,57 @@ def scan(
         if progress:
             progress(done)
     return total
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Arguments of a `scan`, by which any thread checks and hashes a block."""
+
+    rows: VertexRows
+    original_of: np.ndarray | None
+    vertices: int
+    first: int
+    where: str
+    features: bool
+    hashed: bool
+
+    def examined(self, section: _Section) -> tuple[int, np.ndarray, dict[str, np.ndarray]]:
+        """Check and hash the rows start ... stop - 1; return (stop, lanes, arrays by name)."""
+        rows, where, (start, stop) = self.rows, self.where, section[:2]
+        indptr = np.asarray(rows.indptr[start : stop + 1])
+        indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
+        arrays = rows.edge_data.arrays(features=self.features)
+        of_edges = {name: np.asarray(array[indptr[0] : indptr[-1]]) for name, array in arrays.items()}
+        types = None if rows.types is None else (rows.types, of_edges[names.RELATION], rows.original_id[start:stop])
+        check_lists(indptr, indices, self.original_of, self.vertices, self.first + start, where, types)
+        block = None
+        if self.features and section.features is not None:
+            block = section.features[start - section.first : stop - section.first]
+            check_features(block, where, start - section.first, section.name)
+        for name, values in of_edges.items():
+            check_edge_values(name, values, int(indptr[0]), where, rows.edge_data.classes)
+        named = arrays_of(block) if section.name == names.FEATURES else {section.name: np.asarray(block)}
+        arrays = {names.INDICES: indices, **(named if block is not None else {}), **of_edges}
+        lanes = self._lanes(section, indptr, indices, block, of_edges) if self.hashed else np.zeros(2, np.uint64)
+        return stop, lanes, arrays
+
+    def _lanes(
+        self,
+        section: _Section,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        features: Features | None,
+        of_edges: dict[str, np.ndarray],
+    ) -> np.ndarray:
+        """Return the content lanes uint64[2] of the rows of `section`."""
+        rows, chosen = self.rows, slice(section.start, section.stop)
+        ids = rows.original_id[chosen]
+        split = None if rows.split is None else rows.split[chosen]
+        labels = None if rows.labels is None else rows.labels[chosen]
+        lanes = content_lanes(ids, split, labels, features, indptr - indptr[0], indices, self.original_of)
+        with np.errstate(over="ignore"):
+            if rows.time is not None:
+                lanes += time_lanes(rows.time[chosen], ids)
+            if of_edges:
+                lanes += edge_lanes(rows.edge_data.with_arrays(of_edges), ids, indptr, indices, self.original_of)
+        return lanes

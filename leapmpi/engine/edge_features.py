@@ -20,7 +20,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.nn.model import reads_edge_features
-from leapmpi.plan.homes import RankView, rank_offsets
+from leapmpi.plan.homes import rank_offsets
 from leapmpi.system.phase_timers import PhaseTimers
 
 KIND = "edge_features"
@@ -33,7 +33,7 @@ def reads_features(config: Config, dataset: Dataset) -> bool:
 
 
 def edge_fetcher(
-    communicator: Communicator | RankView,
+    communicator: Communicator,
     dataset: Dataset,
     parts: Sequence[Part],
     device: torch.device,
@@ -45,11 +45,20 @@ def edge_fetcher(
 
     starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about.
     """
-    offsets = rank_offsets(dataset.edge_offsets, communicator.size, starts)
-    rows = [part.edge_data.features for part in parts]
-    held = [array for array in rows if array is not None]
-    shard = HostShard(held, int(offsets[communicator.rank]))
+    shard, offsets = edge_rows(dataset, parts, communicator.rank, communicator.size, starts)
     return FeatureFetcher(communicator, shard, offsets, device, dtype, KIND, phases)
+
+
+def edge_rows(
+    dataset: Dataset, parts: Sequence[Part], rank: int, ranks: int, starts: np.ndarray | None = None
+) -> tuple[HostShard, np.ndarray]:
+    """Return the rows of the in-edges of `parts`, those of `rank`, and int64[ranks + 1], the first edge of each rank.
+
+    starts: as in `edge_fetcher`.
+    """
+    offsets = rank_offsets(dataset.edge_offsets, ranks, starts)
+    rows = [part.edge_data.features for part in parts]
+    return HostShard([array for array in rows if array is not None], int(offsets[rank])), offsets
 
 
 def fetch_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -> None:

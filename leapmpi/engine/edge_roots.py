@@ -5,14 +5,14 @@ All ranks get the edges of the batch with their labels, draw the same negatives,
 in either direction.
 
 With a whole topology on each rank, rank 0 names the edges. With a sharded one, each rank names those to its own
-vertices. A forecast of the latter holds a whole topology and counts what ranks would send.
+vertices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,24 +25,18 @@ from leapmpi.exchange.edge_loss import EdgeLoss
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
-from leapmpi.plan.homes import home_of
-from leapmpi.plan.list_traffic import predict_own_counts
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.candidates import Candidates
 from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.shared_candidates import CountedCandidates, SharedCandidates
-from leapmpi.sampling.sharded.shared_edges import edge_bytes, gathered
+from leapmpi.sampling.sharded.shared_candidates import SharedCandidates
+from leapmpi.sampling.sharded.shared_edges import gathered
 from leapmpi.sampling.training_edges import BatchEdges
-from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
+from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
-    from leapmpi.plan.traffic_model import Traffic
-
-_FACTS = 16
-"""Bytes in which a rank sends its number of edges and of time steps."""
 
 
 class EdgesOfNode:
@@ -73,32 +67,6 @@ class EdgesOfNode:
         """Return the candidates that negatives are drawn from. Local."""
         return Candidates(self.ctx.sampler.topology)
 
-    def announce(self, plan: EdgePlan, time_steps: int) -> None:
-        """Bring the edges of `plan` to all ranks. Collective."""
-        self.brought(plan.edges if self.ctx.rank == 0 else None, time_steps)
-
-    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends to cut an epoch into `batches`. Local."""
-
-
-class ForecastEdgesOfShards(EdgesOfNode):
-    """Batches of edges in one process, for a forecast of ranks that would hold a shard each."""
-
-    def candidates(self) -> Candidates:
-        return CountedCandidates(self.ctx.sampler.topology, self.ctx.rank_offsets)
-
-    def announce(self, plan: EdgePlan, time_steps: int) -> None:
-        counters, rank = self.ctx.communicator.byte_counters, self.ctx.rank
-        named = int((home_of(plan.edges[:, 1], self.ctx.rank_offsets) == rank).sum())
-        counters.add_to_each("control", _FACTS)
-        counters.add_to_each("schedule", named * edge_bytes(self.ctx.sampler.topology))
-        if plan.told is not None:
-            counters.add_to_each("topology", int(plan.told[rank]))
-
-    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
-        columns = 1 if self.ctx.sampler.topology.edge_time is None else 2
-        predict_own_counts(self.ctx.rank, batches, columns, traffic)
-
 
 class EdgesOfShards(EdgesOfNode):
     """Batches int64[k, columns] on every rank, each with its own share (sampling/sharded/shared_edges.py)."""
@@ -124,7 +92,15 @@ def edges_of(ctx: RankContext) -> EdgesOfNode:
     """Return the way in which the ranks of `ctx` share batches of edges."""
     if isinstance(ctx.sampler, ShardedSampler):
         return EdgesOfShards(ctx, ctx.sampler)
-    return EdgesOfNode(ctx) if ctx.answers is None else ForecastEdgesOfShards(ctx)
+    return EdgesOfNode(ctx)
+
+
+class _SharedEdges(NamedTuple):
+    """Edges of a batch with their negatives, int64[B, K], on all ranks."""
+
+    time_steps: int
+    edges: BatchEdges
+    negatives: np.ndarray
 
 
 class EdgeRoots(RootSource):
@@ -163,19 +139,28 @@ class EdgeRoots(RootSource):
         with ctx.phases("plan"):
             if ctx.rank == 0:
                 self.placement.decide(self.tuning_log, epoch, iteration)
-            time_steps, edges = self.edges.brought(batch, self.placement.time_steps)
-            self.placement.time_steps = time_steps
-            return self._plan(DrawKey(TRAIN, ctx.seed, epoch, iteration), edges, time_steps)
+            key = DrawKey(TRAIN, ctx.seed, epoch, iteration)
+            shared = self.share(batch, key, self.placement.time_steps)
+            self.placement.time_steps = shared.time_steps
+            return self.plan_shared(shared, key)
 
-    def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> EdgePlan:
+    def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> _SharedEdges:
         time_steps, edges = self.edges.brought(batch, time_steps)
-        return self._plan(DrawKey(PRESAMPLE, self.ctx.seed, 0, 0), edges, time_steps)
+        negatives = np.empty((len(edges.ends), 0), np.int64)
+        if self.negatives:
+            negatives = self.negatives.draw(key, edges.ends, self.per_edge, edges.names)
+        return _SharedEdges(time_steps, edges, negatives)
 
-    def plan_here(self, batch: np.ndarray, key: DrawKey) -> EdgePlan:
-        return self._plan(key, self.edges.described(batch), self.placement.time_steps)
+    def plan_shared(self, shared: _SharedEdges, key: DrawKey) -> EdgePlan:
+        placement, (time_steps, edges, negatives) = self.placement, shared
 
-    def announce(self, plan: Plan) -> None:
-        self.edges.announce(of_kind(plan, EdgePlan), self.placement.time_steps)
+        def place(vertices: np.ndarray) -> Schedule:
+            return placement.schedule(vertices, key.epoch, key.iteration, 1)
+
+        how = None if self._scatters else place
+        numbers = {"epoch": key.epoch, "iteration": key.iteration}
+        plan = plan_edges(edges.ends, negatives, time_steps, self.ctx.ranks, how, labels=edges.labels, **numbers)
+        return replace(plan, times=edges.times)
 
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
         plan, sampler = of_kind(plan, EdgePlan), self.ctx.sampler
@@ -202,26 +187,6 @@ class EdgeRoots(RootSource):
     def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         vertices = np.argsort(self.ctx.sampler.topology.original_id)
         return vertices, min(len(vertices), batch_size * (2 + self.per_edge))
-
-    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
-        self.edges.predict_epoch(batches, traffic)
-
-    def _plan(self, key: DrawKey, edges: BatchEdges, time_steps: int) -> EdgePlan:
-        """Make the plan of all ranks. Collective where negatives are drawn from a sharded topology."""
-        placement, count = self.placement, len(edges.ends)
-
-        def place(vertices: np.ndarray) -> Schedule:
-            return placement.schedule(vertices, key.epoch, key.iteration, 1)
-
-        negatives, told = np.empty((count, 0), np.int64), None
-        if self.negatives:
-            negatives = self.negatives.draw(key, edges.ends, self.per_edge, edges.names)
-            if isinstance(candidates := self.negatives.candidates, CountedCandidates):
-                told = candidates.take()
-        how = None if self._scatters else place
-        numbers = {"epoch": key.epoch, "iteration": key.iteration}
-        plan = plan_edges(edges.ends, negatives, time_steps, self.ctx.ranks, how, labels=edges.labels, **numbers)
-        return replace(plan, told=told, times=edges.times)
 
 
 def embedding_bytes(ctx: RankContext) -> int:

@@ -26,13 +26,11 @@ from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import normalising
-from leapmpi.plan.list_traffic import predict_draws, predict_tables
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.plan.cost_model import Rates
-    from leapmpi.plan.traffic_model import Traffic
 
 Step = Callable[[MiniBatch], float]
 """Function that adds the gradients of a mini-batch to the parameters', and returns this rank's share of the loss."""
@@ -93,11 +91,8 @@ class Engine:
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
         """Sample `batch` in so many time steps, on a random stream of its own. Collective."""
-        return self.draw(self.roots.plan_trial(batch, time_steps), DrawKey(PRESAMPLE, self.ctx.seed, 0, 0))
-
-    def planned(self, batch: np.ndarray, key: DrawKey) -> Plan:
-        """Plan `batch` for all ranks of a forecast; `draw` of each of them takes the plan. Local."""
-        return self.roots.plan_here(batch, key)
+        key = DrawKey(PRESAMPLE, self.ctx.seed, 0, 0)
+        return self.draw(self.roots.plan_shared(self.roots.share(batch, key, time_steps), key), key)
 
     def draw(self, planned: Plan, key: DrawKey) -> MiniBatch:
         """Draw this rank's part of a plan with `key`. Local unless `preparation.sample` or the topology is shared."""
@@ -295,15 +290,6 @@ class Preparation:
     def sentences(self) -> list[str]:
         """Return sentences about choices for the start of the log, on rank 0. Local."""
         return []
-
-    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add to `traffic` what its draws move, where the topology is sharded. Local."""
-        ctx = self.ctx
-        if ctx.answers is not None:
-            drawn = ctx.sampler.drawing, minibatch.key
-            predict_tables(*drawn, minibatch.planned.roots, ctx.rank, ctx.rank_offsets, traffic)
-            for micro_batch in minibatch.micro_batches:
-                predict_draws(*drawn, micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
 
 
 def preparation_of(strategy: str) -> type[Preparation]:

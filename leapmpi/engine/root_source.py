@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from leapmpi.system.counter_rng import DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
-    from leapmpi.plan.traffic_model import Traffic
 
 Plan = Schedule | EdgePlan
 """A batch and the assignment of its roots to ranks, the same on all ranks."""
@@ -43,16 +42,15 @@ class RootSource(ABC):
         """Plan `batch`, given on rank 0, for all ranks. Collective."""
 
     @abstractmethod
-    def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> Plan:
-        """Plan `batch` in so many time steps, without any effect on later plans. Collective."""
+    def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> Any:
+        """Share with all ranks what `plan_shared` needs of `batch`, in so many time steps. Collective.
+
+        batch: as in `plan`. Later plans do not depend on it.
+        """
 
     @abstractmethod
-    def plan_here(self, batch: np.ndarray, key: DrawKey) -> Plan:
-        """Plan `batch` for all ranks in one process, as forecasts do. Local."""
-
-    @abstractmethod
-    def announce(self, plan: Plan) -> None:
-        """Bring the roots of a `plan` from rank 0 to all ranks, as forecasts do. Collective."""
+    def plan_shared(self, shared: Any, key: DrawKey) -> Plan:
+        """Make the plan of all ranks from the result of `share`. Local and pure."""
 
     @abstractmethod
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
@@ -78,10 +76,6 @@ class RootSource(ABC):
         """Return whether each rank holds the labels of the roots that it labels; all ranks agree. Local."""
         return True
 
-    def predict_epoch(self, batches: int, traffic: Traffic) -> None:
-        """Add to `traffic` what this rank sends before the first of an epoch's `batches`. Local."""
-        return
-
 
 class VertexRoots(RootSource):
     """Training vertices as roots. Rank 0 schedules each batch and broadcasts the schedule."""
@@ -101,16 +95,12 @@ class VertexRoots(RootSource):
         ahead = plans_ahead(self.placement) and not self.tuning_log.replays
         self._schedules.expect(coming if ahead else ())
 
-    def plan_trial(self, batch: np.ndarray | None, time_steps: int) -> Schedule:
-        flat = None if batch is None else self.placement.schedule(batch, 0, 0, time_steps).to_buffer()
-        return Schedule.from_buffer(self.ctx.communicator.broadcast(flat, "schedule"))
+    def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> np.ndarray:
+        schedule = None if batch is None else self.placement.schedule(batch, key.epoch, key.iteration, time_steps)
+        return self.ctx.communicator.broadcast(None if schedule is None else schedule.to_buffer(), "schedule")
 
-    def plan_here(self, batch: np.ndarray, key: DrawKey) -> Schedule:
-        return self.placement.schedule(batch, key.epoch, key.iteration)
-
-    def announce(self, plan: Plan) -> None:
-        flat = of_kind(plan, Schedule).to_buffer() if self.ctx.rank == 0 else None
-        self.ctx.communicator.broadcast(flat, "schedule")
+    def plan_shared(self, shared: np.ndarray, key: DrawKey) -> Schedule:
+        return Schedule.from_buffer(shared)
 
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
         return sample(of_kind(plan, Schedule), key)

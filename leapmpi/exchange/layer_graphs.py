@@ -390,8 +390,7 @@ def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
     """Build the graph of this rank. Collective."""
     codec = IdCodec.any_id(builder.rank_offsets)
     for _ in range(builder.layers):
-        costs = communicator.all_gather_rows(builder.costs())
-        kind = _cheapest(costs)
+        kind = _cheapest(communicator.all_gather_rows(builder.costs()))
         builder.give([communicator.exchange_ids(*each, codec) for each in builder.needs(kind)])
     return builder.graph()
 

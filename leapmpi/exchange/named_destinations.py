@@ -6,7 +6,9 @@ its own. Where the topology is sharded, the drawn edges are named too (named_edg
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import ref
 
 import numpy as np
 
@@ -46,6 +48,7 @@ class NamedDestinations:
 
     def __init__(self, ctx: RankContext, with_owner: bool = True) -> None:
         self.ctx, self.answers, self.with_owner = ctx, ctx.answers, with_owner
+        self._last: tuple[Callable[[], Block | None], Pairs | None] = (lambda: None, None)
         # Any rank may own a named destination.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         if isinstance(ctx.sampler, ShardedSampler):
@@ -56,6 +59,14 @@ class NamedDestinations:
 
     def pairs(self, block: Block) -> Pairs:
         """List the pairs that this rank names for `block`. Local."""
+        # Bytes and memory are predicted from the pairs that the step names afterwards.
+        known_of, known = self._last
+        if known is None or known_of() is not block:
+            known = self._pairs(block)
+            self._last = ref(block), known
+        return known
+
+    def _pairs(self, block: Block) -> Pairs:
         offsets, rank = self.ctx.rank_offsets, self.ctx.rank
         here = self.builder.cut(block.indptr, block.neighbours)
         others = block.indptr - here.indptr, here.others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.shards.staged_rows import StagedRows
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
-from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers
 
 CACHE_BATCH_BYTES = 32 << 20
@@ -30,7 +29,7 @@ class FeatureFetcher:
     """Fetches dense rows of features or labels that are spread over the ranks.
 
     Args:
-        communicator: connects this rank with the others. A RankView without one can request, but not fetch.
+        communicator: connects this rank with the others.
         shard: this rank's rows.
         rank_offsets: int64[ranks + 1], the range of vertices of each rank.
         device: where the tensors that a fetch returns are, of `dtype`.
@@ -47,7 +46,7 @@ class FeatureFetcher:
 
     def __init__(
         self,
-        communicator: Communicator | RankView,
+        communicator: Communicator,
         shard: HostShard | DeviceShard,
         rank_offsets: np.ndarray,
         device: torch.device,
@@ -71,10 +70,10 @@ class FeatureFetcher:
         else:
             self._local_half = DeviceRows(shard, device, dtype, self.phases)
 
-    @property
-    def network(self) -> Communicator:
-        """Communicator of real ranks; a forecast's virtual ranks have none and do not use it."""
-        return cast("Communicator", self.communicator)
+    def holding(self, shard: HostShard | DeviceShard, rank_offsets: np.ndarray) -> Self:
+        """Return a fetcher of other rows of the same kind and type, of the vertices that `rank_offsets` says."""
+        rows = self.communicator, shard, rank_offsets, self.device, self.dtype
+        return type(self)(*rows, self.kind, self.phases)
 
     def fetch(self, ids: np.ndarray) -> Rows:
         """Fetch the rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective."""
@@ -88,7 +87,7 @@ class FeatureFetcher:
         """
         request = self.request(ids)
         if self.kind == "features":
-            self.network.byte_counters.add({}, request.read_counts)
+            self.communicator.byte_counters.add({}, request.read_counts)
         return self._exchange(request, partial(self._collect, request, scattered and self.scatters))
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> Rows:
@@ -179,21 +178,21 @@ class FeatureFetcher:
 
         The remote rows of `request` will arrive in order of its remote ids, in the stored type.
         """
-        requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        requested, counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         wanted = len(request.remote_ids)
-        if self.network.carries:
+        if self.communicator.carries:
             sent, arriving = self._local_half.pack(requested, wanted)
         else:
             sent, arriving = self.shard.new_rows(len(requested)), self.shard.new_rows(wanted)
         arrives = arriving, request.remote_counts
-        return RowExchange(self.network, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
+        return RowExchange(self.communicator, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: Any) -> Rows:
         """Collect the rows of `request`: local, cached and those that have `arrived`; without copies if `scattered`.
 
         Local.
         """
-        if not self.network.carries:
+        if not self.communicator.carries:
             return self.dummy_rows(len(request.ids), self.shard.width)
         if not scattered:
             return self._local_half.collect(request, arrived, self.cache)
@@ -206,7 +205,7 @@ class FeatureFetcher:
         Collective.
         """
         step = max(1, CACHE_BATCH_BYTES // self.shard.row_bytes)
-        requests = self.network.all_gather_rows(np.array([-(-len(cache.ids) // step)])).max()
+        requests = self.communicator.all_gather_rows(np.array([-(-len(cache.ids) // step)])).max()
         for number in range(requests):
             slots = slice(number * step, (number + 1) * step)
             yield slots, RowRequest(cache.ids[slots], self.rank_offsets, self.communicator.rank)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.learned_rows import LearnedShard
@@ -28,9 +27,7 @@ from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
-from leapmpi.plan.homes import RankView
 from leapmpi.system.buffer_pool import BufferPool
-from leapmpi.system.phase_timers import PhaseTimers
 
 
 class SparseFeatureFetcher(FeatureFetcher):
@@ -86,16 +83,16 @@ class SparseFeatureFetcher(FeatureFetcher):
         self._matrix(_unpack(_pack(row), row, np.diff(row.indptr)))
 
     def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
-        requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        requested, row_counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         entry_counts = self._entries_by_rank(requested, row_counts)
         with self.phases("gather"):
-            if self.network.carries:
+            if self.communicator.carries:
                 sent = _pack(self.shard.take(requested))
             else:
                 sent = np.empty((int(entry_counts.sum()), self.shard.entry_bytes), np.uint8)
         arriving_counts = self._entries_by_rank(request.remote_ids, request.remote_counts)
         arriving = self._arriving.array((int(arriving_counts.sum()), self.shard.entry_bytes), "uint8")
-        return RowExchange(self.network, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
+        return RowExchange(self.communicator, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: np.ndarray) -> SparseMatrix:
         with self.phases("gather"):
@@ -149,7 +146,7 @@ class LearnedFetcher(FeatureFetcher):
     def count_returns(self, exchange: RowExchange) -> None:
         assert exchange.requested is not None, "the fetcher made it"
         request, _, _ = exchange.requested
-        self.network.count("row gradients", request.remote_counts, self.returned_row_bytes)
+        self.communicator.count("row gradients", request.remote_counts, self.returned_row_bytes)
 
     def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> Tensor:
         rows: Tensor = result_of(arrived)
@@ -167,22 +164,13 @@ class LearnedFetcher(FeatureFetcher):
         return rows
 
 
-def fetcher_for(
-    communicator: Communicator | RankView,
-    shard: HostShard | DeviceShard,
-    rank_offsets: np.ndarray,
-    device: torch.device,
-    dtype: torch.dtype,
-    kind: str = "features",
-    phases: PhaseTimers | None = None,
-) -> FeatureFetcher:
-    """Build the fetcher of the rows of `shard` of any kind; the other arguments are those of FeatureFetcher."""
-    kind_of_fetcher = SparseFeatureFetcher if isinstance(shard, SparseShard) else FeatureFetcher
-    if isinstance(shard, LearnedShard):
-        kind_of_fetcher = LearnedFetcher
+def fetcher_class(shard: HostShard | DeviceShard) -> type[FeatureFetcher]:
+    """Return the class of fetchers of the rows of `shard`: sparse, learned or dense."""
+    if isinstance(shard, SparseShard):
+        return SparseFeatureFetcher
     if isinstance(shard, TypedShard):
-        kind_of_fetcher = TypedFetcher
-    return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases)
+        return TypedFetcher
+    return LearnedFetcher if isinstance(shard, LearnedShard) else FeatureFetcher
 
 
 def _pack(rows: SparseFeatures) -> np.ndarray:

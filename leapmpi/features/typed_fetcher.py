@@ -94,7 +94,9 @@ class TypedFetcher(FeatureFetcher):
         request, _, _ = exchange.requested
         if self.returned_row_bytes:
             learns = self.shard.learns[self.shard.types_of(request.remote_ids)]
-            self.network.count("row gradients", _count_chosen(learns, request.remote_counts), self.returned_row_bytes)
+            self.communicator.count(
+                "row gradients", _count_chosen(learns, request.remote_counts), self.returned_row_bytes
+            )
 
     def dummy_rows(self, count: int, width: int, scattered: bool = False) -> TypedMatrix:
         """Return `count` rows of zeros, of all types in turn. Local."""
@@ -120,19 +122,19 @@ class TypedFetcher(FeatureFetcher):
         self._matrix(ids, np.arange(len(ids)), [])
 
     def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
-        requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        requested, counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         sent_counts = self._units_by_rank(requested, counts)
         sent = self._buffers.array((int(sent_counts.sum()), self.shard.unit), "uint8")
-        if self.network.carries:
+        if self.communicator.carries:
             with self.phases("gather"):
                 self.shard.pack(requested, sent)
         arriving_counts = self._units_by_rank(request.remote_ids, request.remote_counts)
         arriving = self._buffers.array((int(arriving_counts.sum()), self.shard.unit), "uint8")
         arrives, asked = (arriving, arriving_counts), (request, requested, counts)
-        return RowExchange(self.network, self.kind, (sent, sent_counts), arrives, unpack, asked)
+        return RowExchange(self.communicator, self.kind, (sent, sent_counts), arrives, unpack, asked)
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: np.ndarray) -> TypedMatrix:
-        if not self.network.carries:
+        if not self.communicator.carries:
             return self.dummy_rows(len(request.ids), self.shard.width)
         packed = [self._packed(request.remote_positions, request.remote_ids, arrived)]
         if self.cache:

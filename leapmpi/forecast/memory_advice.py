@@ -15,7 +15,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import LeapmpiError
-from leapmpi.forecast.simulator import Forecaster
+from leapmpi.forecast.simulator import Forecaster, roots_of
 from leapmpi.forecast.strategy_choice import MOST_EDGES, edges_of
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.nn.task import task_of
@@ -52,13 +52,13 @@ class MemoryAdvice:
         Raises ConfigError and DataError where it cannot be trained.
         """
         strategy_named(config.strategy.name).check_settings(config, self.dataset)
-        job = self.forecaster.job(config, ranks)
-        engines = job.engines
-        first, batch = engines[0], self.forecaster.batches(engines[0], config)[0]
-        key = job.key(0)
-        if edges_of(first.ctx.sampler, batch, key, ranks) > MOST_EDGES:
+        # What is drawn is the same wherever lists are.
+        job = self.forecaster.job(config.replaced({"run.topology": "node"}), ranks)
+        engines, key = job.engines, job.key(0)
+        first, batch = engines[0], self.forecaster.batches(job, config)[0][0]
+        if edges_of(job.sampler, roots_of(job, batch), key, ranks) > MOST_EDGES:
             return None
-        planned = first.planned(batch, key)
+        planned = job.plan(batch, key)
         if not isinstance(first.preparation, FullBatchGraphs):
             # The blocks of one rank at a time are held.
             return max(predicted_memory(engine, engine.draw(planned, key)) for engine in engines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ def _forecast(
     train = config.train
     batch = ctx.sampler.batches(dataset.splits.train, train.seed, 1, train.batch_size, PRESAMPLE)[0]
     key = DrawKey(PRESAMPLE, train.seed, 1, 0)
-    schedule = cast("Schedule", engine.planned(batch, key))
+    schedule = engine.placement.schedule(batch, key.epoch, key.iteration)
 
     # Rows of others arrive while a preparation rank prepares the next mini-batch, so the slower of both counts.
     offsets, slowest = rank_offsets(dataset.offsets, roles.preparing), 0.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.comm.byte_counters import KINDS
 from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.edge_splits import both_ways
@@ -32,7 +33,7 @@ from leapmpi.exchange.selection import (
 )
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
-from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
+from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -42,6 +43,9 @@ from leapmpi.plan.homes import home_of, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.construction.build import build_sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.session.session import facts_of
@@ -98,7 +102,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sampled:
+class Sampled:
     """One sampled iteration of all ranks."""
 
     traffic: Traffic
@@ -120,6 +124,7 @@ class Forecaster:
         """In a job, the context of this rank, whose sampler and model serve here too."""
         self._part = cache(dataset.part)
         self._modes: dict[tuple[Config, int, MachineRates], str] = {}
+        self._kept: dict[tuple[object, ...], Sampled] = {}
         self.machine: MachineRates | None = None
         """Rates by which engines choose, where they are not the documented ones."""
 
@@ -134,8 +139,7 @@ class Forecaster:
             config = list(variations(config).values())[leading_model(several)]
         job = self.job(config, ranks, scatters=bool(models))
         engines = job.engines
-        first, sampler = engines[0], engines[0].ctx.sampler
-        batches = self.batches(first, config)
+        first, batches, begun = engines[0], *self.batches(job, config)
         names = modes_for(several, first.ctx.features, config) if several else None
         drawn = None
         if mode_is_open(first.placement) and not self.takes_known_mode(job, config, rates, names):
@@ -145,24 +149,19 @@ class Forecaster:
         # Whole batches are alike, so a few stand for all. The last one may be short, and is counted apart.
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
-        sampled = [_sampled(job, batches[i], i, models, None if i else drawn) for i in chosen]
-        last = sampled[-1]
+        found = [self._sampled(job, config, batches[i], i, models, None if i else drawn) for i in chosen.tolist()]
+        last = found[-1]
         if len(batches) > 1:
-            last = _sampled(job, batches[len(batches) - 1], len(batches) - 1, models)
-
-        begun = Traffic(ranks)
-        for each in engines:
-            each.roots.predict_epoch(len(batches), begun)
-        sent_before = begun.bytes_by_kind()
+            last = self._sampled(job, config, batches[len(batches) - 1], len(batches) - 1, models)
 
         # An epoch has the mean of the sampled iterations for all but the last.
-        sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
+        sent, rows = _mean(found, Traffic.bytes_by_kind), _mean(found, Traffic.rows_by_place)
         others = len(batches) - 1
         seconds = None
         if rates is not None and not models:
-            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
-        micrographs, offsets = roots_of(first, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
-        work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
+            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in found]))
+        micrographs, offsets = roots_of(job, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
+        work = np.mean([each.counts.rows + each.counts.edges for each in found], axis=0)
         return Forecast(
             strategy=label,
             ranks=ranks,
@@ -170,27 +169,70 @@ class Forecaster:
             remote=first.mode_name,
             iterations=len(batches),
             sent=sent,
-            pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
+            pairs=np.mean([one.traffic.pairs() for one in found], axis=0),
             rows=rows,
-            micrograph_locality=locality(sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
+            micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
-            memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
+            memory=self._memory(engines, found, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
             epoch_sent={
-                kind: sent_before[kind] + others * sent[kind] + count
-                for kind, count in last.traffic.bytes_by_kind().items()
+                kind: begun[kind] + others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()
             },
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
 
-    def batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
-        """List the batches of an epoch of dry runs: training vertices, or edges int64[B, 2] where these are roots."""
-        sampler, train = engine.ctx.sampler, config.train
-        if engine.ctx.task.roots == "vertices":
-            vertices = self.dataset.splits.train
-            return sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
-        return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+    def _sampled(
+        self,
+        job: VirtualJob,
+        config: Config,
+        batch: Batches,
+        iteration: int,
+        models: Sequence[int],
+        drawn: Sequence[MiniBatch] | None = None,
+    ) -> Sampled:
+        """Return the iteration that trains `batch`, as it was `drawn` last, if it was.
+
+        models: the bytes of the parameters of each of several models; empty for one.
+        """
+        if not models and (kept := self._kept.get(_place_of(job, config, iteration))):
+            return kept
+        minibatches = drawn or job.draw(batch, iteration)
+        traffic = job.count(minibatches, models)
+        return Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory_of(job, minibatches))
+
+    def keep(self, job: VirtualJob, config: Config, iteration: int, sampled: Sampled) -> None:
+        """Keep what was counted of an `iteration` of `config`, for its forecast."""
+        self._kept[_place_of(job, config, iteration)] = sampled
+
+    def batches(self, job: VirtualJob, config: Config) -> tuple[Sequence[Batches], dict[str, int]]:
+        """Return the batches of an epoch of dry runs by rank, and the bytes by kind that ranks send to cut it.
+
+        They are training vertices on rank 0, or edges int64[B, 2], if these are roots; with a sharded topology each
+        rank has its share of the edges.
+        """
+        train, engines, both = config.train, job.engines, both_ways(self.dataset.attributes)
+        order = train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE
+        job.world.take()
+
+        if engines[0].ctx.task.roots == "vertices":
+            found = job.sampler.batches(self.dataset.splits.train, *order)
+        elif not engines[0].ctx.sampler.sharded:
+            found = job.sampler.drawing.edge_batches(TrainingEdges(self.topology, both), *order)
+        else:
+            samplers = [each.ctx.sampler for each in engines]
+            edges = [
+                SharedEdges(each.shard, both, each.communicator)
+                for each in samplers
+                if isinstance(each, ShardedSampler)
+            ]
+            job.uncounted(lambda rank: edges[rank].count())
+            by_rank = job.world.run(lambda rank: samplers[rank].edge_batches(edges[rank], *order))
+            begun = job.world.take().bytes_by_kind()
+            # What is exchanged once is exchanged by the first plan.
+            batches = list(zip(*by_rank, strict=True))
+            job.plan(batches[0], job.key(0))
+            return batches, begun
+        return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
@@ -204,14 +246,17 @@ class Forecaster:
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
             engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
-        return VirtualJob(world, engines)
+        sampler = contexts[0].sampler
+        if sampler.sharded:
+            sampler = build_sampler(config, self.topology, self.dataset.splits.train)
+        return VirtualJob(world, engines, sampler)
 
     def choose_mode(
         self,
         job: VirtualJob,
         config: Config,
         minibatches: Sequence[MiniBatch],
-        batch: np.ndarray,
+        batch: Batches,
         rates_given: Rates | None = None,
         common: Sequence[str] | None = None,
     ) -> None:
@@ -230,7 +275,7 @@ class Forecaster:
             found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
         name = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
-            rates = rates_given or _counted(engines, batch)
+            rates = rates_given or _counted(job, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
         if rates_given is None and not common:
@@ -250,7 +295,7 @@ class Forecaster:
         return True
 
     def _memory(
-        self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
+        self, engines: Sequence[Engine], sampled: Sequence[Sampled], topology: Sequence[int], models: int
     ) -> list[int]:
         """Count bytes per rank: local features, topology, model and optimizer, and the largest iteration.
 
@@ -272,11 +317,22 @@ class Forecaster:
         return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
 
 
-def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
+def roots_of(job: VirtualJob, batch: Batches) -> np.ndarray:
     """Return the vertices int64 that are embedded for `batch`."""
-    found = engine.roots.vertices_of(batch)
-    assert found is not None, "there is a batch"
-    return found
+    by_rank = (each.roots.vertices_of(share) for each, share in zip(job.engines, batch, strict=True))
+    found = [each for each in by_rank if each is not None]
+    return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+
+
+def _place_of(job: VirtualJob, config: Config, iteration: int) -> tuple[object, ...]:
+    """Return what decides the figures of `iteration` in a `job` of `config`."""
+    first = job.engines[0]
+    return config, len(job.engines), first.ctx.machine, first.mode_name, iteration
+
+
+def memory_of(job: VirtualJob, minibatches: Sequence[MiniBatch]) -> np.ndarray:
+    """Return the bytes that an iteration of `minibatches` takes on each rank: int64[ranks]."""
+    return np.array(list(map(predicted_memory, job.engines, minibatches)))
 
 
 def _several_models(config: Config, dataset: Dataset) -> list[Model]:
@@ -284,23 +340,6 @@ def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     if not config.strategy.vary:
         return []
     return [model_of(each, dataset) for each in variations(config).values()]
-
-
-def _sampled(
-    job: VirtualJob,
-    batch: np.ndarray,
-    iteration: int,
-    models: Sequence[int],
-    drawn: Sequence[MiniBatch] | None = None,
-) -> _Sampled:
-    """Count the iteration that trains `batch`, from the mini-batches `drawn` if given.
-
-    models: the bytes of the parameters of each of several models; empty for one.
-    """
-    minibatches = drawn or job.draw(batch, iteration)
-    traffic = job.count(minibatches, models)
-    memory = np.array(list(map(predicted_memory, job.engines, minibatches)))
-    return _Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory)
 
 
 def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
@@ -330,13 +369,14 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
     )
 
 
-def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
-    """Average the figures `of` the traffic of each sampled iteration."""
+def _mean(sampled: Sequence[Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
+    """Return the means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 
 
-def _counted(engines: Sequence[Engine], batch: np.ndarray) -> Rates:
+def _counted(job: VirtualJob, batch: Batches) -> Rates:
     """Return the rates of the slowest rank by the constants of a machine."""
-    seconds = [counted_seconds(each.ctx, local_roots(each.ctx, roots_of(each, batch))) for each in engines]
-    return by_machine(engines[0].ctx, *np.max(seconds, axis=0).tolist())
+    roots, contexts = roots_of(job, batch), [each.ctx for each in job.engines]
+    seconds = job.uncounted(lambda rank: counted_seconds(contexts[rank], local_roots(contexts[rank], roots)))
+    return by_machine(contexts[0], *np.max(seconds, axis=0).tolist())

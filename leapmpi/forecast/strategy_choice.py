@@ -23,17 +23,18 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.exchange.selection import COPYING
 from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.forecast.simulator import Forecaster, counts_of
-from leapmpi.forecast.virtual_job import DRY_EPOCH, VirtualJob
+from leapmpi.forecast.simulator import Forecaster, Sampled, counts_of, memory_of, roots_of
+from leapmpi.forecast.virtual_job import VirtualJob
 from leapmpi.nn.layer import Layer, costs, least_cost, sparse_cost
 from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
 from leapmpi.plan.cost_model import Counts
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Sampler
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.counter_rng import DrawKey
 
 AUTO = "auto"
 
@@ -178,10 +179,8 @@ class _Count:
         self._drawn: dict[tuple[type[Preparation], int, bytes], tuple[list[MiniBatch], Traffic]] = {}
         # The batches of an epoch, by a sampler that all strategies share. Settings of another hold for leap too.
         self.first = forecaster.job(self._config_of(FIRST), ranks)
-        sampler, train = self.first.engines[0].ctx.sampler, config.train
-        vertices = forecaster.dataset.splits.train
-        self.batches = sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        self.edges = edges_of(sampler, self.batches[0], self.first.key(0), ranks)
+        sampler, (self.batches, _) = self.first.sampler, forecaster.batches(self.first, config)
+        self.edges = edges_of(sampler, roots_of(self.first, self.batches[0]), self.first.key(0), ranks)
         passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
         self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
 
@@ -201,29 +200,35 @@ class _Count:
         # Whole batches spread over the epoch; the last one may be short.
         whole = len(self.batches) - 1 or 1
         chosen = np.unique(np.linspace(0, whole - 1, self.iterations).astype(int)).tolist()
-        seconds, sent = zip(*(self._iteration(job, number) for number in chosen), strict=True)
-        share = sum(map(len, self.batches)) / max(1, sum(len(self.batches[number]) for number in chosen))
+        seconds, sent = zip(*(self._iteration(job, config, number) for number in chosen), strict=True)
+        sizes = [len(roots_of(job, each)) for each in self.batches]
+        share = sum(sizes) / max(1, sum(sizes[number] for number in chosen))
         return EpochCost(share * sum(seconds), share * sum(sent), engines[0].mode_name)
 
     def _minibatches(self, job: VirtualJob, number: int) -> list[MiniBatch]:
         """Return the mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
-        first = job.engines[0]
-        schedule = first.placement.schedule(self.batches[number], DRY_EPOCH, number)
-        key = type(first.preparation), number, schedule.to_buffer().tobytes()
+        job.world.take()
+        schedule = job.plan(self.batches[number], job.key(number))
+        assert isinstance(schedule, Schedule), "roots are vertices"
+        of_plan, key = job.world.take(), (type(job.engines[0].preparation), number, schedule.to_buffer().tobytes())
         if key not in self._drawn:
             found = job.draw_planned(schedule, job.key(number))
             self._drawn[key] = found, job.world.take()
         found, of_draws = self._drawn[key]
-        job.world.take()
+        if not job.engines[0].preparation.plans_once:
+            job.world.traffic.add(of_plan)
         job.world.traffic.add(of_draws)
         return [replace(each, feeds=[]) for each in found]
 
-    def _iteration(self, job: VirtualJob, number: int) -> tuple[float, int]:
-        """Predict seconds and bytes of training batch `number`."""
+    def _iteration(self, job: VirtualJob, config: Config, number: int) -> tuple[float, int]:
+        """Return seconds and bytes of training batch `number`."""
         engines, minibatches = job.engines, self._minibatches(job, number)
         traffic = job.count(minibatches)
         operations = max(_operations(each, minibatches, traffic) for each in engines)
         counts = counts_of(engines[0], minibatches, traffic)
+        if not self.forecaster.real:
+            # `leapmpi plan` forecasts the same strategies next.
+            self.forecaster.keep(job, config, number, Sampled(traffic, counts, memory_of(job, minibatches)))
         seconds = _seconds(counts, operations, self.machine, ahead=engines[0].prefetch_depth > 0)
         return seconds, int(traffic.pairs().sum())
 

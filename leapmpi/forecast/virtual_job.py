@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from leapmpi.engine.engine import Engine
+from leapmpi.engine.root_source import Plan
 from leapmpi.exchange.minibatch import MiniBatch
-from leapmpi.forecast.virtual_world import VirtualWorld
-from leapmpi.plan.edge_plan import EdgePlan
-from leapmpi.plan.schedule import Schedule
+from leapmpi.forecast.virtual_world import Result, VirtualWorld
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import count_models
 
@@ -20,33 +20,56 @@ DRY_EPOCH = 1
 """Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
 
 
+Batches = Sequence[np.ndarray | None]
+"""Roots of one iteration by rank: all of them on rank 0, or a share on each where edges of a sharded topology are."""
+
+
 @dataclass(frozen=True, eq=False)
 class VirtualJob:
-    """The engine of each rank of `world`."""
+    """The engine of each rank of `world`. sampler: draws of any rank, from the whole topology."""
 
     world: VirtualWorld
     engines: Sequence[Engine]
+    sampler: Sampler
 
     def key(self, iteration: int) -> DrawKey:
         """Return the key of the draws of an iteration of a dry run: no run draws from its streams."""
         return DrawKey(PRESAMPLE, self.engines[0].ctx.seed, DRY_EPOCH, iteration)
 
-    def draw(self, batch: np.ndarray, iteration: int) -> list[MiniBatch]:
-        """Return the mini-batch of each rank in a dry run that trains `batch`."""
-        key = self.key(iteration)
-        return self.draw_planned(self.engines[0].planned(batch, key), key)
+    def on_first(self, batch: np.ndarray) -> Batches:
+        """List by rank the roots of an iteration that rank 0 alone has."""
+        return [batch, *[None] * (len(self.engines) - 1)]
 
-    def draw_planned(self, planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
-        """Return the mini-batch of each rank by what is `planned`, drawn with `key`. What this exchanges is counted."""
+    def plan(self, batches: Batches, key: DrawKey) -> Plan:
+        """Plan an iteration for all ranks; what that exchanges is counted. batches: by rank, as training gives them."""
+        shared = self.world.run(
+            lambda rank: self.engines[rank].roots.share(batches[rank], key, self.engines[rank].placement.time_steps)
+        )
+        return self.engines[0].roots.plan_shared(shared[0], key)
+
+    def draw(self, batches: Batches, iteration: int) -> list[MiniBatch]:
+        """Return the mini-batch of each rank in a dry run that trains `batches`. What this exchanges is counted."""
         self.world.take()
+        key = self.key(iteration)
+        return self.draw_planned(self.plan(batches, key), key)
+
+    def draw_planned(self, planned: Plan, key: DrawKey) -> list[MiniBatch]:
+        """Return the mini-batch of each rank by what is `planned`, drawn with `key`. What this exchanges is counted."""
         minibatches = self.world.run(lambda rank: self.engines[rank].draw(planned, key))
         if self.engines[0].preparation.plans_once:
             # Exchanges before the first iteration belong to no iteration.
             self.world.take()
         return minibatches
 
+    def uncounted(self, work: Callable[[int], Result]) -> list[Result]:
+        """Return the results of `work(rank)` of all ranks; what they exchange is not counted."""
+        before = self.world.take()
+        found = self.world.run(work)
+        self.world.traffic = before
+        return found
+
     def count(self, minibatches: Sequence[MiniBatch], models: Sequence[int] = ()) -> Traffic:
-        """Count the traffic and reads of an iteration that trains `minibatches`, that of their draws included.
+        """Return what an iteration that trains `minibatches` sends and reads, with what was counted before.
 
         models: the bytes of the parameters of each of several models, which cross ranks; empty for one.
         """
@@ -54,8 +77,6 @@ class VirtualJob:
         def iterate(rank: int) -> None:
             engine, minibatch = self.engines[rank], minibatches[rank]
             communicator = self.world.communicators[rank]
-            if not engine.preparation.plans_once:
-                engine.roots.announce(minibatch.edge_loss.plan if minibatch.edge_loss else minibatch.planned)
             engine.count(minibatch)
             if models:
                 count_models(communicator, models)
@@ -64,7 +85,5 @@ class VirtualJob:
             # Ranks agree once whether to stop.
             communicator.start_all_reduce_maximum(0)()
 
-        for engine, minibatch in zip(self.engines, minibatches, strict=True):
-            engine.preparation.predict_draws(minibatch, self.world.traffic)
         self.world.run(iterate)
         return self.world.take()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,7 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.fetcher_choice import fetcher_for
+from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
@@ -23,10 +26,13 @@ from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
-from leapmpi.sampling.construction.build import build_sampler, largest_number
-from leapmpi.sampling.sharded.answer_format import answer_format
+from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.root_times import share_times
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import shard_of
 from leapmpi.session.setup import typed_shard_of
-from leapmpi.session.topology_kind import SHARDED, check_topology, reads_last_sources
+from leapmpi.session.topology_kind import SHARDED, check_topology, names_sources, reads_last_sources
 from leapmpi.system.phase_timers import PhaseTimers
 
 
@@ -38,10 +44,11 @@ def virtual_ranks(
     part: Callable[[int], Part],
     real: RankContext | None = None,
 ) -> list[RankContext]:
-    """Return the contexts of the ranks of `world`. They share sampler and model, and read no feature row.
+    """Return the contexts of the ranks of `world`. They share the model, and read no feature row.
 
-    `part` opens a part of the dataset. In a job, sampler, model and numbers of entries are those of `real`, the context
-    of this rank. Raises DataError when the dataset has fewer parts than ranks.
+    They share the sampler, too, unless the topology is sharded: each then draws from lists of its own, and from those
+    of others through its communicator. `part` opens a part of the dataset. In a job, sampler, model and numbers of
+    entries are those of `real`, the context of this rank. Raises DataError when the dataset has fewer parts than ranks.
     """
     ranks = len(world.communicators)
     offsets = rank_offsets(dataset.offsets, ranks)
@@ -50,31 +57,21 @@ def virtual_ranks(
 
     # Shared by all ranks: with 1024 of them, copies would not fit.
     reads = reads_features(config, dataset)
-    sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
+    samplers = _samplers(config, dataset, topology, world, offsets, real)
     model = real.model if real else model_of(config, dataset)
     task = task_of(config, dataset)
     parameters = real.parameters if real else ParameterLayout(model)
 
-    # With --topology sharded, the size of replies depends on their format.
-    answers = None
-    if config.run.topology == SHARDED:
-        check_topology(config, dataset)
-        largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
-        carried = topology.edge_weight is not None
-        last, typed = reads_last_sources(config, dataset), dataset.types is not None
-        answers = answer_format(largest, dataset.edges, sampler.weighted, reads, carried, last, typed)
-
-    # Shards are mapped files: requests need their sizes and owners alone, and read no row.
-    contexts = []
-    for rank, communicator in enumerate(world.communicators):
-        numbers = parts_of_rank(dataset.parts, ranks, rank)
-        held = [part(number) for number in numbers]
-        width = 0 if dataset.feature_dim else input_width(config, dataset)
-        features, labels = _shards(
-            config, held, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
-        )
+    # What each rank has: its rank and its shards.
+    contexts, width = [], 0 if dataset.feature_dim else input_width(config, dataset)
+    edges, learned = task.roots == "edges", (width, dtype) if width else None
+    shards = _Shards(config, dataset, part, entry_counts, learned, edges)
+    for rank, (communicator, sampler) in enumerate(zip(world.communicators, samplers, strict=True)):
+        parts = parts_of_rank(dataset.parts, ranks, rank)
+        features, labels = shards.features(parts), shards.labels(parts)
         if dataset.types is not None:
-            features = typed_shard_of(config, dataset, numbers, None)
+            features = typed_shard_of(config, dataset, parts, None)
+        held = [part(number) for number in parts] if reads else []
         contexts.append(
             RankContext(
                 communicator=communicator,
@@ -83,18 +80,48 @@ def virtual_ranks(
                 model=model,
                 task=task,
                 parameters=parameters,
-                features=fetcher_for(communicator, features, offsets, device, dtype),
+                features=fetcher_class(features)(communicator, features, offsets, device, dtype),
                 labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels"),
                 rank_offsets=offsets,
                 device=device,
                 seed=config.train.seed,
-                answers=answers,
+                answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
                 in_place=config.run.device != "cuda",
                 counts_sources=True,
                 edge_features=edge_fetcher(communicator, dataset, held, device, dtype) if reads else None,
             )
         )
     return contexts
+
+
+def _samplers(
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    world: VirtualWorld,
+    offsets: np.ndarray,
+    real: RankContext | None,
+) -> Sequence[Sampler]:
+    """Return the sampler of each rank: one for all; with --topology sharded, of the lists of its own vertices."""
+    reads, train = reads_features(config, dataset), dataset.splits.train
+    if config.run.topology != SHARDED:
+        one = real.sampler if real else build_sampler(config, topology, train, edge_numbers=reads)
+        return [one] * len(world.communicators)
+    check_topology(config, dataset)
+    largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
+    named, last = names_sources(config, dataset), reads_last_sources(config, dataset)
+    shards = [shard_of(topology, first, end, named) for first, end in pairwise(offsets.tolist())]
+    samplers = [
+        build_sharded_sampler(config, shard, communicator, offsets, dataset, largest, 1, reads, last)
+        for shard, communicator in zip(shards, world.communicators, strict=True)
+    ]
+    splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
+
+    def share(rank: int) -> None:
+        share_times(samplers[rank].inner, shards[rank], world.communicators[rank], offsets, splits)
+
+    world.run(share)
+    return samplers
 
 
 def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
@@ -107,27 +134,55 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
     return counts
 
 
-def _shards(
-    config: Config,
-    parts: Sequence[Part],
-    first: int,
-    entry_counts: np.ndarray | None,
-    learned: tuple[int, torch.dtype],
-    edges: bool,
-) -> tuple[HostShard, HostShard]:
-    """Map features and labels of `parts`, whose first vertex is `first`, from files; nothing is read.
+class _Shards:
+    """Shards of features and labels of virtual ranks; no row is read.
 
-    learned: width and dtype of rows in place of features, where the width is not 0. edges: whether roots are edges, so
-    that labels of vertices are not read.
+    learned: width and dtype of rows that take the place of features. edges: whether roots are edges, so that labels of
+    vertices are not read.
     """
-    labels = [np.zeros(part.vertices, np.int64) if edges else part.known_labels for part in parts]
-    features: HostShard
-    if learned[0]:
-        rows = sum(part.vertices for part in parts)
-        nothing = np.zeros((), str(learned[1]).removeprefix("torch."))
-        features = LearnedShard(np.broadcast_to(nothing, (rows, learned[0])), first)
-    elif entry_counts is None:
-        features = dense_shard(parts, first, config.strategy.feature_memory)
-    else:
-        features = SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return features, HostShard(labels, first)
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: Dataset,
+        part: Callable[[int], Part],
+        entry_counts: np.ndarray | None,
+        learned: tuple[int, torch.dtype] | None,
+        edges: bool,
+    ) -> None:
+        self._dataset, self._part, self._entry_counts, self._learned = dataset, part, entry_counts, learned
+        self._feature_memory, most = config.strategy.feature_memory, int(np.diff(dataset.offsets).max())
+        self._labels = _unread(most, np.empty(0, np.int64) if edges else part(0).known_labels)
+        # Opening the files of many parts takes longer than all else.
+        self._rows = None
+        if not learned and entry_counts is None and not self._feature_memory:
+            self._rows = _unread(most, part(0).dense_features)
+
+    def features(self, parts: range) -> HostShard:
+        """Return the shard of the features of consecutive `parts`."""
+        first = int(self._dataset.offsets[parts.start])
+        if self._learned:
+            width, dtype = self._learned
+            nothing = np.zeros((), str(dtype).removeprefix("torch."))
+            return LearnedShard(np.broadcast_to(nothing, (sum(self._sizes(parts)), width)), first)
+        if self._rows is not None:
+            rows = [self._rows[:size] for size in self._sizes(parts)]
+            return HostShard(rows, first, self._part(0).feature_scale)
+        opened = [self._part(number) for number in parts]
+        if self._entry_counts is not None:
+            return SparseShard([each.sparse_features for each in opened], first, self._entry_counts)
+        return dense_shard(opened, first, self._feature_memory)
+
+    def labels(self, parts: range) -> HostShard:
+        """Return the shard of the labels of consecutive `parts`."""
+        return HostShard([self._labels[:size] for size in self._sizes(parts)], int(self._dataset.offsets[parts.start]))
+
+    def _sizes(self, parts: range) -> list[int]:
+        return np.diff(self._dataset.offsets[parts.start : parts.stop + 1]).tolist()
+
+
+def _unread(rows: int, like: np.ndarray) -> np.ndarray:
+    """Return `rows` rows like those of `like`, read-only, which take no memory unless they are read."""
+    shape = rows, *like.shape[1:]
+    region = mmap.mmap(-1, max(1, math.prod(shape) * like.itemsize), mmap.MAP_PRIVATE, mmap.PROT_READ)
+    return np.frombuffer(region, like.dtype, math.prod(shape)).reshape(shape)

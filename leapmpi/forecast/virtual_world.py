@@ -135,8 +135,10 @@ class CountingCommunicator(Communicator):
     def _hop(self, state: Array, to: int, origin: int) -> None:
         return
 
-    def _reduce(self, flat: Array, widths: np.ndarray) -> None:
-        return
+    def _reduce(self, flat: Array, widths: np.ndarray, kind: str) -> None:
+        if kind in CARRIED:
+            assert isinstance(flat, np.ndarray), "counts are in host memory"
+            flat[:] = _met(_summed, flat.copy())
 
 
 def _met(deliver: Callable[[Given], Given], given: Any) -> Any:
@@ -158,6 +160,10 @@ def _stacked(given: Given) -> Given:
     rows = np.stack(given)
     rows.flags.writeable = False
     return [rows] * len(given)
+
+
+def _summed(given: Given) -> Given:
+    return [np.sum(given, axis=0)] * len(given)
 
 
 def _transposed(given: Given) -> Given:

@@ -36,7 +36,6 @@ from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
-from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.memory import available_bytes
 
@@ -45,7 +44,6 @@ class FullBatchGraphs(Preparation):
     """Layer graphs of all training vertices, made for the first iteration and kept."""
 
     limits_memory = plans_once = True
-    plans_once = True
     placement: FullBatchPlacement
 
     @property
@@ -96,9 +94,6 @@ class FullBatchGraphs(Preparation):
             self.ctx.communicator.byte_counters.add({}, self._read_counts)
         else:
             self.engine.mode.request(minibatch)
-
-    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
-        """Add nothing: lists have arrived before the first iteration."""
 
     @property
     def prefetch_depth(self) -> int:

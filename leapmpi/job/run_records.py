@@ -7,6 +7,7 @@ import platform
 import shlex
 import sys
 import textwrap
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -108,46 +109,16 @@ def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: 
 def announce(trainer: Trainer, folder: RunFolder) -> None:
     """Show and record what the run starts with. Collective."""
     # Every rank reports its host, device, parts and memory; rank 0 shows them.
-    world, loaded, engine = trainer.world, trainer.loaded, trainer.engine
+    world, loaded, engine, origin = trainer.world, trainer.loaded, trainer.engine, trainer.origin
     facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
     for line in (*banner.summary_lines(trainer, facts), f"run     {folder.path}"):
         log.info(line)
-    for line in banner.lines(trainer, facts):
-        log.debug(line)
-
-    # What was chosen, and which settings do not act.
-    origin, prepared = trainer.origin, trainer.prepared
-    if choice := origin.choice:
-        log.debug(f"strategy auto: {choice.strategy}, as at first" if origin.restarts else choice.sentence())
-    if prepared.predicted_bytes:
-        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in prepared.predicted_bytes.items())
-        log.debug("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
-        for name, reason in refused_modes(loaded.ctx.model.layers[0], loaded.ctx.features).items():
-            log.debug("remote %s does not apply to %s: %s", name, model_names(trainer.config), reason)
-    details = (
-        *banner.about_roles(trainer),
-        *engine.preparation.sentences(),
-        *about_depth(engine, prepared.prefetch_depth),
-        *trainer.feature_cache.sentences(),
-        *banner.own_modules(trainer),
-    )
-    doubts = *banner.ignored(trainer), *banner.unverified(trainer.config, facts)
-    for sentence in details:
-        log.debug(sentence)
-    for sentence in doubts:
-        log.info(sentence)
-    if taken := origin.initial:
-        epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
-        log.info(
-            "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate start afresh",
-            *(epoch, taken["from"], taken["arrays"], f"{taken['parameters']:,}"),
-        )
-    if trainer.config.train.early_stop:
-        log.debug("training stops early after %s", banner.about_early_stop(trainer))
-    for sentence in trainer.models.sentences():
-        log.info(sentence)
+    for line in (*banner.lines(trainer, facts), *_choices(trainer)):
+        log.debug("%s", line)
+    for line in (*banner.ignored(trainer), *banner.unverified(trainer.config, facts), *_notices(trainer)):
+        log.info("%s", line)
     if world.size == 1 and loaded.dataset.parts > 1:
         # Code runs only when the command line names it.
         name = trainer.config.model.name
@@ -156,15 +127,9 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
             "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s%s --run FOLDER",
             *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG, code),
         )
-    if not trainer.evaluator.size("val"):
-        log.info(banner.about_no_validation(trainer))
-    train = trainer.config.train
-    if few := few_updates(train.epochs, trainer.per_epoch, train.batch_size == trainer.components.batches.count):
-        for part in _wrapped(few):
-            log.info("%s", part)
 
     # The same for programs.
-    remote = {"chosen": engine.mode_name, "predicted_bytes": prepared.predicted_bytes}
+    remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.prepared.predicted_bytes}
     folder.record(
         "banner",
         uuid=loaded.dataset.uuid,
@@ -178,6 +143,41 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         code=code_of(trainer.config),
         rates={**trainer.ctx.machine.to_values(), "measured": trainer.ctx.machine != MachineRates()},
     )
+
+
+def _choices(trainer: Trainer) -> Iterator[str]:
+    """Yield sentences on what was chosen for the run."""
+    origin, prepared, engine, ctx = trainer.origin, trainer.prepared, trainer.engine, trainer.loaded.ctx
+    if choice := origin.choice:
+        yield f"strategy auto: {choice.strategy}, as at first" if origin.restarts else choice.sentence()
+    if prepared.predicted_bytes:
+        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in prepared.predicted_bytes.items())
+        yield f"remote {engine.mode_name}: bytes for the first layer in the first iteration: {sizes}"
+        for name, reason in refused_modes(ctx.model.layers[0], ctx.features).items():
+            yield f"remote {name} does not apply to {model_names(trainer.config)}: {reason}"
+    yield from banner.about_roles(trainer)
+    yield from engine.preparation.sentences()
+    yield from about_depth(engine, prepared.prefetch_depth)
+    yield from trainer.feature_cache.sentences()
+    yield from banner.own_modules(trainer)
+    if trainer.config.train.early_stop:
+        yield f"training stops early after {banner.about_early_stop(trainer)}"
+
+
+def _notices(trainer: Trainer) -> Iterator[str]:
+    """Yield sentences on first weights, models, a missing validation split, and too few updates."""
+    if taken := trainer.origin.initial:
+        epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
+        yield (
+            f"first weights: those{epoch} in {taken['from']}, {taken['arrays']} arrays of {taken['parameters']:,} "
+            "numbers; optimizer and learning rate start afresh"
+        )
+    yield from trainer.models.sentences()
+    if not trainer.evaluator.size("val"):
+        yield banner.about_no_validation(trainer)
+    train = trainer.config.train
+    if few := few_updates(train.epochs, trainer.per_epoch, train.batch_size == trainer.components.batches.count):
+        yield from _wrapped(few)
 
 
 def _wrapped(sentence: str) -> list[str]:

@@ -35,7 +35,8 @@ from leapmpi.runs.run_lock import RunLock
 from leapmpi.session.role_checks import by_role
 from leapmpi.session.role_loading import LoadedByRole
 from leapmpi.session.session import Session, in_session
-from leapmpi.session.setup import compile_unsampled, with_batch_size
+from leapmpi.session.setup import with_batch_size
+from leapmpi.session.warm_up import compile_unsampled
 from leapmpi.system.trace import record_timeline
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.model_state import below

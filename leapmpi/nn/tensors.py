@@ -67,8 +67,8 @@ def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor
     `degree` are int64[destinations].
     """
     if weight is None:
-        spread = operations(edges.indptr.device).spread
-        return spread(edges.indptr, sampled.to(dtype).reciprocal_(), len(edges.indices))
+        mean = sampled.to(dtype).reciprocal_()
+        return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
     return weight.to(dtype) / degree.repeat_interleave(edges.counts)
 
 

@@ -68,8 +68,6 @@ class EdgePlan:
     """Whether embeddings cross ranks; False if edges are distributed."""
     times: np.ndarray | None = None
     """Numbers[B]: times of the edges, if draws read them and owners had to send them."""
-    told: np.ndarray | None = None
-    """int64[ranks]: in a forecast, bytes that each rank sends every other to share the negatives."""
 
     @property
     def pair_weight(self) -> float:

@@ -6,7 +6,6 @@ Parts with many edges between them have near numbers, so a contiguous group cuts
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -18,18 +17,6 @@ _STEPS = 3
 
 _AT_ONCE = 1 << 20
 """Number of ids processed together."""
-
-
-class RankView(Protocol):
-    """Part of a communicator read by planning and prediction: this rank, and the number of ranks."""
-
-    @property
-    def rank(self) -> int:
-        """This rank, in [0, size)."""
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
 
 
 def part_starts(parts: int, ranks: int) -> np.ndarray:

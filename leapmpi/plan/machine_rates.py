@@ -53,6 +53,9 @@ class MachineRates:
         return cls(**found)
 
 
+DOCUMENTED = MachineRates()
+
+
 def processor_name() -> str:
     """Return the processor model as Linux reports it, else its architecture."""
     try:

@@ -29,28 +29,6 @@ class Traffic:
         for place, rows in other.rows.items():
             self.rows[place] += rows
 
-    def add_naming(self, rank: int, kind: str, requested: np.ndarray, answered: np.ndarray, counted: int) -> None:
-        """Add `requested` bytes (int64[ranks]) sent by `rank` to the ranks, and `answered` bytes back, all of one kind.
-
-        It also sends every other rank `counted` numbers: sizes of requests and replies.
-        """
-        self.sent[kind][rank] += requested
-        self.sent[kind][:, rank] += answered
-        self.sent["control"][rank, np.arange(self.ranks) != rank] += counted * 8
-
-    def add_reduction(self, rank: int, numbers: int, width: int, kind: str = "gradients") -> None:
-        """Add the part of `rank` in an all-reduce of `numbers` of `width` bytes.
-
-        It sends every other rank that rank's slice, and later the sum of its own slice.
-        """
-        slices = np.diff(np.arange(self.ranks + 1, dtype=np.int64) * numbers // self.ranks)
-        others = np.arange(self.ranks) != rank
-        self.sent[kind][rank, others] += (slices[others] + slices[rank]) * width
-
-    def add_gather(self, rank: int, size: int, kind: str) -> None:
-        """Add `size` bytes from `rank` to all others."""
-        self.sent[kind][rank, np.arange(self.ranks) != rank] += size
-
     def bytes_by_kind(self) -> dict[str, int]:
         """Return the bytes over all pairs of ranks."""
         return {kind: int(self.sent[kind].sum()) if kind in self.sent else 0 for kind in KINDS}

@@ -65,10 +65,10 @@ class Holder:
         job = f" of Slurm job {self.job}" if self.job else ""
         return f"rank 0 of {self.ranks} on {self.host}, process {self.process}{job}, since {self.since}"
 
-    def is_leaving(self, environment: Mapping[str, str] = os.environ) -> bool:
+    def is_leaving(self) -> bool:
         """Return whether it is stopping: after a stop request, or as this is the same Slurm job, requeued."""
-        requeued = bool(self.job) and self.job == environment.get("SLURM_JOB_ID")
-        return bool(self.stopping) or (requeued and self.restarts < _restarts(environment))
+        requeued = bool(self.job) and self.job == os.environ.get("SLURM_JOB_ID")
+        return bool(self.stopping) or (requeued and self.restarts < _restarts(os.environ))
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,6 @@ class FrontierSampler(TableSampler):
     def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
         super().__init__(setup, row_normalise)
         self.ranks: SharedFrontier | None = None
-        self.frontiers: list[np.ndarray] = []
-        """Destinations of the last batch by hop, int64, if the topology is whole."""
 
     @cached_property
     def _whole(self) -> Frontier:
@@ -123,22 +121,16 @@ class FrontierSampler(TableSampler):
         With `ranks`, `vertices` are those of this rank, and the call is collective.
         """
 
-    def shared_counts(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
-        """Return the sources, int64, that `table` shares with other ranks, numbers per source, and rounds. Local."""
-        raise NotImplementedError(f"{type(self).__name__} does not draw together with other ranks")
-
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         if self.ranks is not None:
             self._make_shared_tables(key, batch, self.ranks)
             return
 
         # Each hop's table needs the frontier reached by the previous hops of the whole batch.
-        self.frontiers = []
         try:
             self._whole.add(batch)
             for hop in range(len(self.fanouts)):
                 frontier = self._whole.first(self._whole.count)
-                self.frontiers.append(frontier[0].copy())
                 self._tables[hop] = self.table(key, hop, frontier[0])
                 if hop + 1 < len(self.fanouts):
                     self._whole.add(self.draw(key, hop, *frontier).neighbours)

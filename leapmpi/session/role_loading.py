@@ -18,7 +18,7 @@ from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.host_shard import HostShard
-from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
+from leapmpi.nn.kernels.kernel_choice import set_stand_in
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
@@ -27,11 +27,10 @@ from leapmpi.plan.roles import Roles
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Drawn, Sampler
 from leapmpi.session.label_statistics import scale_values, set_scale
-from leapmpi.session.setup import load
+from leapmpi.session.setup import load, use_threads
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.system.worker_threads import set_threads
 
 
 @dataclass
@@ -137,10 +136,8 @@ def _without_data(
     facts: dict[str, Any],
 ) -> Loaded:
     """Return what a compute rank holds: the model, and no vertex. Local."""
-    torch.set_num_threads(role.threads)
-    set_threads(role.threads)
-    autocast(config.train.dtype)
     # Its shards are empty: the same context as on other ranks, so that engine and trainer need no case for roles.
+    use_threads(config, role.threads)
     communicator = MPICommunicator(role.comm, ahead=role.ahead_comms)
     dtype, nobody = getattr(torch, config.train.parameter_dtype), np.zeros(role.size + 1, np.int64)
     model, task = model_of(config, dataset).to(device), task_of(config, dataset)

@@ -21,17 +21,15 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
-from leapmpi.engine.edge_features import edge_fetcher, reads_features, set_dummy_features
+from leapmpi.engine.edge_features import edge_fetcher, edge_rows, reads_features
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
-from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.exchange.packed_rows import pays
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.fetcher_choice import fetcher_for
+from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
-from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
@@ -40,18 +38,15 @@ from leapmpi.features.typed_shard import TypedShard
 from leapmpi.nn.kernels.kernel_choice import autocast, set_stand_in
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import input_width, model_of, schema_of_typed
-from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import part_starts, rank_offsets
-from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.plan.machine_rates import DOCUMENTED, MachineRates
 from leapmpi.runs.progress_line import step
-from leapmpi.sampling.block import Block
 from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
-from leapmpi.sampling.samplers.temporal import Temporal
-from leapmpi.sampling.sharded.root_times import share_newest, share_root_times
+from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.session.label_statistics import prepare_loss
@@ -62,7 +57,6 @@ from leapmpi.session.topology_kind import (
     scores_exactly,
 )
 from leapmpi.system.allocator import keep_freed_memory
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.worker_threads import set_threads
@@ -130,60 +124,39 @@ def load(
     world: World,
     device: torch.device,
     phases: PhaseTimers,
-    rates: MachineRates | None = None,
+    rates: MachineRates = DOCUMENTED,
     starts: np.ndarray | None = None,
     reads_all_lists: bool = False,
 ) -> Loaded:
     """Load this rank's parts of `dataset`, the node's topology and the model. Collective.
 
-    Open choices will rest on `rates`, or the documented constants. starts: int64[ranks + 1], the first part of each
-    rank; when None all hold as many, about. reads_all_lists: each rank will go through all lists of its vertices, and
-    needs no others: the topology is sharded, whatever the setting.
-
+    Open choices will rest on `rates`. starts: int64[ranks + 1], the first part of each rank; None for about as many on
+    each. reads_all_lists: each rank reads all lists of its vertices, and no others: the topology is sharded.
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
-    rates = rates or MachineRates()
-    torch.set_num_threads(world.threads)
-    set_threads(world.threads)
-    autocast(config.train.dtype)
+    use_threads(config, world.threads)
 
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
-    opened = [dataset.part(part) for part in parts]
-    first = int(offsets[world.rank])
-    numbers = reads_all_lists or scores_exactly(config)
-    topology, held = _topology(config, world, dataset, parts, sharded, numbers)
-    task = task_of(config, dataset)
-
-    # Features and labels, and the communicator that moves them.
-    host: HostShard
-    learned = None
-    if dataset.types is not None:
-        learned = _first_rows_by_type(config, dataset, topology, parts, first)
-        typed_shard = partial(typed_shard_of, config, dataset, parts, learned)
-        host = world.on_all(typed_shard)
-    elif not dataset.feature_dim:
-        learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
-        host = learned.shard
-    else:
-        counts = share_entry_counts(world, dataset) if dataset.sparse else None
-        host = world.on_all(lambda: _shard(config, opened, first, counts))
-    dtype = getattr(torch, config.train.parameter_dtype)
-    labels = HostShard([_labels(part, task) for part in opened], first)
+    opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
+    topology, held = _topology(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
+    host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
+    shared, dtype = sharers(world, device), getattr(torch, config.train.parameter_dtype)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
-    reads = reads_features(config, dataset)
-    shared = sharers(world, device)
-    room = room_for_topology(device, shared)
-    sampler = _sampler(config, world, dataset, topology, communicator, offsets, device, room)
-    stays = learned or dataset.types
-    shard = host if stays else load_shard(host, device, shared)
+    task, reads = task_of(config, dataset), reads_features(config, dataset)
+    drawing = _sampler(config, world, dataset, topology, communicator, offsets)
+    sampler = on_device(drawing, device, room_for_topology(device, shared))
+    shard = host if learned or dataset.types else load_shard(host, device, shared)
+    label_rows = _labels(opened, own[0], task)
+    features = fetcher_class(shard)(communicator, shard, offsets, device, dtype, "features", phases)
+    features.learned = learned
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -191,8 +164,8 @@ def load(
         model=model,
         task=task,
         parameters=ParameterLayout(model),
-        features=_features(config, communicator, shard, offsets, device, phases, learned),
-        labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels", phases),
+        features=features,
+        labels=FeatureFetcher(communicator, label_rows, offsets, device, task.label_dtype(dtype), "labels", phases),
         rank_offsets=offsets,
         device=device,
         seed=config.train.seed,
@@ -206,6 +179,32 @@ def load(
     return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
 
 
+def _held_rows(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    parts: range,
+    own: list[int],
+) -> tuple[HostShard, LearnedRows | None]:
+    """Return the feature rows of the vertices own[0] to own[1], and those that training moves, if any. Collective."""
+    if dataset.types is not None:
+        by_type = _first_rows_by_type(config, dataset, topology, parts, own[0])
+        return world.on_all(partial(typed_shard_of, config, dataset, parts, by_type)), by_type
+    if not dataset.feature_dim:
+        learned = _first_rows(config, dataset, topology, own[0], own[1])
+        return learned.shard, learned
+    counts, opened = share_entry_counts(world, dataset) if dataset.sparse else None, map(dataset.part, parts)
+    return world.on_all(lambda: _shard(config, list(opened), own[0], counts)), None
+
+
+def use_threads(config: Config, threads: int) -> None:
+    """Compute on `threads` threads, in the type of `config`."""
+    torch.set_num_threads(threads)
+    set_threads(threads)
+    autocast(config.train.dtype)
+
+
 def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
     """Return `loaded` with the parts of its dataset distributed by `starts`, int64[ranks + 1]. Collective.
 
@@ -216,25 +215,18 @@ def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.nda
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
-    # The count of entries by vertex covers the whole graph, so it needs no second pass over the files.
-    held = ctx.features.shard
+    held, edges = ctx.features.shard, ctx.edge_features
     if dataset.types is not None:
         host: HostShard = typed_shard_of(config, dataset, parts, None)
     else:
         host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
-    labels = HostShard([_labels(part, ctx.task) for part in opened], first)
     shard = host if dataset.types is not None else load_shard(host, ctx.device, loaded.shared)
-    rows = ctx.communicator, shard, offsets, ctx.device, ctx.phases
-    features, dtype = _features(config, *rows, None), getattr(torch, config.train.parameter_dtype)
-    edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
     moved = replace(
         ctx,
-        features=features,
-        labels=FeatureFetcher(
-            ctx.communicator, labels, offsets, ctx.device, ctx.task.label_dtype(dtype), "labels", ctx.phases
-        ),
+        features=ctx.features.holding(shard, offsets),
+        labels=ctx.labels.holding(_labels(opened, first, ctx.task), offsets),
         rank_offsets=offsets,
-        edge_features=edge_fetcher(*edges) if ctx.edge_features else None,
+        edge_features=edges and edges.holding(*edge_rows(dataset, opened, world.rank, world.size, starts)),
     )
     return replace(loaded, parts=parts, starts=starts, shard_bytes=host.nbytes, ctx=moved, verified=verified)
 
@@ -279,91 +271,27 @@ def _sampler(
     topology: Topology | TopologyShard,
     communicator: Communicator,
     offsets: np.ndarray,
-    device: torch.device,
-    room: float,
 ) -> Sampler:
-    """Return the sampler of `topology`, on `device` if it can be in `room` bytes. Collective."""
+    """Return the sampler of `topology`. Collective."""
     reads = reads_features(config, dataset)
     if isinstance(topology, Topology):
         train, threads = dataset.splits.train, world.threads
-        drawing = world.on_all(lambda: build_sampler(config, topology, train, threads, reads))
-        return on_device(drawing, device, room)
+        return world.on_all(lambda: build_sampler(config, topology, train, threads, reads))
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
     # Draws by time read times of vertices or edges that other ranks hold: these are exchanged once.
-    if isinstance(sampler.inner, Temporal) and task_of(config, dataset).roots == "edges":
-        share_newest(sampler.inner, communicator)
-    elif isinstance(sampler.inner, Temporal):
-        share_root_times(sampler.inner, topology, communicator, offsets, vars(dataset.splits).values())
+    splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
+    share_times(sampler.inner, topology, communicator, offsets, splits)
     return sampler
 
 
-def _labels(part: Part, task: Task) -> np.ndarray:
-    """Return the labels of `part`; zeros where it has none, or edges are trained, which read none."""
-    known = part.labels if task.roots == "vertices" else None
-    return np.zeros(part.vertices, np.int64) if known is None else known
-
-
-def warm_up(world: World, ctx: RankContext, config: Config) -> None:
-    """Run every kernel of training and evaluation once on a small sample of own vertices. Local.
-
-    One rank of a node compiles a kernel, the others wait for it and find it in the cache. Parameters and counters are
-    left as they were.
-    """
-    compile_unsampled(world, ctx, config)
-    roots = _few_roots(ctx)
-    sampled = ctx.sampler.sample_here(DrawKey(PRESAMPLE, ctx.seed, 0, 0), roots)
-    _compute_once(ctx, config, roots, sampled)
-    ctx.features.warm_up()
-    ctx.labels.warm_up()
-
-
-def compile_unsampled(world: World, ctx: RankContext, config: Config) -> None:
-    """Run the kernels that need no sample, on all but the first rank of a node, which samples meanwhile. Local."""
-    if not world.node_comm.rank:
-        return
-    # The second rank of a node compiles the model; the third those that move rows.
-    if world.node_comm.rank > 1:
-        ctx.features.warm_up()
-        ctx.labels.warm_up()
-    # A user's module sees no edges but those of the graph, with what they carry.
-    # The first layers of a typed graph read other types than the roots'.
-    if not isinstance(ctx.model, OwnModel) and ctx.sampler.types is None:
-        roots = _few_roots(ctx)
-        _compute_once(ctx, config, roots, _edges_to_themselves(roots, len(ctx.model.layers)))
-
-
-def _few_roots(ctx: RankContext) -> np.ndarray:
-    """Return a few own vertices that may be roots: int64[k]. Local."""
-    first, end = ctx.local_range
-    types = ctx.sampler.types
-    if types is None or types.target_number is None:
-        return np.arange(first, min(first + 2, end), dtype=np.int64)
-    own = np.arange(first, end)
-    return own[types.of_original(ctx.sampler.original_ids(own)) == types.target_number][:2]
-
-
-def _edges_to_themselves(vertices: np.ndarray, hops: int) -> list[Block]:
-    """Return blocks of `hops` hops in which each of `vertices` (int64[n]) has one edge, from itself."""
-    count = len(vertices)
-    indptr, indices = np.arange(count + 1), np.arange(count, dtype=np.int32)
-    described = vertices, indptr, indices, vertices, np.ones(count, np.int64)
-    return [Block(hop, count, *described) for hop in range(hops)]
-
-
-def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: list[Block]) -> None:
-    """Compute forward and backward, in training and evaluation, on placeholders for the rows of `blocks`. Local."""
-    sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    set_dummy_features(ctx, sampled)
-    tensors = sampled.on_device(ctx.device)
-    features = ctx.dummy_rows(tensors[-1].n_src)
-    labels = ctx.task.dummy_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
-    ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
-    ctx.parameters.gradients.zero_()
-    with torch.no_grad():
-        ctx.model(tensors, features, None)
+def _labels(parts: Sequence[Part], first: int, task: Task) -> HostShard:
+    """Return the labels of `parts`, whose first vertex is `first`: zeros where they have none, or edges are trained."""
+    known = [part.labels if task.roots == "vertices" else None for part in parts]
+    zeros = (np.zeros(part.vertices, np.int64) for part in parts)
+    return HostShard([zero if each is None else each for each, zero in zip(known, zeros, strict=True)], first)
 
 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
@@ -379,7 +307,8 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         else:
             learned = _first_rows_by_type(config, dataset, loaded.topology, loaded.parts, first)
             shard = typed_shard_of(config, dataset, loaded.parts, learned)
-    features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
+    features = ctx.features.holding(shard, ctx.rank_offsets)
+    features.learned = learned
     sampler, answers = ctx.sampler, ctx.answers
     if isinstance(sampler, ShardedSampler) and reads_sources(model.layers[0]):
         # The model before may have read less.
@@ -387,21 +316,6 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         answers = sampler.answers
     ctx = replace(ctx, model=model, parameters=ParameterLayout(model), features=features)
     return replace(loaded, ctx=replace(ctx, sampler=sampler, answers=answers))
-
-
-def _features(
-    config: Config,
-    communicator: Communicator,
-    shard: HostShard | DeviceShard,
-    offsets: np.ndarray,
-    device: torch.device,
-    phases: PhaseTimers,
-    learned: LearnedRows | None,
-) -> FeatureFetcher:
-    dtype = getattr(torch, config.train.parameter_dtype)
-    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases)
-    fetcher.learned = learned
-    return fetcher
 
 
 def _first_rows(

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.config.setting import names_code
+from leapmpi.engine.engine import Preparation
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs, SampledGraphBuilder, build_here
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.full_batch_placement import (
     FullBatchPlacement,
     FullBatchRules,
     by_layer_strategy,
     check_by_layer,
 )
-from leapmpi.full_batch.layer_by_layer import refusal, width_across_ranks
-from leapmpi.full_batch.owner_graphs import OwnerGraphs
+from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, refusal, width_across_ranks
 from leapmpi.nn.task import task_of
+from leapmpi.plan.schedule import Schedule
+from leapmpi.system.counter_rng import DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
@@ -51,6 +54,28 @@ class Owner(FullBatchPlacement):
             [count(kind) * width_across_ranks(self.ctx, layer, kind) if kind in served else np.inf for kind in KINDS],
             np.float64,
         )
+
+
+class OwnerGraphs(Preparation):
+    """Layer graphs of mini-batches, drawn hop by hop with the other ranks: each rank computes the rows that it owns."""
+
+    placement: FullBatchPlacement
+
+    def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """Draw the graph of this rank together with the other ranks. Collective."""
+        ctx, chooser = self.ctx, self.placement.chooser()
+        roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
+        of_rank = (ctx.sampler, roots, ctx.rank_offsets, ctx.rank, layers, chooser)
+        graph = build_here(SampledGraphBuilder(key, schedule.roots, *of_rank), ctx.communicator)
+        return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], graph=graph)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        super().request(minibatch)
+        if not self.ctx.communicator.carries:
+            return
+        (micro_batch,) = minibatch.micro_batches
+        micro_batch.tensors = micro_batch.on_device(self.ctx.device)
+        minibatch.feeds = [feeds_of(self.ctx, graph_of(minibatch), micro_batch.tensors)]
 
 
 def check_settings(rules: FullBatchRules, config: Config, dataset: Dataset) -> None:

@@ -32,7 +32,6 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.partial_block import PartialBlockBuilder
 from leapmpi.exchange.stage import Route, Transfer
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.fetcher_choice import fetcher_for
 from leapmpi.features.shards.column_shard import check_columns, load_columns
 from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.nn.layer import Layer
@@ -225,15 +224,7 @@ def place(world: World, loaded: Loaded) -> Loaded:
     assert isinstance(ctx.parameters, ShardedParameterLayout)
     first, end = (int(bound) for bound in ctx.parameters.bounds[world.rank : world.rank + 2])
     host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
-    columns = fetcher_for(
-        ctx.communicator,
-        load_shard(host, ctx.device, loaded.shared),
-        ctx.rank_offsets,
-        ctx.device,
-        ctx.features.dtype,
-        "features",
-        ctx.phases,
-    )
+    columns = ctx.features.holding(load_shard(host, ctx.device, loaded.shared), ctx.rank_offsets)
     return replace(loaded, shard_bytes=host.nbytes, ctx=replace(ctx, columns=columns))
 
 

@@ -169,63 +169,70 @@ def content_digest(kernel: Any) -> str:
 
     Comments, names of files and numbers of lines do not matter.
     """
-    hashed = hashlib.blake2b(digest_size=16)
-    seen: set[int] = set()
+    content = _Content()
+    content.add_value(kernel)
+    return content.hashed.hexdigest()
 
-    def add(text: object) -> None:
-        hashed.update(f"{text}\n".encode(errors="surrogatepass"))
 
-    def add_value(value: Any) -> None:
+class _Content:
+    """Digest of values, and of the functions that they reach."""
+
+    def __init__(self) -> None:
+        self.hashed = hashlib.blake2b(digest_size=16)
+        self._seen: set[int] = set()
+
+    def _add(self, text: object) -> None:
+        self.hashed.update(f"{text}\n".encode(errors="surrogatepass"))
+
+    def add_value(self, value: Any) -> None:
+        """Add a kernel, a function of our packages with all that it reaches, or a constant."""
         if isinstance(value, Dispatcher):
             # Kernels may call each other in circles.
-            if id(value) not in seen:
-                add(sorted((name, _sorted(option)) for name, option in value.targetoptions.items()))
-            add_function(value.py_func)
+            if id(value) not in self._seen:
+                self._add(sorted((name, _sorted(option)) for name, option in value.targetoptions.items()))
+            self._add_function(value.py_func)
         elif isinstance(value, _Intrinsic):
-            add_function(value._defn)
+            self._add_function(value._defn)
         elif isinstance(value, FunctionType) and value.__module__.partition(".")[0] in _PACKAGES:
-            add_function(value)
+            self._add_function(value)
         elif isinstance(value, tuple | list):
             for each in value:
-                add_value(each)
+                self.add_value(each)
         elif isinstance(value, np.ndarray):
-            add((value.dtype.str, value.shape))
-            hashed.update(np.ascontiguousarray(value).tobytes())
+            self._add((value.dtype.str, value.shape))
+            self.hashed.update(np.ascontiguousarray(value).tobytes())
         else:
-            add(_shown(value))
+            self._add(_shown(value))
 
-    def add_function(function: FunctionType) -> None:
+    def _add_function(self, function: FunctionType) -> None:
         # What is reached a second time is named alone.
-        add(function.__qualname__)
-        if id(function) in seen:
+        self._add(function.__qualname__)
+        if id(function) in self._seen:
             return
-        seen.add(id(function))
+        self._seen.add(id(function))
         for cell in function.__closure__ or ():
-            add_value(cell.cell_contents)
+            self.add_value(cell.cell_contents)
         for value in function.__defaults__ or ():
-            add_value(value)
-        add_code(function.__code__, function.__globals__)
+            self.add_value(value)
+        self._add_code(function.__code__, function.__globals__)
 
-    def add_code(code: CodeType, reached: dict[str, Any]) -> None:
-        hashed.update(code.co_code)
-        add((code.co_varnames, code.co_freevars, code.co_names))
+    def _add_code(self, code: CodeType, reached: dict[str, Any]) -> None:
+        self.hashed.update(code.co_code)
+        self._add((code.co_varnames, code.co_freevars, code.co_names))
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
-                add_code(constant, reached)
+                self._add_code(constant, reached)
             else:
-                add(_sorted(constant))
+                self._add(_sorted(constant))
         for name in code.co_names:
             value = reached.get(name)
             # Attributes of a module occur as names of the same code.
             if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _PACKAGES:
                 for each in code.co_names:
                     if hasattr(value, each):
-                        add_value(getattr(value, each))
+                        self.add_value(getattr(value, each))
             elif name in reached:
-                add_value(value)
-
-    add_value(kernel)
-    return hashed.hexdigest()
+                self.add_value(value)
 
 
 def _sorted(value: object) -> str:

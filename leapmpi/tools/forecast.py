@@ -32,7 +32,7 @@ from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
-from leapmpi.runs.run import load_run, require
+from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
@@ -62,15 +62,14 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
         check_link(link)
     forecaster = _forecaster(config, iterations)
     rates = LinkRates(link, forecaster) if link else None
-    choices: list[dict[str, Any]] = []
     configs = parse_strategies(strategies, config)
 
     # Impossible combinations are skipped with a reason, so that they do not hide the others.
-    forecasts, roles, left_out, too_large = [], [], [], []
+    found: dict[str, list[Any]] = {"forecasts": [], "roles": [], "left_out": [], "too_large": [], "auto": []}
     for size in sizes:
         forecaster.machine = _machine(config, size, rates)
         if size > forecaster.dataset.parts and not any(each.strategy.prepare_ranks for each in configs.values()):
-            left_out.append(
+            found["left_out"].append(
                 f"{size} ranks need a dataset of at least {size} parts and this one has {forecaster.dataset.parts}: "
                 f"partition the graph again with --parts {size}"
             )
@@ -78,22 +77,17 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
         if config.strategy.name == AUTO and not config.strategy.prepare_ranks and size <= forecaster.dataset.parts:
             config = with_batch_size(config, forecaster.dataset)
             choice = _choice(config, forecaster, size, rates)
-            choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
+            found["auto"].append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
         for label, requested in configs.items():
             try:
                 each = with_batch_size(requested, forecaster.dataset)
-                if each.strategy.prepare_ranks:
-                    byte, data = _machine(each, size, rates).byte, (forecaster.dataset, forecaster.topology)
-                    roles.append(forecast_roles(label, each, *data, size, byte).to_values())
-                    continue
-                one_model = not each.strategy.vary
-                known = rates.rates(each, size) if rates and one_model else None
-                forecasts.append(forecaster.forecast(label, each, size, known).to_values())
-                too_large += _too_large(label, each, forecaster, size)
+                rows = found["roles" if each.strategy.prepare_ranks else "forecasts"]
+                rows.append(_forecast(label, each, size, forecaster, rates))
+                found["too_large"] += _too_large(label, each, forecaster, size)
             except (ConfigError, DataError) as error:
-                left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
-    if not forecasts and not roles:
-        raise DataError(left_out[0])
+                found["left_out"].append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
+    if not found["forecasts"] and not found["roles"]:
+        raise DataError(found["left_out"][0])
     topology = [
         {"ranks": size, **{kind: forecaster.topology_bytes(config, size, kind) for kind in ("node", SHARDED)}}
         for size in sizes
@@ -101,14 +95,21 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     ]
     return {
         "data": config.data,
-        "forecasts": forecasts,
-        "roles": roles,
-        "left_out": left_out,
-        "too_large": too_large,
-        "auto": choices,
+        **found,
         "topology": topology,
         "feature_memory": _feature_memory(config, configs.values(), forecaster.dataset, sizes),
     }
+
+
+def _forecast(
+    label: str, config: Config, ranks: int, forecaster: Forecaster, rates: LinkRates | None
+) -> dict[str, Any]:
+    """Return the row of figures of `config`, called `label`, on `ranks` ranks. Raises ConfigError, DataError."""
+    if config.strategy.prepare_ranks:
+        byte = _machine(config, ranks, rates).byte
+        return forecast_roles(label, config, forecaster.dataset, forecaster.topology, ranks, byte).to_values()
+    known = rates.rates(config, ranks) if rates and not config.strategy.vary else None
+    return forecaster.forecast(label, config, ranks, known).to_values()
 
 
 def _feature_memory(
@@ -135,16 +136,16 @@ def _feature_memory(
 
 def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:
     """Return a sentence if an iteration of `config` exceeds its --memory-limit, with settings predicted to fit."""
-    given, name = config.strategy.memory_limit, config.strategy.name
-    if not given or config.strategy.vary or task_of(config, forecaster.dataset).roots == "edges":
+    strategy, given = config.strategy, config.strategy.memory_limit
+    if not given or strategy.vary or strategy.prepare_ranks or task_of(config, forecaster.dataset).roots == "edges":
         return []
     advice, limit = MemoryAdvice(config, forecaster.dataset, forecaster.topology, ranks), parse_size(given, label)
     # A full batch obeys the limit itself; leap may need more time steps to fit.
-    limited = config if strategy_named(name).by_layer else advice.config
+    limited = config if strategy_named(strategy.name).by_layer else advice.config
     needed = advice.iteration_bytes(limited, ranks)
     if needed is None or needed <= limit:
         return []
-    steps = " in one time step" if name == "leap" else ""
+    steps = " in one time step" if strategy.name == "leap" else ""
     why = f"{label} on {ranks} ranks: an iteration takes about {size_text(needed)} on a rank{steps}, more than"
     fits = advice.sentence(limit)
     return [f"{why} --memory-limit {given}{f'; {fits}' if fits else ''}"]
@@ -183,17 +184,8 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         )
     forecaster = _forecaster(config, iterations)
 
-    # Runs of several models have no counts of their own.
     records = run.metrics()
-    epochs = [record for record in records if record["event"] == "epoch"]
-    banner = next((record for record in records if record["event"] == "banner"), None)
-    if epochs and "together" in epochs[0]:
-        raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; give the whole run")
-    if not epochs or banner is None:
-        raise RunFolderError(f"{folder}: metrics.jsonl holds no complete epoch to compare with")
-
-    for epoch in epochs:
-        require(epoch, schemas.COUNTED, run.path / METRICS)
+    epochs, ranks = _counted(records, run)
 
     # Pin the run's own choices. A mode that belongs to one strategy is not a setting.
     last = epochs[-1]
@@ -206,13 +198,11 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     forecaster.machine = next(
         (MachineRates.from_values(each["value"]) for each in records if each.get("about") == DEPENDENCIES), None
     )
-    found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
+    found = forecaster.forecast(config.strategy.name, config, ranks)
 
-    # Epochs with other time steps or another topology had other traffic.
+    # Other traffic had epochs with other time steps or another topology, and those after parts were reassigned.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     same = [epoch for epoch in same if _reads_remote_lists(epoch) == _reads_remote_lists(last)]
-
-    # So had epochs after parts were reassigned.
     reassigned = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
     same = [epoch for epoch in same if epoch["epoch"] < reassigned]
     return {
@@ -226,6 +216,21 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         "imbalance": found.imbalance,
         "memory": found.memory,
     }
+
+
+def _counted(records: Sequence[dict[str, Any]], run: Run) -> tuple[list[dict[str, Any]], int]:
+    """Return the records of complete epochs of `run` among `records`, and its ranks. Raises RunFolderError."""
+    epochs = [record for record in records if record["event"] == "epoch"]
+    banner = next((record for record in records if record["event"] == "banner"), None)
+    # Runs of several models have no counts of their own.
+    if epochs and "together" in epochs[0]:
+        together = epochs[0]["together"]
+        raise RunFolderError(f"{run.path} is one of {together} models trained together; give the whole run")
+    if not epochs or banner is None:
+        raise RunFolderError(f"{run.path}: metrics.jsonl holds no complete epoch to compare with")
+    for epoch in epochs:
+        require(epoch, schemas.COUNTED, run.path / METRICS)
+    return epochs, len(banner["ranks"])
 
 
 def _reads_remote_lists(epoch: dict[str, Any]) -> bool:

@@ -50,7 +50,8 @@ class LinkRates:
         """Return the rates of `config` on `ranks` ranks."""
         if self._of_run:
             return self._of_run
-        ctx = self._forecaster.job(config, ranks).engines[0].ctx
+        # Timed alone, so with all lists.
+        ctx = self._forecaster.job(config.replaced({"run.topology": "node"}), ranks).engines[0].ctx
         kind = (ctx.model.layers[0].in_dim, config.model, config.sampling, config.train)
         if kind not in self._computing:
             self._computing[kind] = self._timed(ctx, config.train.batch_size // ranks)

@@ -21,7 +21,7 @@ from leapmpi.fault_tolerance.stop_signals import StopRequest, begin_vote
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.role_balance import RoleBalance
 from leapmpi.session.role_loading import LoadedByRole
-from leapmpi.session.setup import warm_up
+from leapmpi.session.warm_up import warm_up
 from leapmpi.training.epoch_record import EpochProgress
 
 _TIMES = 3

@@ -20,7 +20,7 @@ from leapmpi.exchange.selection import leading_model, modes_for
 from leapmpi.nn.model import model_of
 from leapmpi.plan.role_balance import RoleBalance
 from leapmpi.session.role_loading import LoadedByRole
-from leapmpi.session.setup import warm_up
+from leapmpi.session.warm_up import warm_up
 from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.one_model import OneModel

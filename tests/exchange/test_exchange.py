@@ -123,9 +123,9 @@ def test_film_sends_partial_sums_only_where_destinations_have_many_neighbours_on
         dataset = open_dataset(folder)
         forecaster = Forecaster(dataset, load_topology(dataset))
         job = forecaster.job(config, 2)
-        engines, minibatches = job.engines, job.draw(dataset.splits.train[:roots], 0)
+        engines, minibatches = job.engines, job.draw(job.on_first(dataset.splits.train[:roots]), 0)
         found = fetch_bytes(job, minibatches)
-        forecaster.choose_mode(job, config, minibatches, dataset.splits.train[:roots])
+        forecaster.choose_mode(job, config, minibatches, job.on_first(dataset.splits.train[:roots]))
         chosen[degree] = engines[0].mode_name
         assert chosen[degree] == min(found, key=found.get), found
     assert chosen[80] == "partial" != chosen[3]

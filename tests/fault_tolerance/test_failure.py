@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.errors import one_line
 from leapmpi.runs.run import load_run
@@ -148,13 +149,13 @@ def test_a_rank_that_computes_or_waits_for_a_kernel_is_waited_for(data, tmp_path
     assert not (run / "ranks.stamps").exists()
 
 
-def resumed(run, data):
-    """The same command goes on with the run and ends it."""
-    command = ["-m", "leapmpi.cli", "train", data, "--run", run, "--epochs", "3", "--batch-size", "32", "--hidden", "8"]
-    job = mpirun(2, [sys.executable, *command, "--device", "cpu", "--eval-every", "100"], timeout=60)
-    assert job.returncode == 0, job.stderr
-    assert "the start before this one failed: " in job.stdout
-    assert "resumed in epoch 1, after iteration 0" in job.stdout
+def resumed(run, data, capsys):
+    """The same command, on one rank in this process, goes on with the run and ends it."""
+    command = ["train", data, "--run", run, "--epochs", "3", "--batch-size", "32", "--hidden", "8"]
+    assert main([str(word) for word in (*command, "--device", "cpu", "--eval-every", "100")]) == 0
+    said = capsys.readouterr().out
+    assert "the start before this one failed: " in said
+    assert "resumed in epoch 1, after iteration 0" in said
 
 
 def test_a_rank_that_is_refused_memory_is_named_with_the_mend(data, tmp_path):
@@ -186,7 +187,7 @@ def small_group():
 
 
 def test_a_rank_that_the_system_kills_for_lack_of_memory_is_named_and_the_run_goes_on(
-    data, tmp_path, small_group, monkeypatch
+    data, tmp_path, small_group, monkeypatch, capsys
 ):
     monkeypatch.setenv("LEAPMPI_TEST_GROUP", str(small_group))
     job, run, seconds = failing_job("group", "1", 2, data, tmp_path)
@@ -197,7 +198,7 @@ def test_a_rank_that_the_system_kills_for_lack_of_memory_is_named_and_the_run_go
     assert f"{where}: most likely killed by the system for lack of memory" in line
     assert "use a smaller batch" in line
     check_recorded(run, line, 1)
-    resumed(run, data)
+    resumed(run, data, capsys)
 
 
 def left_in_shared_memory():

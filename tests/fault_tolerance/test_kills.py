@@ -2,11 +2,13 @@
 
 import pytest
 
-from tests.soak.kills import PHASES, soak
+from tests.soak.kills import soak
 
-pytestmark = pytest.mark.long(140)
+pytestmark = pytest.mark.long(90)
 
-TRIALS = 6
+TRIALS = 4
+SEED = 37
+"""With it, ranks are killed while they load, send models on, score and write a checkpoint."""
 
 
 @pytest.mark.timeout(900)
@@ -20,10 +22,10 @@ def test_a_killed_rank_of_either_role_is_named_and_the_next_start_goes_on(tmp_pa
 @pytest.mark.timeout(1800)
 def test_killed_ranks_end_the_job_and_the_next_start_goes_on(tmp_path):
     said = []
-    hits, reported, compared, _ = soak(TRIALS, 2, seed=5, base=tmp_path, say=said.append)
+    hits, reported, compared, _ = soak(TRIALS, 2, seed=SEED, base=tmp_path, epochs=3, say=said.append)
     assert sum(hits.values()) == TRIALS, said
     assert compared >= 1
-    # A rank may have gone on to the next phase when the signal arrived; most are met where they were looked for.
-    assert len({phase for phase, _ in hits} & set(PHASES)) >= 4, said
+    # A rank that loads may have gone on to the start when the signal arrived.
+    assert {"migrate", "evaluate", "checkpoint"} <= {phase for phase, _ in hits}, said
     # The next start knows of every kill; survivors have reported most before their launcher ended them.
     assert reported >= TRIALS // 2, said

@@ -26,7 +26,7 @@ def chosen(data, machine, limit="", **settings):
     forecaster = Forecaster(dataset, load_topology(dataset))
     forecaster.machine = machine
     job = forecaster.job(config, RANKS)
-    engines, minibatches = job.engines, job.draw(dataset.splits.train, 0)
+    engines, minibatches = job.engines, job.draw(job.on_first(dataset.splits.train), 0)
     offsets = engines[0].ctx.rank_offsets
     counts = [counts_of(graph_of(each), offsets, rank) for rank, each in enumerate(minibatches)]
     return engines, minibatches, account_of(np.stack(counts))

@@ -9,24 +9,28 @@ import pytest
 import torch
 
 from tests.support.launch import PROJECT
+from tests.support.scripts import run_here
 
-CHECK = [sys.executable, str(PROJECT / "jobs/gpu/check")]
+SCRIPT = PROJECT / "jobs/gpu/check"
+CHECK = [sys.executable, str(SCRIPT)]
 
 
-def run(*arguments):
-    return subprocess.run([*CHECK, *arguments], capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """A function that runs the check in this process, which serves as --python unless another is given."""
+    return lambda *arguments: run_here(SCRIPT, ("--python", sys.executable, *arguments), monkeypatch, capfd)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_ends_with_a_sentence(tmp_path):
-    job = run("--out", str(tmp_path))
+    job = subprocess.run([*CHECK, "--out", str(tmp_path)], capture_output=True, text=True, check=False)
     assert job.returncode == 1
     assert job.stderr.startswith("gpu-check: error: torch")
     assert job.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_paths_on_the_cpu_are_checked_and_the_page_says_so(tmp_path):
+def test_paths_on_the_cpu_are_checked_and_the_page_says_so(tmp_path, run):
     sizes = ("--vertices", "500", "--edges", "3000", "--repeats", "1")
     job = run("--stand-in", "--out", str(tmp_path), "--parts", "draws,rows,sums", *sizes)
     assert job.returncode == 0, job.stderr
@@ -68,7 +72,7 @@ def test_where_there_is_a_gpu_that_no_torch_sees_an_environment_is_made(tmp_path
         (["--out", __file__], "File exists"),
     ],
 )
-def test_what_is_wrong_is_told(words, said):
+def test_what_is_wrong_is_told(words, said, run):
     job = run("--stand-in", *words)
     assert job.returncode in (1, 2)
     assert job.stderr.splitlines()[-1].startswith("gpu-check: error: ")
@@ -76,7 +80,7 @@ def test_what_is_wrong_is_told(words, said):
     assert "Traceback" not in job.stderr
 
 
-def test_a_draw_that_fails_is_a_check_that_is_not_passed(tmp_path):
+def test_a_draw_that_fails_is_a_check_that_is_not_passed(tmp_path, run):
     # Draws of more sources than memory could hold; the other samplers and the part after them go on.
     sizes = ("--vertices", "500", "--edges", "3000", "--repeats", "1", "--fanout", str(2**40))
     job = run("--stand-in", "--out", str(tmp_path), "--parts", "draws,sums", *sizes)

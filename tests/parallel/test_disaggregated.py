@@ -146,7 +146,8 @@ def test_the_gradient_is_that_of_a_single_process(model, world, folder, data, mo
         {"data": data(datasets.whole("single")), "run.folder": str(folder / f"alone-{model}-{world.rank}")}
     )
     wanted = steps_of(alone, MPI.COMM_SELF, monkeypatch) if world.rank == 0 else []
-    for preparing in here(world):
+    # On 4 ranks each model takes some of them.
+    for preparing in here(world) if world.size < 4 else {"sage": [1, 3], "gcn": [2]}[model]:
         roles = {"run.folder": str(folder / f"roles-{model}-{preparing}"), "strategy.prepare_ranks": preparing}
         got = steps_of(config.replaced(roles), world.comm, monkeypatch)
         assert (len(got) > 0) == (world.rank < world.size - preparing), "ranks that prepare take no step"

@@ -12,7 +12,7 @@ from data_prep.workspace import Workspace
 from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.fetcher_choice import fetcher_for
+from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RowCache
@@ -182,7 +182,7 @@ def sparse_fetcher(world, rows, dtype):
     cut = (first + end + 1) // 2
     parts = [whole[first:cut], whole[cut:end]][: 1 + (cut < end)]
     shard = SparseShard(parts, int(first), np.diff(whole.indptr).astype(np.int32))
-    return fetcher_for(MPICommunicator(world.comm), shard, offsets, torch.device("cpu"), dtype)
+    return fetcher_class(shard)(MPICommunicator(world.comm), shard, offsets, torch.device("cpu"), dtype)
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16"])

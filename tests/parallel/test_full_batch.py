@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import leapmpi
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.config.schema import Config
 from leapmpi.exchange.layer_graphs import Split
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
@@ -139,7 +140,7 @@ def test_a_stopped_run_ends_with_the_losses_of_one_process_and_its_own_bits(name
         alone = started.replaced({"strategy.name": "pull", "strategy.memory_limit": "", "run.folder": f"{place}-alone"})
         wanted = [each["losses"] for each in epochs(leapmpi.train(alone, MPI.COMM_SELF))]
         np.testing.assert_allclose([each["losses"] for each in epochs(whole)], wanted, rtol=1e-9)
-    world.comm.barrier()
+    wait_for(world.comm.Ibarrier)
 
 
 def epochs(run):

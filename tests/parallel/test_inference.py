@@ -4,6 +4,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
@@ -98,8 +99,7 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
                 np.testing.assert_array_equal(found, at_once[where])
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(("name", "kept"), here(list(product(["gcn", "sage", "gin"], [False, True]))))
 def test_shares_and_rows_give_the_outputs_of_rows(name, kept, world, base, monkeypatch):
     for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5)):
         _, ctx, topology = loaded(world, base, name, "single", dtype, kept, **{"model.hidden": 20})
@@ -131,7 +131,7 @@ def test_ranks_without_wanted_vertices_serve_the_others(world, base):
     np.testing.assert_allclose(found, every[len(own) - len(wanted) :], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "kept"), [("sage", False), ("sage", True), ("gin", True)])
+@pytest.mark.parametrize(("name", "kept"), here([("sage", False), ("sage", True), ("gin", True)]))
 def test_rows_found_by_number_give_the_bits_of_rows_that_chunks_number(name, kept, world, base, monkeypatch):
     _, ctx, topology = loaded(world, base, name, "single", "float32", kept, **{"model.hidden": 20})
     own, ways = np.arange(*ctx.local_range), []

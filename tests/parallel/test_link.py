@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi.comm.byte_counters import KINDS
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -28,7 +29,6 @@ from tests.support import datasets
 from tests.support.draw_digest import block_edges
 from tests.support.equality import here
 from tests.support.shared_out import shared_out
-from tests.support.traffic import forecast_traffic
 
 ROUNDS = ((0, 0), (1, 2))
 PLAIN = {
@@ -87,7 +87,7 @@ def base(world, folder):
             for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
                 cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
                 write_dataset(folder / held / partition, split, cut, parts, method=partition, figures={}, seed=1)
-    world.comm.barrier()
+    wait_for(world.comm.Ibarrier)
     return folder
 
 
@@ -127,7 +127,8 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
         ctx.communicator.all_reduce(ctx.parameters.shared_gradients)
         sent, _ = ctx.communicator.byte_counters.take()
         if not found:
-            check_sent(sent, config, trainer, minibatch.key, batch, whole)
+            share = batches[iteration] if batches else None
+            check_sent(sent, config, trainer, minibatch.key, batch, share, whole)
         named = {name: each.copy() for name, each in ctx.parameters.by_name(ctx.parameters.gradients).items()}
         found.append((named, float(ctx.communicator.all_gather_rows(np.array([loss])).sum())))
     scores = trainer.evaluator.scores()
@@ -136,7 +137,7 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
     return [*found, *((each, 0.0) for each in trainer.evaluator.details.values())]
 
 
-def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.ndarray, whole: Topology) -> None:
+def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.ndarray, share, whole: Topology) -> None:
     """Bytes of an iteration are those that `leapmpi plan` counts, had it the same draws."""
     engine, world = trainer.engine, trainer.world
 
@@ -144,10 +145,17 @@ def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.nda
         each.placement.time_steps = engine.placement.time_steps
         each.use_mode(engine.mode_name)
 
-    virtual = Forecaster(trainer.loaded.dataset, whole).job(config, world.size).engines[0]
-    as_trained(virtual)
-    planned = virtual.planned(batch, key)
-    traffic = forecast_traffic(config, trainer.loaded.dataset, whole, world.size, planned, key, as_trained)
+    job = Forecaster(trainer.loaded.dataset, whole).job(config, world.size)
+    for each in job.engines:
+        as_trained(each)
+    shares = job.on_first(batch)
+    if trainer.ctx.sampler.sharded:
+        # Each rank's edges of the batch, as it has them in training; the first plan is counted in none.
+        shares = world.comm.allgather(share)
+        job.plan(shares, key)
+        job.world.take()
+    planned = job.plan(shares, key)
+    traffic = job.count(job.draw_planned(planned, key))
     for kind in (each for each in KINDS if each not in ("control", "parameters")):
         assert sent[kind] == traffic.sent[kind][world.rank].sum(), kind
 

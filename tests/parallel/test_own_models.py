@@ -7,7 +7,8 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.config.schema import Config
-from leapmpi.session.setup import load, open_for_training, warm_up
+from leapmpi.session.setup import load, open_for_training
+from leapmpi.session.warm_up import warm_up
 from leapmpi.system.phase_timers import PhaseTimers
 from tests.support import datasets
 from tests.support.equality import Case

@@ -307,7 +307,7 @@ def test_the_timeline_holds_every_phase_of_both_lanes(world, base):
         assert all(a["ts"] + a["dur"] <= b["ts"] + 2 for a, b in pairwise(own))
 
 
-@pytest.mark.parametrize("remote", ["raw", "partial"])
+@pytest.mark.parametrize("remote", here(["raw", "partial"]))
 def test_the_start_says_why_nothing_is_prepared_ahead(remote, world, base, monkeypatch):
     monkeypatch.setattr("leapmpi.engine.ahead.prefetch_depth.threads_may_call", lambda mpi: False)
     run = train(world, base, "auto", **{"strategy.remote": remote, "run.log_level": "info", "run.timeline": False})

@@ -17,6 +17,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.trainer import Trainer
 from leapmpi.training.training_components import components_of, prepare
 from tests.support import datasets
+from tests.support.equality import here
 from tests.support.shared_out import shared_out
 
 EPOCHS = 1
@@ -43,7 +44,7 @@ class Case:
 
 
 SINGLE, MULTI = datasets.LABELS[:2]
-CASES = [
+CASES = here([
     Case(("model.name=gcn,sage,gat",), "leap", datasets.Variant(SINGLE, "metis", 4)),
     Case(("model.dropout=0,0.5", "train.lr=0.05,0.01"), "pull", datasets.Variant(SINGLE, "lopsided", 4)),
     Case(
@@ -63,7 +64,7 @@ CASES = [
         ("model.hidden=8",), "leap", datasets.Variant(SINGLE, "metis", 4),
         (("model.name", "gat"), ("model.options.attention_dropout", 0.4), ("strategy.prefetch", "0")),
     ),
-]  # fmt: skip
+])  # fmt: skip
 
 
 @pytest.fixture(scope="module")

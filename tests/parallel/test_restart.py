@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from leapmpi import Config, load_run, train
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import Interrupted
 from leapmpi.runs.file_names import model_folder
@@ -150,7 +151,7 @@ def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, 
         np.testing.assert_allclose(got, wanted, rtol=1e-9)
         assert [each["epoch"] for each in epochs(run)] == [1, 2, 3]
         assert load_run(run.path).summary["ranks"] == 1
-    world.comm.barrier()
+    wait_for(world.comm.Ibarrier)
 
 
 GOES_ON = {

@@ -7,11 +7,13 @@ import pytest
 
 import leapmpi
 from data_prep.assembly.edge_splits.split_edges import split_edges
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.device.device_sampler import DeviceSampler
 from leapmpi.features.shards import row_placement
 from tests.support import datasets
+from tests.support.equality import here
 
 EVEN = datasets.Variant("single", "metis", 4)
 LINK = {"train.task": "link", "link.eval_negatives": "10"}
@@ -48,7 +50,7 @@ def train(world, folder):
         cut = datasets.assign(graph, "uneven", 4)
         split = split_edges(graph, (0.8, 0.1, 0.1), 5)
         write_dataset(folder / "edges", split, cut, 4, method="uneven", figures={}, seed=1)
-    world.comm.barrier()
+    wait_for(world.comm.Ibarrier)
 
     def run(name, device, **changes):
         values = {"data": str(EVEN.folder(folder)), "train.epochs": 1, "train.batch_size": 24, "model.hidden": 8,
@@ -76,7 +78,7 @@ def test_places_of_rows_do_not_matter(train, monkeypatch):
     assert fewer["parameters_digest"] not in digests
 
 
-@pytest.mark.parametrize("name", [*ON_EDGES, *TABLES])
+@pytest.mark.parametrize("name", here([*ON_EDGES, *TABLES]))
 def test_draws_on_the_device_give_the_losses_of_the_host(name, train, folder, monkeypatch):
     drawn, genuine = [], DeviceSampler.sample
 

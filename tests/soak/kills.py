@@ -4,10 +4,10 @@
     python -m tests.soak.kills --trials 50 --ranks 4 --prepare-ranks 2 --seed 0
 
 A trial watches the heartbeats in the run folder until the chosen rank is in the chosen phase (while loading there are
-none: there it waits a random time), waits a moment more, and kills it. The job must end by itself with an error, name
-the rank and its phase, and leave no process and nothing in shared memory. The next trial starts the same command
-again, which goes on from the checkpoint. When the run is finished its weights must be, bit for bit, those of a run that
-nobody disturbed; then a new run is begun.
+none: there it waits a random time), waits a moment more, stops it to see that it is still there, and kills it. The job
+must end by itself with an error, name the rank and its phase, and leave no process and nothing in shared memory. The
+next trial starts the same command again, which goes on from the checkpoint. When the run is finished its weights must
+be, bit for bit, those of a run that nobody disturbed; then a new run is begun.
 """
 
 import argparse
@@ -103,11 +103,11 @@ def kill(job, rank, phase, chance, number=signal.SIGKILL):
         process = job.rank_process(rank)
     if phase == "load":
         time.sleep(chance.uniform(0.0, 1.5))
-    elif not met(job, rank, process, phase, skip=chance.randrange(4)):
+    elif not held(job, rank, process, phase, chance):
         return None
-    time.sleep(chance.uniform(0, 0.002))
     try:
         os.kill(process, number)
+        os.kill(process, signal.SIGCONT)
     except ProcessLookupError:
         return None
     heartbeat = heartbeat_of(job, rank, process)
@@ -121,6 +121,33 @@ def heartbeat_of(job, rank, process):
     except (OSError, ValueError):
         return None
     return heartbeat if heartbeat and heartbeat.process == process else None
+
+
+def held(job, rank, process, phase, chance):
+    """Stop `rank` by SIGSTOP at a random moment of `phase`; False when the job ends before."""
+    skip = chance.randrange(4)
+    while met(job, rank, process, phase, skip):
+        time.sleep(chance.uniform(0, 0.002))
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGSTOP)
+            while job.process.poll() is None and state_of(process) not in "TtZX":
+                time.sleep(0.001)
+        # On a busy machine the phase may be over before the signal arrives.
+        heartbeat = heartbeat_of(job, rank, process)
+        if heartbeat and (heartbeat.phase, heartbeat.state) == (phase, RUNNING):
+            return True
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+        skip = 0
+    return False
+
+
+def state_of(process):
+    """The letter of the state of a process, T where it is stopped; X where there is none."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
 
 
 def met(job, rank, process, phase, skip):

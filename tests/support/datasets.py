@@ -15,6 +15,7 @@ from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.vertex_order import community_order
 from data_prep.workspace import Workspace
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.graph import Graph
@@ -158,4 +159,4 @@ def build(comm: MPI.Comm, base: Path, variants: set[Variant]) -> None:
                 each.folder(base), graph, cuts[each[1:]], each.parts, method=each.partition, figures={}, seed=1,
                 communities=community_order(graph, request) if each.partition == BY_COMMUNITY else None,
             )  # fmt: skip
-    comm.barrier()
+    wait_for(comm.Ibarrier)

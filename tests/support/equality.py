@@ -16,6 +16,7 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.comm.byte_counters import KINDS
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
@@ -261,8 +262,8 @@ def steps(case: Case, loaded: Loaded) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 def here(cases: list) -> list:
-    """Those that this number of ranks takes: each case runs on 1 or 2 ranks, and on 3 or 4."""
-    return cases[MPI.COMM_WORLD.size in (2, 3) :: 2]
+    """Those that this number of ranks takes: each case runs on 2, on 3, or on 4 ranks and on one."""
+    return cases[(MPI.COMM_WORLD.size - 2) % 3 :: 3]
 
 
 class Runner:
@@ -380,6 +381,8 @@ def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, 
     wanted = list(dict.fromkeys(case.alone() for case in cases))
     runner = Runner(base, start(threads=1, comm=MPI.COMM_SELF))
     own = {case: [_reference(each) for each in runner.run(case)] for case in wanted[comm.rank :: comm.size]}
+    # Asleep: a rank that is done takes no processor from the others.
+    wait_for(comm.Ibarrier)
     return {case: found for part in comm.allgather(own) for case, found in part.items()}
 
 

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 from mpi4py import MPI
 
+from leapmpi.comm.flow_control import wait_for
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -20,6 +22,8 @@ def shared_out(comm: MPI.Comm, work: Sequence[T], action: Callable[[T], R]) -> l
             found[number] = action(work[number])
     except Exception as caught:
         error = caught
+    # Asleep: a rank that is done takes no processor from the others.
+    wait_for(comm.Ibarrier)
     told = comm.allgather(None if error is None else f"rank {comm.rank}: {type(error).__name__}: {error}")
     if any(told):
         raise error or RuntimeError("; ".join(filter(None, told)))

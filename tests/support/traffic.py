@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import h5py
@@ -13,12 +14,13 @@ from leapmpi.engine.placement import labelled
 from leapmpi.exchange.selection import exchange_mode
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
-from leapmpi.full_batch.owner_graphs import OwnerGraphs
 from leapmpi.nn.sharded_parameters import input_projections
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
+from leapmpi.strategies.owner import OwnerGraphs
+from leapmpi.system.counter_rng import bounded, fold
 
 ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""
@@ -67,10 +69,12 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
 
 
 def forecast_traffic(config, dataset, topology, ranks: int, planned, key, prepare=lambda engine: None) -> Traffic:
-    """Traffic that `leapmpi plan` counts, had it the draws of `key`; `prepare` sees each engine."""
+    """Traffic that `leapmpi plan` counts of `planned` roots, had it the draws of `key`; `prepare` sees each engine."""
     job = Forecaster(dataset, topology).job(config, ranks)
     for engine in job.engines:
         prepare(engine)
+    job.world.take()
+    job.plan(job.on_first(planned.roots), key)
     return job.count(job.draw_planned(planned, key))
 
 
@@ -135,10 +139,32 @@ def _walks(samples: list, key, walker, communicator, offsets: np.ndarray) -> dic
     asked = np.zeros((communicator.size, communicator.size), np.int64)
     mine = [(block.hop, block.dst) for blocks in samples for block in blocks]
     for hop, destinations in (each for theirs in communicator.comm.allgather(mine) for each in theirs):
-        asked += walker.crossings(key, hop, destinations, offsets)
+        asked += _crossings(walker, key, hop, destinations, offsets)
     np.fill_diagonal(asked, 0)
     topology = (ID + 8) * asked[communicator.rank].sum() + 2 * ID * asked[:, communicator.rank].sum()
     return {"topology": int(topology), "control": len(mine) * (walker.options.steps - 1) * _header(communicator)}
+
+
+def _crossings(walker, key, hop: int, destinations: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Steps after the first of walks from rank r at vertices of rank q: int64[ranks, ranks]."""
+    topology, ranks, hashed = walker.topology, len(offsets) - 1, walker.hashed(key, hop)
+    found = np.zeros((ranks, ranks), np.int64)
+    for start, walk in product(destinations.tolist(), range(walker.options.walks)):
+        word, here = _folded(_folded(hashed, topology.original_id[start]), walk), start
+        for step in range(walker.options.steps):
+            at = np.searchsorted(offsets, [start, here], side="right") - 1
+            found[at[0], at[1]] += step > 0
+            sources = topology.in_neighbours(np.array([here]))
+            if not len(sources):
+                break
+            here = int(sources[bounded(_folded(word, 2 * step), len(sources))])
+            if _folded(word, 2 * step + 1) < walker.stop:
+                break
+    return found
+
+
+def _folded(word: np.uint64, number: int) -> np.uint64:
+    return np.uint64(fold(word, np.uint64(number)))
 
 
 def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:

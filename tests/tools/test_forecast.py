@@ -37,11 +37,11 @@ def test_pre_gathered_rows_do_not_depend_on_time_steps_and_are_never_more_than_s
     rows, per_step = [], []
     for steps in range(1, ranks + 1):
         job = forecaster.job(config(small_data, **{"strategy.time_steps": str(steps)}), ranks)
-        rows.append(job.count(job.draw(batch, 0)).rows_by_place())
+        rows.append(job.count(job.draw(job.on_first(batch), 0)).rows_by_place())
         projected = {"strategy.time_steps": str(steps), "strategy.remote": "projected"}
         # Projected rows are requested micro-batch by micro-batch, as raw rows would be without pre-gathering.
         job = forecaster.job(config(small_data, **projected), ranks)
-        per_step.append(job.count(job.draw(batch, 0)).rows_by_place()["remote"])
+        per_step.append(job.count(job.draw(job.on_first(batch), 0)).rows_by_place()["remote"])
     assert all(each == rows[0] for each in rows)
     assert all(rows[0]["remote"] <= each for each in per_step)
     assert per_step[0] == rows[0]["remote"]
@@ -69,7 +69,7 @@ def _parameters(forecaster, hidden):
 
 def test_a_batch_of_one_root_and_of_none(small_data, forecaster):
     job = forecaster.job(config(small_data, **{"strategy.time_steps": "N"}), 4)
-    one, none = (job.count(job.draw(forecaster.dataset.splits.train[:roots], 0)) for roots in (1, 0))
+    one, none = (job.count(job.draw(job.on_first(forecaster.dataset.splits.train[:roots]), 0)) for roots in (1, 0))
     assert sum(one.rows_by_place().values()) > 0
     assert sum(none.rows_by_place().values()) == 0
 
@@ -173,10 +173,10 @@ def test_what_owners_answer_is_forecast_and_the_topology_is_sized_in_both_ways(s
     for sizes in found["topology"]:
         assert len(set(sizes["node"])) == 1
         assert max(sizes["sharded"]) < sizes["node"][0] or sizes["ranks"] == 1
-    # A rank holds its own shard instead of a copy of all.
+    # A rank holds its own shard instead of a copy of all, and no names of sources that nothing reads.
     whole = plan(config(small_data, **{"strategy.remote": "raw"}), "3", "leap")["forecasts"][0]
     spared = np.array(whole["memory"]) - several["memory"]
-    assert spared.tolist() == (np.array(sizes["node"]) - sizes["sharded"]).tolist()
+    assert (spared >= np.array(sizes["node"]) - sizes["sharded"]).all()
 
 
 @pytest.mark.parametrize("settings", [

@@ -8,16 +8,15 @@ held back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import BinaryIO
 
 import numpy as np
 
 from data_prep.assembly.edge_splits.split_times import TimeSplit, time_split
 from data_prep.mapped_arrays import mapped, temporary_file
-from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -187,84 +186,75 @@ def hold_back(
     A code is that of a split, or NO_SPLIT for the way that is not listed of an edge held back. What is left out of the
     topology, or of its labels, is as `held` says. Raises DataError where no training edge is left.
     """
-    keeps = held == names.HELD_LABELS
-    kept = np.zeros(graph.vertices, np.int64)
-    trained = 0
-
-    # Block by block: what stays goes to a file, what is held back too.
+    keeps, trained = held == names.HELD_LABELS, 0
+    arrays, indptr_left = graph.edge_data.arrays(), np.zeros(graph.vertices + 1, np.int64)
     with ExitStack() as stack:
-        topology = temporary_file()
-        files = {code: temporary_file() for code in (names.VAL, names.TEST)}
-        rows_of = {
-            name: {code: temporary_file() for code in files} for name in _LISTED if name in graph.edge_data.arrays()
-        }
-        carried = {name: temporary_file() for name in graph.edge_data.arrays()}
-        sizes = dict.fromkeys(files, 0)
-        listed = (file for by_code in rows_of.values() for file in by_code.values())
-        every = (topology, *files.values(), *listed, *carried.values())
-        stack.callback(lambda: [each.close() for each in every])
+        # Files for what stays, and by split for what is held back.
+        topology = _GrowingArray(stack, graph.indices.dtype)
+        carried = {name: _GrowingArray(stack, array.dtype, array.shape[1:]) for name, array in arrays.items()}
+        pairs = {code: _GrowingArray(stack, np.dtype(np.int64), (2,)) for code in (names.VAL, names.TEST)}
+        kept = [name for name in _LISTED if name in arrays]
+        listed = {(name, code): _GrowingArray(stack, arrays[name].dtype) for name in kept for code in pairs}
         for start, stop in row_groups(graph.indptr, 24, 32 + graph.edge_data.row_bytes, _BLOCK):
             indptr = np.array(graph.indptr[start : stop + 1])
             edges = slice(int(indptr[0]), int(indptr[-1]))
-            indices = np.array(graph.indices[edges])
+            indices, of_edges = np.array(graph.indices[edges]), {k: np.array(each[edges]) for k, each in arrays.items()}
             codes = np.empty(len(indices), np.int8)
             coded(start, edges.start, indptr, indices, codes)
             trains, destination = codes == names.TRAIN, np.repeat(np.arange(start, stop), np.diff(indptr))
-            stays = np.ones(len(codes), bool) if keeps else trains
-            of_edges = {name: np.array(array[edges]) for name, array in graph.edge_data.arrays().items()}
-            found = of_edges.get(names.EDGE_LABELS)
-            known = np.ones(len(codes), bool) if found is None else found != names.UNLABELLED
+            found, all_edges = of_edges.get(names.EDGE_LABELS), np.ones(len(codes), bool)
+            known = all_edges if found is None else found != names.UNLABELLED
             trained += int((trains & known).sum())
-            for code, file in files.items():
-                chosen = codes == code
-                if keeps:
-                    chosen &= known
-                sizes[code] += int(chosen.sum())
-                np.stack([indices[chosen].astype(np.int64), destination[chosen]], axis=1).tofile(file)
-                for name, by_code in rows_of.items():
-                    of_edges[name][chosen].tofile(by_code[code])
+
+            # What is held back.
+            for code, pairs_of_code in pairs.items():
+                chosen = (codes == code) & known if keeps else codes == code
+                pairs_of_code.append(np.stack([indices[chosen].astype(np.int64), destination[chosen]], axis=1))
+                for name in kept:
+                    listed[name, code].append(of_edges[name][chosen])
 
             # What stays.
+            stays = all_edges if keeps else trains
             if keeps and found is not None:
                 of_edges[names.EDGE_LABELS] = np.where(trains, found, np.int32(names.UNLABELLED))
-            kept[start:stop] = np.bincount(destination[stays] - start, minlength=stop - start)
-            indices[stays].tofile(topology)
+            indptr_left[start + 1 : stop + 1] = np.bincount(destination[stays] - start, minlength=stop - start)
+            topology.append(indices[stays])
             for name, array in of_edges.items():
-                array[stays].tofile(carried[name])
+                carried[name].append(array[stays])
             if progress:
                 progress(stop)
-
-        # The graph of what is left.
-        new_indptr = np.zeros(graph.vertices + 1, np.int64)
-        np.cumsum(kept, out=new_indptr[1:])
         if not trained:
             raise DataError(f"no training edge{' with a label' * keeps} is left; give training a larger share")
-        pairs = [mapped(files[code], np.int64, 2 * sizes[code]).reshape(-1, 2) for code in files]
-        fields = {}
-        for name, by_code in rows_of.items():
-            for code, file in by_code.items():
-                field = f"{names.SPLIT_NAMES[code]}_{name.removeprefix('edge_')}"
-                fields[field] = mapped(file, graph.edge_data.arrays()[name].dtype, sizes[code])
-        indices = mapped(topology, graph.indices.dtype, int(new_indptr[-1]))
-        edge_data = _of_files(graph.edge_data, carried, int(new_indptr[-1]))
-    return replace(
-        graph,
-        indptr=new_indptr,
-        indices=indices,
-        uuid=None,
-        edge_data=edge_data,
-        edge_splits=EdgeSplits(*pairs, **fields, held=held),
-        attributes={**graph.attributes, "edge_split_origin": origin},
-    )
+        fields = {
+            f"{names.SPLIT_NAMES[code]}_{name.removeprefix('edge_')}": each.mapped()
+            for (name, code), each in listed.items()
+        }
+        return replace(
+            graph,
+            indptr=np.cumsum(indptr_left),
+            indices=topology.mapped(),
+            uuid=None,
+            edge_data=graph.edge_data.with_arrays({name: each.mapped() for name, each in carried.items()}),
+            edge_splits=EdgeSplits(*(each.mapped() for each in pairs.values()), **fields, held=held),
+            attributes={**graph.attributes, "edge_split_origin": origin},
+        )
 
 
-def _of_files(data: EdgeData, files: dict[str, BinaryIO], edges: int) -> EdgeData:
-    """Map the data of `edges` edges from files of rows like those of `data`."""
-    found = {}
-    for name, array in data.arrays().items():
-        rows = mapped(files[name], array.dtype, edges * (array.shape[1] if array.ndim == 2 else 1))
-        found[name] = rows.reshape(edges, *array.shape[1:])
-    return data.with_arrays(found)
+class _GrowingArray:
+    """An array of rows of `shape` in a temporary file, closed with `stack`; what was mapped stays."""
+
+    def __init__(self, stack: ExitStack, dtype: np.dtype, shape: tuple[int, ...] = ()) -> None:
+        self._file, self._dtype, self._shape, self._rows = temporary_file(), dtype, shape, 0
+        stack.callback(self._file.close)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Append `rows`, of the array's dtype."""
+        rows.tofile(self._file)
+        self._rows += len(rows)
+
+    def mapped(self) -> np.ndarray:
+        """Return all rows, mapped."""
+        return mapped(self._file, self._dtype, self._rows * math.prod(self._shape)).reshape(self._rows, *self._shape)
 
 
 def _origin(shares: tuple[float, float, float], seed: int, by_time: TimeSplit | None, held: str) -> str:

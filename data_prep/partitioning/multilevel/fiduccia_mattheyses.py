@@ -15,6 +15,9 @@ from data_prep.partitioning.multilevel.balance import Caps, PartLoads, excess, p
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, WeightedGraph
 from leapmpi.system.jit import compiled
 
+_PASSES = 8
+"""Most passes over a graph."""
+
 _MOST_LINKS = 1 << 24
 """Vertices times parts, beyond which nothing is done."""
 
@@ -245,7 +248,7 @@ def _empty_full_parts(rows, vertex_weights, parts, links, queue, fixed):
         _transfer(v, to, rows, parts, links, vertex_weights)
 
 
-def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: int = 8, fixed: int = 0) -> None:
+def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, fixed: int = 0) -> None:
     """Make the parts int32[n] of a graph keep the caps, as far as single moves do, and cut fewer edges, in place.
 
     The last `fixed` vertices, whose rows may be empty, stay in their parts.
@@ -266,6 +269,6 @@ def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: in
     if excess(parts.sizes, parts.trainings, caps):
         _empty_full_parts(rows, graph.vertex_weights, parts, links, queue, fixed)
     patience = min(2000, max(100, n // 50))
-    for _ in range(passes):
+    for _ in range(_PASSES):
         if not _pass(rows, graph.vertex_weights, parts, links, queue, patience, fixed, log):
             break

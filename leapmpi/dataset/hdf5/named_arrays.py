@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.plain_values import Schema, an_object, items, parsed, record, text
-from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import map_array, opened
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
@@ -25,7 +24,6 @@ def write_named_arrays(
     group: str,
     arrays: Mapping[str, np.ndarray],
     about: Mapping[str, Any],
-    attributes: Attributes | None = None,
 ) -> None:
     """Write `arrays` as group/NAME, and `about` (plain values) as JSON. Raises OSError if the disk is full."""
     content = json.dumps({"about": about, "order": list(arrays)}).encode()
@@ -33,7 +31,7 @@ def write_named_arrays(
         write_array(file, _ABOUT, (len(content),), "u1", [np.frombuffer(content, np.uint8)])
         for name, array in arrays.items():
             write_array(file, f"{group}/{name}", array.shape, array.dtype, [array])
-        write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
+        write_attributes(file, kind, {group: len(arrays)})
 
 
 def read_named_arrays(

@@ -68,8 +68,8 @@ def choose_placement(nbytes: int, device_free: float, host_free: float, fits_fea
     return PINNED if nbytes <= host_free * _HOST_SHARE else STAGED
 
 
-def load_shard(host: HostShard, device: torch.device, shared: Sharers, placement: str = "") -> HostShard | DeviceShard:
-    """Load the shard into the memory from which `device` reads it best, or into that of `placement`.
+def load_shard(host: HostShard, device: torch.device, shared: Sharers) -> HostShard | DeviceShard:
+    """Load the shard into the memory from which `device` reads it best.
 
     Sparse rows stay where they are, as do rows on a host without a GPU. Raises ResourceError where memory cannot be
     pinned.
@@ -78,7 +78,7 @@ def load_shard(host: HostShard, device: torch.device, shared: Sharers, placement
         return host
     fits = not isinstance(host, MappedShard) or host.capacity == len(host)
     free = free_bytes(device) / shared.device, float(available_bytes() or 0) / shared.node
-    found = placement or choose_placement(host.nbytes, *free, fits)
+    found = choose_placement(host.nbytes, *free, fits)
     if found == DEVICE:
         return DeviceShard(host, device)
     return PinnedShard(host, device) if found == PINNED else host

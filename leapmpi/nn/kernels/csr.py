@@ -231,13 +231,6 @@ def _transpose(indptr, indices, out_indptr, out_indices, out_edges):
 
 
 @compiled
-def _spread(indptr, values, out):
-    for i in range(len(values)):
-        for e in range(indptr[i], indptr[i + 1]):
-            out[e] = values[i]
-
-
-@compiled
 def _add_rows(out, positions, rows):
     for k in range(len(rows)):
         for f in range(rows.shape[1]):
@@ -372,13 +365,6 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
     edges = torch.empty(len(indices), dtype=torch.int64)
     _transpose(*_arrays(indptr, indices, out_indptr, out_indices, edges))
     return out_indptr, out_indices, edges
-
-
-def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """Return float[edges]: for each edge of row i, values[i]; `values` is float[rows]."""
-    out = values.new_empty(edges)
-    _spread(*_arrays(indptr, values, out))
-    return out
 
 
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:

@@ -99,11 +99,6 @@ def _tried(device: torch.device) -> bool:
     return True
 
 
-def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """Do the same as in csr.py."""
-    return values.repeat_interleave(indptr.diff(), output_size=edges)
-
-
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     """Do the same as in csr.py."""
     out.index_add_(0, positions, rows)

@@ -45,7 +45,7 @@ class InsideLayer(Layer):
         # Not a sub-module: its parameters would count once for the model and once for each layer.
         self.__dict__["held"] = module
         self.number, self.in_dim, self.out_dim = number, in_dim, out_dim
-        self.dropout, self.norm, self.residual = 0.0, None, None
+        self.dropout, self.norm, self.residual, self.inputs = 0.0, None, None, None
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]

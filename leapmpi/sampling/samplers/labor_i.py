@@ -120,7 +120,8 @@ class LaborI(FrontierSampler):
                 continue
 
             # Destinations of the same sources may be on other ranks.
-            sources, _, _ = self.shared_counts(hop, vertices)
+            choosing = vertices[self.topology.degree(vertices) > self.fanouts[hop]]
+            sources = np.unique(self.topology.in_neighbours(choosing))
             found, theirs = self.ranks.gathered(sources, largest[sources])
             listed = found >= 0
             np.maximum.at(largest, found[listed], theirs[listed])
@@ -128,11 +129,6 @@ class LaborI(FrontierSampler):
             importance[touched] *= largest[touched]
             largest[touched] = 0
         return importance
-
-    def shared_counts(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
-        fanout = self.fanouts[hop]
-        choosing = vertices[self.topology.degree(vertices) > fanout]
-        return np.unique(self.topology.in_neighbours(choosing)), 1, 0 if fanout == ALL else self.options.rounds
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         topology, importance = self.topology, self._tables[hop]

@@ -101,8 +101,5 @@ class Ladies(FrontierSampler):
         _keep(np.uint64(fold(key_hash(key), hop)), candidates, original, chance, table)
         return table
 
-    def shared_counts(self, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, int, int]:
-        return np.unique(self.topology.in_neighbours(vertices)), 2, 1
-
 
 MEMBER = SamplerMember(Ladies, Options, sharded=NAMED_LISTS)

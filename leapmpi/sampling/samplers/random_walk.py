@@ -116,28 +116,6 @@ def _draw_visited(first, end, visited, visited_names, degree, counts, out, weigh
         _write(i, count, degree[i], seen, visits, counts, out, weight)
 
 
-@compiled
-def _count_crossings(
-    hashed, vertices, original, walks, steps, stop, topology_indptr, topology_indices, rank_offsets, crossings
-):
-    """Add to crossings[r, q] the steps, after the first, of walks from rank r at vertices of rank q."""
-    for i in range(len(vertices)):
-        start = np.searchsorted(rank_offsets, vertices[i], side="right") - 1
-        for walk in range(walks):
-            word, here = fold(fold(hashed, original[i]), walk), vertices[i]
-            for step in range(steps):
-                if step > 0:
-                    crossings[start, np.searchsorted(rank_offsets, here, side="right") - 1] += 1
-                # The same words as in the walk itself: these crossings are those that it will make.
-                degree = topology_indptr[here + 1] - topology_indptr[here]
-                if degree == 0:
-                    break
-                drawn = np.int64(bounded(fold(word, 2 * step), degree))
-                here = np.int64(topology_indices[topology_indptr[here] + drawn])
-                if fold(word, 2 * step + 1) < stop:
-                    break
-
-
 class RandomWalk(HopSampler):
     """Local sampler."""
 
@@ -167,15 +145,6 @@ class RandomWalk(HopSampler):
     def hashed(self, key: DrawKey, hop: int) -> np.uint64:
         """Return the hash of all walks of a hop; those of a destination fold in its original id."""
         return np.uint64(fold(key_hash(key), hop))
-
-    def crossings(self, key: DrawKey, hop: int, vertices: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
-        """Count the steps, after the first, of walks from rank r at vertices of rank q: int64[ranks, ranks]."""
-        topology, options = self.topology, self.options
-        ranks = len(rank_offsets) - 1
-        found = np.zeros((ranks, ranks), np.int64)
-        law = options.walks, options.steps, self.stop, topology.indptr, topology.indices
-        _count_crossings(self.hashed(key, hop), vertices, topology.original_id[vertices], *law, rank_offsets, found)
-        return found
 
     def _most_visited(self, hop: int, n: int, work: Callable[..., None]) -> Drawn:
         """Return the draws of `n` destinations found by work(first, end, counts, out, weight)."""

@@ -7,12 +7,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.samplers.temporal import SameTime, Temporal, TimesOf
 from leapmpi.sampling.sharded.shared_order import ascending, values_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
+
+
+def share_times(
+    sampler: HopSampler,
+    shard: TopologyShard,
+    communicator: Communicator,
+    rank_offsets: np.ndarray,
+    splits: Iterable[np.ndarray] | None,
+) -> None:
+    """Give `sampler`, which draws from `shard`, times of other ranks if it reads them. Collective then.
+
+    splits: ids of vertices that may be roots, int64 each; None where edges are roots.
+    """
+    if not isinstance(sampler, Temporal):
+        return
+    if splits is None:
+        share_newest(sampler, communicator)
+    else:
+        share_root_times(sampler, shard, communicator, rank_offsets, splits)
 
 
 def share_root_times(

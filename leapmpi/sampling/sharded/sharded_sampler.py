@@ -59,12 +59,12 @@ class ShardedSampler(Sampler):
         """Sampler that draws from this rank's lists."""
         return self._lists.sampler
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name == "topology":
-            raise NoWholeTopology(
-                "run.topology: this needs the whole topology, which no rank has with sharded; use --topology node"
-            )
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+    @property
+    def topology(self) -> NoReturn:  # type: ignore[override]
+        """Raise NoWholeTopology."""
+        raise NoWholeTopology(
+            "run.topology: this needs the whole topology, which no rank has with sharded; use --topology node"
+        )
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """Sample; see Sampler.sample. Collective."""

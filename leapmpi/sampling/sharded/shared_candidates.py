@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.candidates import Candidates, WeightedDraw, range_of, running_total, scaled
-from leapmpi.sampling.sharded.shared_order import OriginalOrder, slice_bounds
+from leapmpi.sampling.sharded.shared_order import OriginalOrder
 from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.jit import compiled
 
@@ -60,13 +59,13 @@ class SharedCandidates(Candidates):
     def vertices(self) -> int:
         return self._shard.vertices
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name == "topology":
-            raise NoWholeTopology(
-                "link.negatives: these negatives read the whole topology, but ranks hold only parts; use uniform, "
-                "degree or in-batch, or --topology node"
-            )
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+    @property
+    def topology(self) -> NoReturn:  # type: ignore[override]
+        """Raise NoWholeTopology."""
+        raise NoWholeTopology(
+            "link.negatives: these negatives read the whole topology, but ranks hold only parts; use uniform, "
+            "degree or in-batch, or --topology node"
+        )
 
     def names(self, edges: np.ndarray) -> NoReturn:
         raise ValueError("original ids of ends are on their owners; the caller must pass them")
@@ -131,31 +130,3 @@ class SharedCandidates(Candidates):
         found = np.empty(len(holder), np.int64)
         found[np.argsort(holder, kind="stable")] = self._communicator.all_gather_pieces(values, counts, KIND)
         return found
-
-
-class CountedCandidates(Candidates):
-    """Candidates of a whole topology that count the traffic of SharedCandidates."""
-
-    def __init__(self, topology: Topology, rank_offsets: np.ndarray) -> None:
-        """Take rank_offsets: int64[ranks + 1], of the ranks that would hold a shard each."""
-        super().__init__(topology)
-        self._homes, self._id_bytes = rank_offsets, id_type(topology.vertices).itemsize
-        self._slices = slice_bounds(topology.vertices, len(rank_offsets) - 1)
-        self.take()
-
-    def take(self) -> np.ndarray:
-        """Return the bytes that each rank would have sent every other since the last call: int64[ranks]."""
-        counted = getattr(self, "_counted", None)
-        self._counted = np.zeros(len(self._homes) - 1, np.int64)
-        return self._counted if counted is None else counted
-
-    def vertices_at(self, places: np.ndarray) -> np.ndarray:
-        self._count(places, self._slices, self._id_bytes)
-        return super().vertices_at(places)
-
-    def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
-        self._count(found, self._homes, FLAG.itemsize)
-        return super().are_edges(sources, found, names)
-
-    def _count(self, entries: np.ndarray, offsets: np.ndarray, size: int) -> None:
-        self._counted += size * np.bincount(range_of(entries, offsets), minlength=len(self._counted))

@@ -27,11 +27,6 @@ Label and time follow, if they are read.
 """
 
 
-def edge_bytes(topology: Topology) -> int:
-    """Return the bytes sent per edge of `topology`."""
-    return 8 * (_PLAIN + (topology.edge_label is not None) + (topology.edge_time is not None))
-
-
 class SharedBatches(Sequence):
     """This rank's shares of the batches of an epoch, made on access: int64[k, columns], by hash."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
 KIND = "topology"
-WORD_BYTES = 8
-"""Bytes of the random word of a step."""
 
 
 @compiled

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -132,33 +133,53 @@ def load_shard_of_topology(
     # Sources of other ranks are numbered after own vertices, so arrays by number are as long as this rank's share.
     outside = None
     if named or numbered:
-        found = _outside_sources(own.indices, dataset.vertices, first, end)
-        outside = found.listed(own.indices.dtype)
-        found.renumber(own.indices)
-        own = _named(dataset, own, outside) if named else replace(own, unnamed=len(outside))
+        own, outside = _renumbered(own, dataset.vertices, first, end)
+    if outside is not None and named:
+        own = _named(own, original_ids(dataset, outside), _in_degrees(dataset, outside))
     return TopologyShard(own, first, end, first_edge, dataset.vertices, dataset.edges, outside)
 
 
-def _named(dataset: Dataset, own: Topology, outside: np.ndarray) -> Topology:
-    """Return `own` with original ids and in-degrees of the sources `outside`."""
-    original = np.concatenate((own.original_id, original_ids(dataset, outside)))
-    return replace(own, original_id=original, outside_degree=_in_degrees(dataset, outside))
+def shard_of(topology: Topology, first: int, end: int, named: bool) -> TopologyShard:
+    """Return the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local.
+
+    named: as in `load_shard_of_topology`.
+    """
+    own, outside = _cut(topology, first, end), None
+    if named:
+        own, outside = _renumbered(replace(own, indices=own.indices.copy()), topology.vertices, first, end)
+        own = _named(own, topology.original_id[outside], topology.degree(outside))
+    return TopologyShard(own, first, end, int(topology.indptr[first]), topology.vertices, topology.edges, outside)
+
+
+def _cut(topology: Topology, first: int, end: int) -> Topology:
+    """Return the lists of the vertices `first` to `end` (exclusive) of a whole `topology`, of ids as they are."""
+    edges, rows = slice(int(topology.indptr[first]), int(topology.indptr[end])), slice(first, end)
+    of_edges = ("indices", "edge_weight", "edge_time", "edge_label", "relation")
+    arrays: dict[str, Any] = {
+        name: array[edges if name in of_edges else rows] for name, array in topology.arrays.items()
+    }
+    return replace(topology, **{**arrays, "indptr": topology.indptr[first : end + 1] - edges.start})
+
+
+def _renumbered(own: Topology, vertices: int, first: int, end: int) -> tuple[Topology, np.ndarray]:
+    """Number the sources of `own`, in place; returns them, and integers[k], ascending: those of other ranks."""
+    found = _outside_sources(own.indices, vertices, first, end)
+    outside = found.listed(own.indices.dtype)
+    found.renumber(own.indices)
+    return replace(own, unnamed=len(outside)), outside
+
+
+def _named(own: Topology, original: np.ndarray, degree: np.ndarray) -> Topology:
+    """Return `own` with original ids and in-degrees, int64[k], of the sources of other ranks."""
+    return replace(own, original_id=np.concatenate((own.original_id, original)), outside_degree=degree, unnamed=0)
 
 
 def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
     """Return the bytes of the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local."""
-    edges = slice(int(topology.indptr[first]), int(topology.indptr[end]))
-    of_vertices = [topology.original_id[first:end], topology.indptr[first : end + 1]]
-    if topology.weight_sum is not None:
-        of_vertices.append(topology.weight_sum[first:end])
-    of_edges = [topology.indices, topology.edge_weight, topology.edge_time, topology.edge_label, topology.relation]
-    held = sum(each.nbytes for each in of_vertices)
-    held += sum(each[edges].nbytes for each in of_edges if each is not None)
-    if not named:
-        return held
+    own = _cut(topology, first, end)
     # Named remote sources add their id, original id and in-degree.
-    outside = _outside_sources(topology.indices[edges], topology.vertices, first, end).count
-    return held + (topology.indices.itemsize + 16) * outside
+    outside = _outside_sources(own.indices, topology.vertices, first, end).count if named else 0
+    return own.nbytes + (topology.indices.itemsize + 16) * outside
 
 
 def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:

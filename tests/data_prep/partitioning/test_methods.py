@@ -13,6 +13,7 @@ from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.errors import ConfigError, DataError
 from tests.support.graphs import communities, from_edges, from_lists, random_graph
+from tests.support.pairs import pairwise
 
 N = 24
 GRAPHS = {
@@ -30,12 +31,19 @@ STREAMING = ["ldg", "fennel", "reldg"]
 NEEDS_KAMINPAR = pytest.mark.skipif(importlib.util.find_spec("kaminpar") is None, reason="kaminpar is not installed")
 KAMINPAR = pytest.param("kaminpar", marks=NEEDS_KAMINPAR)
 BALANCED = ["metis", "grem", KAMINPAR, "bgl", "pagraph", *STREAMING]
+EVERY_PAIR = pairwise({
+    "method": ("random", "contiguous", "metis", "grem", "kaminpar", "bgl", "pagraph", *STREAMING),
+    "graph": tuple(GRAPHS),
+    "parts": (1, 2, 3, 4, N - 1, N),
+})  # fmt: skip
+"""Every method on every graph, and both with every number of parts."""
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, N - 1, N])
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("method", ["random", "contiguous", *BALANCED])
-def test_no_part_is_empty_and_sizes_are_balanced(method, name, parts):
+@pytest.mark.parametrize("case", EVERY_PAIR, ids=lambda case: "-".join(map(str, case.values())))
+def test_no_part_is_empty_and_sizes_are_balanced(case):
+    method, name, parts = case.values()
+    if method == "kaminpar" and not importlib.util.find_spec(method):
+        pytest.skip("kaminpar is not installed")
     result = partition_graph(GRAPHS[name], PartitionRequest((parts,), method, seed=0))
     assert result.assignment.dtype == np.int32
     assert result.vertices.sum() == N

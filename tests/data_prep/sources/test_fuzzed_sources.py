@@ -1,6 +1,7 @@
 """Damaged files of every kind: a graph or one sentence, never a crash, an endless loop or memory beyond all measure."""
 
 import json
+import os
 import pickle
 import random
 import shutil
@@ -35,7 +36,8 @@ from tests.data_prep.sources.test_webgraph import random_lists
 from tests.data_prep.typed_folders import write_folder
 from tests.support.bv_streams import write_graph
 
-CASES = 120
+CASES = 1200 if "LEAPMPI_SOAK" in os.environ else 72
+"""Damages of each kind of file."""
 MOST_BYTES = 64 * 2**20
 
 
@@ -250,7 +252,7 @@ def outcome_of(source, path, workspace):
     return None
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(max(120, CASES))
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
 def test_damage(tmp_path, writer):
     name = (

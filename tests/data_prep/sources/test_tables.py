@@ -165,7 +165,8 @@ def test_tables_refused(refused, folder):
 
 
 def test_parquet_without_pyarrow(refused, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    # The package itself: its submodule would still be found there, where another test has loaded it.
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "data_prep.formats.parquet_table", raising=False)
     (tmp_path / "e.parquet").write_bytes(b"PAR1")
     assert "pip install pyarrow" in refused(tmp_path / "e.parquet")

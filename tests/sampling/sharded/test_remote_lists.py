@@ -7,14 +7,13 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.plan.list_traffic import predict_draws, predict_tables
-from leapmpi.plan.traffic_model import Traffic
+from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.samplers.temporal import TimesOf
 from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
 from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes, shard_of
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support import kinds, twin
 from tests.support.thread_ranks import on_ranks
@@ -88,24 +87,28 @@ def test_typed_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks):
     roots = [np.random.default_rng(rank).permutation(60)[:20] for rank in range(ranks)]
     batch = np.unique(np.concatenate(roots))
 
-    def work(rank):
+    def of_rank(rank):
         shard = cut(whole, *offsets[rank.rank : rank.rank + 2].tolist(), named=True)
         inner = made(kind, shard.own)
         if kind.startswith("temporal"):
             inner.root_time = TimesOf(np.arange(105), plain.root_time)
-        sampler = ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
+        return ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
+
+    def work(rank):
+        sampler = of_rank(rank)
         first = sampler.sample(KEY, roots[rank.rank], batch)
         sent = dict(rank.sent)
         return first, sampler.neighbours(KEY, 1, roots[rank.rank], batch), sent
 
-    traffic, found = Traffic(ranks), on_ranks(ranks, work)
+    world, found = VirtualWorld(ranks), on_ranks(ranks, work)
+    counted = world.run(lambda rank: of_rank(world.communicators[rank]).sample(KEY, roots[rank], batch))
     for rank, (blocks, drawn, _) in enumerate(found):
         same(blocks, plain.sample(KEY, roots[rank], batch))
         expected = plain.neighbours(KEY, 1, roots[rank], batch)
         assert drawn.relation.tolist() == expected.relation.tolist()
         assert drawn.neighbours.tolist() == expected.neighbours.tolist()
-        predict_draws(plain, KEY, blocks, rank, offsets, answers, traffic)
-    assert [sent["topology"] for _, _, sent in found] == traffic.sent["topology"].sum(axis=1).tolist()
+        same(counted[rank], blocks)
+    assert [sent["topology"] for _, _, sent in found] == world.take().sent["topology"].sum(axis=1).tolist()
 
 
 def same(got, wanted) -> None:
@@ -132,12 +135,16 @@ def test_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks, largest, wh
         sampler = sampler_of(rank, whole, kind, offsets, answers)
         return sampler.sample(KEY, roots[rank.rank], batch), rank.sent, rank.exchanges
 
-    traffic, found = Traffic(ranks), on_ranks(ranks, work)
+    world, found = VirtualWorld(ranks), on_ranks(ranks, work)
+    counted = world.run(
+        lambda rank: sampler_of(world.communicators[rank], whole, kind, offsets, answers).sample(
+            KEY, roots[rank], batch
+        )
+    )
     for rank, (blocks, _, _) in enumerate(found):
         same(blocks, plain.sample(KEY, roots[rank], batch))
-        predict_tables(plain, KEY, batch, rank, np.array(offsets), traffic)
-        predict_draws(plain, KEY, blocks, rank, np.array(offsets), answers, traffic)
-    assert [sent["topology"] for _, sent, _ in found] == traffic.sent["topology"].sum(axis=1).tolist()
+        same(counted[rank], blocks)
+    assert [sent["topology"] for _, sent, _ in found] == world.take().sent["topology"].sum(axis=1).tolist()
     # Every rank makes the same exchanges, whatever it has to ask: names and answers at each hop, then names alone.
     if kind in FRONTIER:
         return
@@ -212,6 +219,11 @@ def _read(sampler) -> str:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_the_bytes_of_a_shard_are_foretold(named, whole):
+def test_a_shard_of_a_whole_topology_and_its_bytes(named, whole):
+    topology = with_weights(whole)
     for first, end in ((0, 30), (30, 30), (30, 90)):
-        assert cut(with_weights(whole), first, end, named).nbytes == shard_bytes(with_weights(whole), first, end, named)
+        wanted, found = cut(topology, first, end, named), shard_of(topology, first, end, named)
+        same([found.own], [wanted.own])
+        np.testing.assert_array_equal(found.outside if named else [], wanted.outside if named else [])
+        assert (found.first_edge, found.vertices, found.edges) == (wanted.first_edge, wanted.vertices, wanted.edges)
+        assert wanted.nbytes == shard_bytes(topology, first, end, named)
