@@ -20,6 +20,7 @@ from leapmpi.dataset.graph_types import GraphTypes, map_types
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
+from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.dataset.typed_rows import check_type_offsets, map_typed_rows
@@ -248,15 +249,7 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
                 f"{folder} is a typed graph ({len(types.vertices)} types of vertices, {len(types.relations)} "
                 "relations), which this command does not read yet; give it a plain graph"
             )
-        if types is not None:
-            shapes = {
-                names.TYPE_OFFSETS: (parts, len(types.vertices) + 1),
-                names.RELATION_EDGES: (len(types.relations),),
-            }
-            of_types = {name: np.array(map_array(file, name, ("<i8",), shape)) for name, shape in shapes.items()}
-            of_types[names.SCHEMA] = types.as_bytes()
-        else:
-            of_types = {}
+        of_types = {} if types is None else _type_arrays(file, types, parts)
     of_edges = held_back.file_arrays() if held_back else {}
     check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges, **of_types})
     # Splits may be nearly as long as the graph: they stay mapped.
@@ -281,17 +274,7 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
         relation_edges=of_types.get(names.RELATION_EDGES),
     )
 
-    # Digests can be forged, so check ranges too.
-    _check_offsets(offsets, vertices, 1, path, names.OFFSETS)
-    _check_offsets(edge_offsets, edges, 0, path, names.EDGE_OFFSETS)
-    if dataset.type_offsets is not None:
-        check_type_offsets(dataset.type_offsets, offsets, path)
-    for ids in splits:
-        if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
-            raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
-
-    if held_back:
-        check_held_back(held_back, vertices, dataset.edge_classes, str(path))
+    _check_ranges(dataset, path)
 
     # The part files.
     for part in range(parts):
@@ -301,6 +284,27 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
             )
     _check_sizes(dataset)
     return dataset
+
+
+def _type_arrays(file: OpenedFile, types: GraphTypes, parts: int) -> dict[str, np.ndarray]:
+    """Copy the arrays of dataset.h5 about types and relations, by name."""
+    shapes = {names.TYPE_OFFSETS: (parts, len(types.vertices) + 1), names.RELATION_EDGES: (len(types.relations),)}
+    of_types = {name: np.array(map_array(file, name, ("<i8",), shape)) for name, shape in shapes.items()}
+    return {**of_types, names.SCHEMA: types.as_bytes()}
+
+
+def _check_ranges(dataset: Dataset, path: Path) -> None:
+    """Raise DataError for numbers outside their ranges in dataset.h5 at `path`: digests can be forged."""
+    vertices = dataset.vertices
+    _check_offsets(dataset.offsets, vertices, 1, path, names.OFFSETS)
+    _check_offsets(dataset.edge_offsets, dataset.edges, 0, path, names.EDGE_OFFSETS)
+    if dataset.type_offsets is not None:
+        check_type_offsets(dataset.type_offsets, dataset.offsets, path)
+    for ids in vars(dataset.splits).values():
+        if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
+            raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
+    if dataset.edge_splits:
+        check_held_back(dataset.edge_splits, vertices, dataset.edge_classes, str(path))
 
 
 def _check_sizes(dataset: Dataset) -> None:
