@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from leapmpi.exchange.layer_feed import LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode, ModeMember
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.rows import Rows
+from leapmpi.nn.rows import Rows, select
 
 
 class Raw(ExchangeMode):
@@ -58,7 +59,8 @@ class Raw(ExchangeMode):
         """Return no feeds, and the micro-batch's rows of the union."""
         positions, rows = minibatch.micro_batches[number].positions, minibatch.features
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
-        return [], rows if positions is None else rows[positions]
+        chosen = None if positions is None else torch.from_numpy(positions).to(rows.device)
+        return [], select(rows, chosen)
 
 
 def union(micro_batches: list[MicroBatch]) -> np.ndarray:

@@ -26,6 +26,8 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield f"  launcher    {mpi['launcher']}"
     yield f"  CUDA-aware  {'yes' if mpi['cuda_aware'] else 'no'}: {mpi['cuda_aware_evidence']}"
 
+    yield f"  GPU data    {_device_path(facts)}"
+
     nodes = by_node(facts)
     yield f"ranks         {len(facts['ranks'])} on {len(nodes)} node{'s' * (len(nodes) > 1)}"
     yield from _ranks(facts, nodes)
@@ -46,6 +48,16 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+
+
+def _device_path(facts: Mapping[str, Any]) -> str:
+    """Describe the path of GPU data to MPI in a job on these ranks, and the reason."""
+    if all(rank["gpu"] is None for rank in facts["ranks"]):
+        return "none: no rank has a GPU"
+    staged = "staged through pinned host memory, by --mpi-device-path host, the default"
+    if facts["mpi"]["cuda_aware"]:
+        return f"{staged}; auto or cuda hands it to MPI directly"
+    return f"{staged}; auto stages it too, as MPI does not report support of device memory"
 
 
 def _ranks(facts: Mapping[str, Any], nodes: Mapping[int, list[dict[str, Any]]]) -> Iterator[str]:

@@ -52,6 +52,23 @@ def test_nothing_is_found_where_nothing_is_wrong():
     assert list(lines(healthy(), []))[-1] == "no problems, no notes"
 
 
+@pytest.mark.parametrize(
+    ("changes", "aware", "said"),
+    [
+        ({"gpu": None}, True, "none: no rank has a GPU"),
+        ({}, True, "staged through pinned host memory, by --mpi-device-path host, the default; auto or cuda hands it"),
+        ({}, False, "auto stages it too, as MPI does not report support of device memory"),
+    ],
+)
+def test_the_path_of_gpu_data_is_stated_with_its_reason(changes, aware, said):
+    facts = healthy()
+    facts["mpi"]["cuda_aware"] = aware
+    for rank in facts["ranks"]:
+        rank |= changes
+    (line,) = (each for each in lines(facts, []) if each.startswith("  GPU data"))
+    assert said in line
+
+
 ALL, FIRST, LAST = slice(None), slice(0, 1), slice(-1, None)
 
 WRONG = [
