@@ -9,36 +9,17 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from leapmpi.report.colours import GREY, colour_numbers
+from leapmpi.report.drawing import BOTTOM, RIGHT, TOP, WIDE, Drawing, cut, inside, label, pixels, width_of
 from leapmpi.report.figures import BarFigure, Figure, HeatFigure, Line, LineFigure, thinned
+from leapmpi.report.heat_map import heat_map
 from leapmpi.report.markup import Markup, element, joined
 from leapmpi.report.numbers import short, shown, ticks
-
-WIDE, NARROW = 720, 340
-"""Natural widths of a chart in pixels, on a screen of a desk and in a hand."""
-
-HEIGHT = 260
-RIGHT, TOP, BOTTOM = 14, 12, 40
-"""Margins around the plot area; that on the left depends on the labels."""
-
-_LETTER = 7.4
-"""Mean width of a character at 12 pixels, in the widest of the usual fonts."""
-
-Scale = Callable[[float], float]
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """Content of a picture, and its height in pixels."""
-
-    height: float
-    content: Markup
 
 
 def chart(figure: Figure, width: int = WIDE) -> Markup:
@@ -51,7 +32,7 @@ def chart(figure: Figure, width: int = WIDE) -> Markup:
 def svg_file(figure: Figure, style: str) -> str:
     """Return the picture of a figure with its title and legend as an SVG file; `style` is its style sheet."""
     drawing, top, x = _draw(figure, WIDE), 40.0, 4.0
-    parts = [label(WIDE / 2, 16, _cut(figure.title, WIDE))]
+    parts = [label(WIDE / 2, 16, cut(figure.title, WIDE))]
     for name, key in _keys(figure):
         room = 24 + width_of(name)
         if x > 4 and x + room > WIDE:
@@ -76,40 +57,18 @@ def svg_file(figure: Figure, style: str) -> str:
     return f"{picture}\n"
 
 
-def _draw(figure: Figure, width: int) -> _Drawing:
+def _draw(figure: Figure, width: int) -> Drawing:
     if isinstance(figure, LineFigure):
         return _line_chart(figure, width)
     if isinstance(figure, BarFigure):
         return _bar_chart(figure, width)
     assert isinstance(figure, HeatFigure), "figures are lines, bars or heat maps"
-    return _heat_map(figure, width)
-
-
-def width_of(text: str) -> float:
-    """Return an upper estimate of the width of `text` in pixels."""
-    return len(text) * _LETTER
+    return heat_map(figure, width)
 
 
 def _share(value: float, low: float, high: float) -> float:
     """Return the place of `value` between `low` and `high`, 0 to 1, by halves: a difference may overflow."""
     return (value / 2 - low / 2) / ((high / 2 - low / 2) or 1)
-
-
-def pixels(value: float) -> str:
-    """Format a coordinate to a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def label(x: float, y: float, text: str, anchor: str = "middle", turned: bool = False) -> Markup:
-    """Return text centred (or anchored) at a point; `turned` rotates it by 90 degrees."""
-    turn = f"rotate(-90 {pixels(x)} {pixels(y)})" if turned else None
-    return element("text", text, x=pixels(x), y=pixels(y), text_anchor=anchor, transform=turn)
-
-
-def _inside(x: float, y: float, text: str, width: int) -> Markup:
-    """Return text centred at x, moved as far as it takes to stay within `width`."""
-    half = width_of(text) / 2
-    return label(min(max(x, half), width - half), y, text)
 
 
 def legend(figure: Figure) -> Markup | None:
@@ -134,6 +93,7 @@ def _keys(figure: Figure) -> list[tuple[str, str]]:
 
 # -- lines -----------------------------------------------------------------------------------------------------------
 
+HEIGHT = 260
 _LARGEST = sys.float_info.max
 _MOST_MARKS = 60
 """Longest line whose points are drawn as circles with tooltips."""
@@ -162,7 +122,7 @@ class _Plane:
         return HEIGHT - BOTTOM - _share(value, self.y0, self.y1) * (HEIGHT - TOP - BOTTOM)
 
 
-def _line_chart(figure: LineFigure, width: int) -> _Drawing:
+def _line_chart(figure: LineFigure, width: int) -> Drawing:
     x0, x1, y0, y1 = value_range(figure)
     values = ticks(y0, y1, 5, figure.y_unit)
     left = 26 + max((width_of(short(value, figure.y_unit)) for value in values), default=0.0)
@@ -171,7 +131,7 @@ def _line_chart(figure: LineFigure, width: int) -> _Drawing:
     shares = agreeing(figure.lines)
     for line, colour, (place, together) in zip(figure.lines, _line_classes(figure), shares, strict=True):
         parts.append(_line(plane, line, colour, figure, place, together))
-    return _Drawing(HEIGHT, joined(parts))
+    return Drawing(HEIGHT, joined(parts))
 
 
 def value_range(figure: LineFigure) -> tuple[float, float, float, float]:
@@ -217,7 +177,7 @@ def _axes(plane: _Plane, figure: LineFigure, values: Sequence[float]) -> list[Ma
         parts.append(element("path", d=f"M{pixels(left)} {pixels(y)}H{right}", class_="grid"))
         parts.append(label(left - 6, y + 4, short(value, figure.y_unit), "end"))
     for value in _x_ticks(plane, figure.x_label == "epoch"):
-        parts.append(_inside(plane.x(value), bottom + 16, short(value), plane.width))
+        parts.append(inside(plane.x(value), bottom + 16, short(value), plane.width))
     parts.append(element("path", d=f"M{pixels(left)} {TOP}V{bottom}H{right}", class_="axis"))
     parts.append(label((left + right) / 2, HEIGHT - 6, figure.x_label))
     parts.append(label(13, (TOP + bottom) / 2, figure.y_label, turned=True))
@@ -264,7 +224,7 @@ def _line(plane: _Plane, line: Line, colour: str, figure: LineFigure, place: int
 _BAR_TOP, _BAR_BOTTOM, _ABOVE = 6, 24, 17
 
 
-def _bar_chart(figure: BarFigure, width: int) -> _Drawing:
+def _bar_chart(figure: BarFigure, width: int) -> Drawing:
     # One row per label, thinner if there are many labels. Long labels stand above their bars.
     each = 1 if figure.stacked else len(figure.stacks)
     thickness = 18 if len(figure.labels) * each <= 16 else 13
@@ -285,24 +245,18 @@ def _bar_chart(figure: BarFigure, width: int) -> _Drawing:
         x, text = left + value * scale, short(value, figure.unit)
         if x - width_of(text) / 2 > end:
             parts.append(element("path", d=f"M{pixels(x)} {_BAR_TOP}V{pixels(bottom)}", class_="grid"))
-            parts.append(_inside(x, bottom + 16, text, width))
+            parts.append(inside(x, bottom + 16, text, width))
             end = max(x, width_of(text) / 2) + width_of(text) / 2 + 8
     for number, name in enumerate(figure.labels):
         top = float(_BAR_TOP + number * row)
         if above:
-            parts.append(label(left, top + 12, _cut(name, width), "start"))
+            parts.append(label(left, top + 12, cut(name, width), "start"))
         else:
             parts.append(label(left - 8, top + thickness * each / 2 + 4, name, "end"))
         parts.append(_bars(figure, number, left, top + above, thickness, scale))
     if figure.axis_title:
         parts.append(label((left + width - RIGHT) / 2, height - 5, figure.axis_title))
-    return _Drawing(height, joined(parts))
-
-
-def _cut(name: str, width: int) -> str:
-    """Return a name that fits into `width` pixels, shortened in its middle."""
-    most = int(width / _LETTER) - 1
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
+    return Drawing(height, joined(parts))
 
 
 def _lengths(figure: BarFigure) -> list[float]:
@@ -342,95 +296,3 @@ def _bars(figure: BarFigure, number: int, left: float, top: float, thickness: in
 
 def _positive(value: float | None) -> float:
     return value if value is not None and math.isfinite(value) and value > 0 else 0.0
-
-
-# -- heat maps -------------------------------------------------------------------------------------------------------
-
-_MAP_TOP, _MAP_SCALE = 36, 110
-_SHADES = 8
-"""Number of shades; 0 stays blank."""
-
-_MOST_WRITTEN = 8
-"""Largest matrix, in rows and columns, whose numbers are written into the squares."""
-
-
-def _heat_map(figure: HeatFigure, width: int) -> _Drawing:
-    rows, columns = figure.matrix.shape
-    labels = [_cut(each, width // 4) for each in figure.labels]
-    left = 28 + max(map(width_of, labels), default=0.0)
-    # The scale stands at the side of a wide map, below a narrow one.
-    below = width < WIDE
-    room = width - left - (RIGHT if below else _MAP_SCALE + 16)
-    size = max(2.0, min(46.0, room / max(columns, 1), 420 / max(rows, 1)))
-    largest = float(figure.matrix.max(initial=0.0)) or 1.0
-
-    # One path of thick strokes holds all squares of a shade, so that a page of thousands of squares stays small.
-    side, shades = pixels(size), defaultdict(list)
-    for row, values in enumerate(np.ceil(figure.matrix / largest * _SHADES).astype(int).tolist()):
-        y = pixels(_MAP_TOP + (row + 0.5) * size)
-        for column, shade in enumerate(values):
-            if shade > 0:
-                shades[shade].append(f"M{pixels(left + column * size)} {y}h{side}")
-    parts = [_shade("".join(shades[shade]), shade, side) for shade in sorted(shades)]
-    whole = pixels(columns * size)
-    frame = f"M{pixels(left)} {_MAP_TOP}h{whole}v{pixels(rows * size)}h-{whole}z"
-    parts += [element("path", d=frame, class_="axis"), *_names(figure, labels, left, size, width)]
-    parts += _numbers(figure, left, size, largest)
-    bottom = _MAP_TOP + rows * size + 10
-    if below:
-        parts += _scale(figure, left, bottom + 4, width - left, largest)
-        return _Drawing(bottom + 4 + 16 * _SHADES / 2, joined(parts))
-    parts += _scale(figure, left + columns * size + 16, _MAP_TOP, 0, largest)
-    return _Drawing(max(bottom, _MAP_TOP + _SHADES * 16 + 20), joined(parts))
-
-
-def _names(figure: HeatFigure, labels: Sequence[str], left: float, size: float, width: int) -> list[Markup]:
-    rows, columns = figure.matrix.shape
-    parts = [_inside(left + columns * size / 2, 14, figure.column_title, width)]
-    parts.append(label(13, _MAP_TOP + rows * size / 2, figure.row_title, turned=True))
-    names = [_cut(each, width // 5) for each in figure.columns]
-    widest = max(map(width_of, names), default=0.0) + 6
-    for column in range(0, columns, max(1, math.ceil(widest / size))):
-        parts.append(label(left + (column + 0.5) * size, _MAP_TOP - 5, names[column]))
-    for row in range(0, rows, max(1, math.ceil(14 / size))):
-        parts.append(label(left - 5, _MAP_TOP + (row + 0.5) * size + 4, labels[row], "end"))
-    return parts
-
-
-def _numbers(figure: HeatFigure, left: float, size: float, largest: float) -> list[Markup]:
-    texts = {place: _brief(value, figure.unit) for place, value in np.ndenumerate(figure.matrix) if value > 0}
-    if max(figure.matrix.shape) > _MOST_WRITTEN or max(map(len, texts.values()), default=0) * 6.2 > size:
-        return []
-    return [
-        element(
-            "text",
-            text,
-            x=pixels(left + (column + 0.5) * size),
-            y=pixels(_MAP_TOP + (row + 0.5) * size + 4),
-            text_anchor="middle",
-            class_="on" if figure.matrix[row, column] > 0.6 * largest else "small",
-        )
-        for (row, column), text in texts.items()
-    ]
-
-
-def _shade(path: str, shade: int, thickness: str) -> Markup:
-    """Return strokes of a shade."""
-    return element("path", d=path, class_=f"h h{shade}", stroke_width=thickness)
-
-
-def _brief(value: float, unit: str) -> str:
-    """Return a number for a square: '12.3 M', '45 %'."""
-    return shown(value, unit).replace("iB", "").replace(".0", "")
-
-
-def _scale(figure: HeatFigure, x: float, y: float, columns_room: float, largest: float) -> list[Markup]:
-    """Return the shades and the largest value of each: one below the other, or in two columns within a room."""
-    parts = []
-    for place, shade in enumerate(range(_SHADES, 0, -1)):
-        column, row = divmod(place, _SHADES // 2) if columns_room else (0, place)
-        at, top = x + column * columns_room / 2, y + row * 16
-        parts.append(_shade(f"M{pixels(at)} {pixels(top + 7)}h14", shade, "14"))
-        text = f"≤ {shown(largest * shade / _SHADES, figure.unit)}"
-        parts.append(label(at + 20, top + 12, text, "start"))
-    return parts

@@ -10,8 +10,9 @@ from string import Template
 from urllib.parse import quote
 
 from leapmpi.errors import DataError
-from leapmpi.report.charts import NARROW, WIDE, chart, legend, svg_file
+from leapmpi.report.charts import chart, legend, svg_file
 from leapmpi.report.colours import DARK, LIGHT
+from leapmpi.report.drawing import NARROW, WIDE
 from leapmpi.report.figures import Figure
 from leapmpi.report.markup import Markup, details, element, joined, table
 from leapmpi.system.atomic_files import explain, written_aside

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
-from leapmpi.report.charts import agreeing, chart, label
+from leapmpi.report.charts import agreeing, chart
+from leapmpi.report.drawing import label
 from leapmpi.report.markup import element
 from leapmpi.report.page import figures_of
 from leapmpi.report.run_data import read_runs
