@@ -1,4 +1,4 @@
-"""What all charts are made of: labels whose widths are estimated, coordinates, and the drawing that results."""
+"""Primitives of all charts: labels of estimated width, coordinates, and the finished drawing."""
 
 from __future__ import annotations
 
