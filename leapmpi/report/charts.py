@@ -9,32 +9,17 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from leapmpi.report.colours import GREY, colour_numbers
-from leapmpi.report.drawing import (
-    BOTTOM,
-    HEIGHT,
-    RIGHT,
-    TOP,
-    WIDE,
-    Drawing,
-    cut,
-    inside,
-    label,
-    pixels,
-    share,
-    width_of,
-)
+from leapmpi.report.drawing import BOTTOM, RIGHT, TOP, WIDE, Drawing, cut, inside, label, pixels, width_of
 from leapmpi.report.figures import BarFigure, Figure, HeatFigure, Line, LineFigure, thinned
 from leapmpi.report.heat_map import heat_map
 from leapmpi.report.markup import Markup, element, joined
 from leapmpi.report.numbers import short, shown, ticks
-
-Scale = Callable[[float], float]
 
 
 def chart(figure: Figure, width: int = WIDE) -> Markup:
@@ -81,6 +66,11 @@ def _draw(figure: Figure, width: int) -> Drawing:
     return heat_map(figure, width)
 
 
+def _share(value: float, low: float, high: float) -> float:
+    """Return the place of `value` between `low` and `high`, 0 to 1, by halves: a difference may overflow."""
+    return (value / 2 - low / 2) / ((high / 2 - low / 2) or 1)
+
+
 def legend(figure: Figure) -> Markup | None:
     """Return the legend of a figure; None for a single entry."""
     keys = _keys(figure)
@@ -103,6 +93,7 @@ def _keys(figure: Figure) -> list[tuple[str, str]]:
 
 # -- lines -----------------------------------------------------------------------------------------------------------
 
+HEIGHT = 260
 _LARGEST = sys.float_info.max
 _MOST_MARKS = 60
 """Longest line whose points are drawn as circles with tooltips."""
@@ -124,11 +115,11 @@ class _Plane:
 
     def x(self, value: float) -> float:
         """Return the distance of `value` from the left edge, in pixels."""
-        return self.left + share(value, self.x0, self.x1) * (self.width - self.left - RIGHT)
+        return self.left + _share(value, self.x0, self.x1) * (self.width - self.left - RIGHT)
 
     def y(self, value: float) -> float:
         """Return the distance of `value` from the top edge, in pixels."""
-        return HEIGHT - BOTTOM - share(value, self.y0, self.y1) * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - _share(value, self.y0, self.y1) * (HEIGHT - TOP - BOTTOM)
 
 
 def _line_chart(figure: LineFigure, width: int) -> Drawing:

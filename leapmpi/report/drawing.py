@@ -1,4 +1,4 @@
-"""Parts of every chart: a drawing, and text at its place."""
+"""Primitives of all charts: labels of estimated width, coordinates, and the finished drawing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from leapmpi.report.markup import Markup, element
 WIDE, NARROW = 720, 340
 """Natural widths of a chart in pixels, on a screen of a desk and in a hand."""
 
-HEIGHT = 260
 RIGHT, TOP, BOTTOM = 14, 12, 40
 """Margins around the plot area; that on the left depends on the labels."""
 
@@ -28,11 +27,6 @@ class Drawing:
 def width_of(text: str) -> float:
     """Return an upper estimate of the width of `text` in pixels."""
     return len(text) * _LETTER
-
-
-def share(value: float, low: float, high: float) -> float:
-    """Return the place of `value` between `low` and `high`, 0 to 1, by halves: a difference may overflow."""
-    return (value / 2 - low / 2) / ((high / 2 - low / 2) or 1)
 
 
 def pixels(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Heat maps: a matrix in shades of one colour."""
+"""Heat maps: a square for each number of a matrix, darker where it is larger, with a scale."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _MOST_WRITTEN = 8
 
 
 def heat_map(figure: HeatFigure, width: int) -> Drawing:
+    """Return the drawing of a heat map, `width` pixels wide."""
     rows, columns = figure.matrix.shape
     labels = [cut(each, width // 4) for each in figure.labels]
     left = 28 + max(map(width_of, labels), default=0.0)
