@@ -29,6 +29,7 @@ setup(
         "numpy>=1.26",  # the arrays that all parts share
         "pymetis>=2023.1",  # partitions of small edge cut
         "torch>=2.3",  # layers, automatic differentiation, optimizers
+        "tqdm>=4.60",  # progress bars that know the width of terminals and notebooks
     ],
     extras_require={
         # An MPI library from PyPI, for machines without one. Clusters have their own: see README.md.

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from leapmpi.runs.progress_line import SILENT, Progress, duration
+from leapmpi.runs.progress_line import SILENT, Progress, duration, lines_to, terminal_of
 
 __all__ = ["SILENT", "Progress", "Step", "Steps", "duration"]
 
@@ -32,13 +32,14 @@ class Steps:
     """The steps of one command, timed and measured one after the other; unless `silent`, with lines on stderr."""
 
     def __init__(self, *, silent: bool = False) -> None:
-        self._out = None if silent else sys.stderr
+        self._terminal = None if silent else terminal_of(sys.stderr)
+        self._emit = None if silent else lines_to(sys.stderr)
         self.done: list[Step] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[Progress]:
         """Run the body as a step called `name`, and measure its peak of memory."""
-        progress = Progress(name, self._out)
+        progress = Progress(name, self._terminal, emit=self._emit)
         with suppress(OSError):
             # The system counts the peak of resident memory from now on.
             Path("/proc/self/clear_refs").write_text("5")

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from leapmpi.errors import LaunchError
+
+PRINTING = ("mpirun", "mpiexec", "prterun", "orterun")
+"""Launchers of Open MPI, which write what ranks print to their own output."""
+
+_FORWARDING = {*PRINTING, "mpiexec.hydra"}
+_PROXY = "hydra_pmi_proxy"
+"""Process of MPICH between a rank and its launcher."""
 
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANK_VARIABLES = (
@@ -31,6 +40,31 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
 def launcher_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
     """Return the variable and number of ranks that the launcher promises, or None without a launcher."""
     return _first_number(_SIZE_VARIABLES, environment)
+
+
+def terminal_of_launcher(process: int) -> str | None:
+    """Return the terminal to which the launcher `process` (or its parent) writes what ranks print, such as /dev/pts/3.
+
+    None if it writes to a file or a pipe, or runs on another host, as for all ranks but those beside it.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        while (name := Path(f"/proc/{process}/comm").read_text().strip()) == _PROXY:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        place = os.path.realpath(f"/proc/{process}/fd/1")
+        if name in _FORWARDING and place.startswith(("/dev/pts/", "/dev/tty")):
+            return place
+    return None
+
+
+def columns_of(terminal: str, otherwise: int = 80) -> int:
+    """Return the width of the terminal called `terminal`."""
+    with suppress(OSError):
+        handle = os.open(terminal, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            return os.get_terminal_size(handle).columns or otherwise
+        finally:
+            os.close(handle)
+    return otherwise
 
 
 def _first_number(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, int] | None:

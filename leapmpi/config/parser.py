@@ -68,7 +68,7 @@ class _HelpFormatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=28)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, False, [], argparse.SUPPRESS) or "%(default)" in (action.help or ""):
+        if action.default in (None, False, "", [], argparse.SUPPRESS) or "%(default)" in (action.help or ""):
             return action.help
         return f"{action.help} (default %(default)s)"
 

@@ -18,11 +18,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from leapmpi.comm.launcher import PRINTING
+
 _NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.hydra", "hydra_pmi_proxy")
 """Launchers that may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
-
-_PRINTING = ("mpirun", "mpiexec", "prterun", "orterun")
-"""Of these, those of Open MPI that write what ranks print to their own standard error."""
 
 _BY_ITSELF = 20.0
 """Seconds that the launcher has to end by itself."""
@@ -54,7 +53,7 @@ def report_line(line: str, process: int) -> None:
     """
     text = f"{line}\n"
     with suppress(OSError):
-        if Path(f"/proc/{process}/comm").read_text().strip() in _PRINTING:
+        if Path(f"/proc/{process}/comm").read_text().strip() in PRINTING:
             # Not into a file, where mpirun would write over it.
             place = f"/proc/{process}/fd/2"
             kind = os.stat(place).st_mode

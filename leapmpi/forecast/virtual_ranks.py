@@ -31,6 +31,7 @@ from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import shard_of
+from leapmpi.session.setup import typed_shard_of
 from leapmpi.session.topology_kind import SHARDED, check_topology, names_sources, reads_last_sources
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -68,6 +69,8 @@ def virtual_ranks(
     for rank, (communicator, sampler) in enumerate(zip(world.communicators, samplers, strict=True)):
         parts = parts_of_rank(dataset.parts, ranks, rank)
         features, labels = shards.features(parts), shards.labels(parts)
+        if dataset.types is not None:
+            features = typed_shard_of(config, dataset, parts, None)
         held = [part(number) for number in parts] if reads else []
         contexts.append(
             RankContext(

@@ -64,12 +64,13 @@ class TrainedRun(Run):
         """
         from leapmpi.report.page import write_page
         from leapmpi.report.run_data import read_runs
-        from leapmpi.report.sections.run_report import run_page, run_sections
+        from leapmpi.report.sections.run_report import dataset_of, run_page, run_sections
 
         path = Path(out) if out else self.path / REPORT
         if launched_rank() == 0:
-            runs = read_runs([self.path])
-            write_page(path, run_page(runs, run_sections(runs)))
+            runs, _ = read_runs([self.path])
+            found, names = dataset_of(runs)
+            write_page(path, run_page(runs, run_sections(runs, found, names=names)))
         return ReportPage(path)
 
 

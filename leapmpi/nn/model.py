@@ -207,6 +207,8 @@ def _about_types(name: str, schema: TypedSchema | None) -> str:
     typed = " or ".join(each for each in MODELS.names() if MODELS.load(each).typed)
     if schema is None:
         return f"model: {name} reads types of vertices and relations, and the graph has neither; use sage or gcn"
+    if names_code(name):
+        return f"model: modules of your own are not given types and relations, as this graph has; use {typed}"
     return f"model: {name} treats all vertices alike, and the graph has {len(schema.names)} types; use {typed}"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from leapmpi.report.numbers import shown
+from leapmpi.report.numbers import shown, title_of
 
 MOST_POINTS = 400
 """Most points of a line, and rows of its table. Longer lines are averaged over equal shares."""
@@ -24,18 +27,34 @@ class Figure:
     title: str
 
     def table(self) -> list[list[str]]:
-        """Return the numbers as text: a row of headings, then the rows."""
+        """Return the numbers as text for people: a row of headings, then the rows."""
         raise NotImplementedError
+
+    def values(self) -> list[list[str | float]]:
+        """Return the numbers as they are, in the same rows: seconds, bytes, shares. Missing ones are NaN."""
+        raise NotImplementedError
+
+    def csv(self) -> str:
+        """Return `values` as text of comma-separated values (RFC 4180), with empty fields for missing numbers."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        for row in self.values():
+            writer.writerow(["" if isinstance(each, float) and not math.isfinite(each) else each for each in row])
+        return out.getvalue()
 
 
 @dataclass(frozen=True)
 class Line:
-    """Line of a figure: float64[n] `x`, ascending, and `y`; NaN leaves a gap. `marked` draws its points as well."""
+    """Line of a figure: float64[n] `x`, ascending, and `y`; NaN leaves a gap.
+
+    `marked` draws its points as well; a `reference`, such as a baseline, is dashed and grey.
+    """
 
     label: str
     x: np.ndarray
     y: np.ndarray
     marked: bool = False
+    reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +69,18 @@ class LineFigure(Figure):
 
     def table(self) -> list[list[str]]:
         """Return one row for each x of any line, after thinning."""
+        head, *rows = self.values()
+        return [[str(each) for each in head]] + [
+            [shown(float(x)), *(shown(float(each), self.y_unit) for each in row)] for x, *row in rows
+        ]
+
+    def values(self) -> list[list[str | float]]:
+        """Return one row for each x of any line, after thinning."""
         lines = [thinned(line.x, line.y) for line in self.lines]
         values = [dict(zip(x.tolist(), y.tolist(), strict=True)) for x, y in lines]
-        all_x = sorted(set().union(*values))
-        rows = [[self.x_label, *(line.label for line in self.lines)]]
-        for x in all_x:
-            rows.append([shown(x), *(shown(each.get(x, np.nan), self.y_unit) for each in values)])
+        rows: list[list[str | float]] = [[self.x_label, *(line.label for line in self.lines)]]
+        for x in sorted(set().union(*values)):
+            rows.append([x, *(each.get(x, math.nan) for each in values)])
         return rows
 
 
@@ -63,7 +88,8 @@ class LineFigure(Figure):
 class BarFigure(Figure):
     """Bars, one per entry of `labels`. Each of the `stacks` is a label and one number per bar.
 
-    If not `stacked`, the numbers of a bar are drawn side by side, such as predicted and measured.
+    If not `stacked`, the numbers of a bar are drawn side by side, such as predicted and measured. `measure` names
+    the numbers where their unit does not.
     """
 
     labels: Sequence[str]
@@ -72,6 +98,12 @@ class BarFigure(Figure):
     first: str = ""
     """Heading of the labels."""
     stacked: bool = True
+    measure: str = ""
+
+    @property
+    def axis_title(self) -> str:
+        """Title of the axis of numbers."""
+        return self.measure or title_of(self.unit)
 
     def table(self) -> list[list[str]]:
         """Return one row per bar."""
@@ -80,12 +112,18 @@ class BarFigure(Figure):
             rows.append([label, *(shown(values[number], self.unit) for _, values in self.stacks)])
         return rows
 
+    def values(self) -> list[list[str | float]]:
+        """Return one row per bar."""
+        rows: list[list[str | float]] = [[self.first, *(label for label, _ in self.stacks)]]
+        rows += [[label, *(values[number] for _, values in self.stacks)] for number, label in enumerate(self.labels)]
+        return rows
+
 
 @dataclass(frozen=True)
 class HeatFigure(Figure):
     """Matrix of numbers, float64[rows, columns]."""
 
-    values: np.ndarray
+    matrix: np.ndarray
     labels: Sequence[str]
     columns: Sequence[str]
     row_title: str
@@ -95,9 +133,23 @@ class HeatFigure(Figure):
 
     def table(self) -> list[list[str]]:
         """Return the matrix with row and column headings."""
+        head, *rows = self.values()
+        return [[str(each) for each in head]] + [
+            [str(label), *(shown(float(each), self.unit) for each in row)] for label, *row in rows
+        ]
+
+    def values(self) -> list[list[str | float]]:
+        """Return the matrix with row and column headings."""
         corner = f"{self.row_title} \\ {self.column_title}"
-        rows = zip(self.labels, self.values.tolist(), strict=True)
-        return [[corner, *self.columns], *([label, *(shown(each, self.unit) for each in row)] for label, row in rows)]
+        rows = zip(self.labels, self.matrix.tolist(), strict=True)
+        return [[corner, *self.columns], *([label, *row] for label, row in rows)]
+
+
+def constant_line(label: str, value: float, others: Sequence[Line]) -> Line:
+    """Return a reference line at `value` over the range of `others`."""
+    ends = [min(float(line.x[0]) for line in others), max(float(line.x[-1]) for line in others)]
+    x = np.array(ends if ends[1] > ends[0] else ends[:1])
+    return Line(label, x, np.full(len(x), value), reference=True)
 
 
 def line_of(label: str, points: Sequence[tuple[float, float]]) -> Line:

@@ -11,7 +11,10 @@ SECONDS, BYTES, SHARE, COUNT = "s", "B", "%", "count"
 
 
 def shown(value: float | None, unit: str = "") -> str:
-    """Format a number with four significant digits and its unit; '-' if it is missing or not finite."""
+    """Format a number with three significant digits and its unit; '-' if it is missing or not finite.
+
+    Whole numbers keep all their digits.
+    """
     if value is None or not math.isfinite(value):
         return "-"
     if unit == BYTES:
@@ -20,8 +23,13 @@ def shown(value: float | None, unit: str = "") -> str:
         return f"{100 * value:.1f} %"
     if unit == COUNT or (not unit and value == round(value) and abs(value) < 1e15):
         return f"{value:,.0f}"
-    text = f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    text = f"{value:,.0f}" if 100 <= abs(value) < 1e15 else f"{value:.3g}"
     return f"{text} {unit}".rstrip()
+
+
+def title_of(unit: str) -> str:
+    """Return the title of an axis of numbers in `unit`; '' where tick labels say enough."""
+    return {SECONDS: "seconds", COUNT: "number"}.get(unit, "")
 
 
 def short(value: float, unit: str = "") -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 from leapmpi.errors import DataError
-from leapmpi.report.charts import bar_chart, heat_map, line_chart
-from leapmpi.report.figures import BarFigure, Figure, HeatFigure, LineFigure
+from leapmpi.report.charts import chart, legend, svg_file
+from leapmpi.report.colours import DARK, LIGHT
+from leapmpi.report.drawing import NARROW, WIDE
+from leapmpi.report.figures import Figure
 from leapmpi.report.markup import Markup, details, element, joined, table
 from leapmpi.system.atomic_files import explain, written_aside
 from leapmpi.version import VERSION
@@ -74,17 +78,35 @@ def figures_of(sections: Iterable[Section]) -> dict[str, Figure]:
 
 
 def drawn(figure: Figure) -> Markup:
-    """Return the picture of a figure with its table."""
-    picture = Markup()
-    if isinstance(figure, LineFigure):
-        picture = line_chart(figure)
-    elif isinstance(figure, BarFigure):
-        picture = bar_chart(figure)
-    elif isinstance(figure, HeatFigure):
-        picture = heat_map(figure)
-    name = element("small", f" --png {figure.name}")
+    """Return the picture of a figure for wide and narrow screens, with links to its files and its table."""
+    pictures = [element("div", chart(figure, width), class_=name) for width, name in ((WIDE, "desk"), (NARROW, "hand"))]
+    links = [
+        element("a", kind.upper(), download=f"{figure.name}.{kind}", href=_data_uri(mime, text))
+        for kind, mime, text in (("svg", "image/svg+xml", _standalone(figure)), ("csv", "text/csv", figure.csv()))
+    ]
+    name = element("small", f" --png {figure.name} ", *links)
     caption = element("figcaption", figure.title, name)
-    return element("figure", caption, element("div", picture, class_="wide"), details("Numbers", table(figure.table())))
+    return element("figure", caption, legend(figure), *pictures, details("Numbers", table(figure.table())))
+
+
+def _standalone(figure: Figure) -> str:
+    """Return the picture of a figure as a file: SVG on a light ground, with the style rules that it uses."""
+    picture = svg_file(figure, _STYLE_HERE)
+    rules = [rule for name, rule in _CLASSES.items() if re.search(rf'[" ]{name}"', picture)]
+    style = Template(f"{_SVG_STYLE}{''.join(rules)}".replace("var(--", "${").replace(")", "}"))
+    named = _LIGHT_BASE | {f"c{number}": each for number, each in enumerate(LIGHT)}
+    # Editors of drawings know no variables.
+    return picture.replace(_STYLE_HERE, style.substitute(named))
+
+
+def _data_uri(mime: str, text: str) -> str:
+    return f"data:{mime};charset=utf-8,{quote(text, safe=_UNQUOTED)}"
+
+
+_STYLE_HERE = "/*style*/"
+
+_UNQUOTED = " /=;,()!*+@?[]{}|"
+"""Characters that need no escape within a link of a page."""
 
 
 def _section(section: Section) -> Markup:
@@ -108,56 +130,72 @@ $body
 </html>
 """
 
-_STYLE = """:root {
-  --page: #ffffff; --text: #1b1f24; --faint: #59636e; --line: #d1d9e0; --box: #f6f8fa;
-  --good: #1a7f37; --fair: #9a6700; --bad: #cf222e; --heat: #0b5cad; --on: #ffffff;
-  --c0: #1f6feb; --c1: #d9730d; --c2: #1a7f37; --c3: #8250df;
-  --c4: #cf222e; --c5: #0a8a8a; --c6: #9a6700; --c7: #6e7781;
+_LIGHT_BASE = {
+    **{"page": "#ffffff", "text": "#1b1f24", "faint": "#59636e", "line": "#d1d9e0", "box": "#f6f8fa"},
+    **{"good": "#1a7f37", "fair": "#9a6700", "bad": "#cf222e", "heat": "#0b5cad", "on": "#ffffff", "link": "#0b5cad"},
 }
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #0d1117; --text: #e6edf3; --faint: #9198a1; --line: #3d444d; --box: #161b22;
-    --good: #3fb950; --fair: #d29922; --bad: #f85149; --heat: #58a6ff; --on: #0d1117;
-    --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff;
-    --c4: #ff7b72; --c5: #39c5cf; --c6: #e3b341; --c7: #9198a1;
-  }
+_DARK_BASE = {
+    **{"page": "#0d1117", "text": "#e6edf3", "faint": "#9198a1", "line": "#3d444d", "box": "#161b22"},
+    **{"good": "#3fb950", "fair": "#d29922", "bad": "#f85149", "heat": "#58a6ff", "on": "#0d1117", "link": "#58a6ff"},
 }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 60rem;
-  margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
-h1 { font-size: 1.5rem; margin: 0 0 .5rem; }
+
+
+def _variables(base: dict[str, str], colours: Sequence[str]) -> str:
+    """Return the style rule that names all colours."""
+    named = {**base, **{f"c{number}": each for number, each in enumerate(colours)}}
+    return ":root { " + " ".join(f"--{name}: {value};" for name, value in named.items()) + " }"
+
+
+_SVG_STYLE = """svg text { fill: var(--text); font-size: 12px; font-family: system-ui, sans-serif; }
+svg text.small { font-size: 10px; } svg text.on { font-size: 10px; fill: var(--on); }
+.grid { stroke: var(--line); fill: none; } .axis { stroke: var(--faint); fill: none; }
+svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.h { fill: none; stroke: var(--heat); } .page { fill: var(--page); }
+"""
+_CLASSES = {
+    f"c{n}": f"svg .c{n} {{ fill: var(--c{n}); }} svg .line.c{n} {{ fill: none; stroke: var(--c{n}); }}\n"
+    for n in range(len(LIGHT))
+} | {f"h{shade}": f".h{shade} {{ stroke-opacity: {shade / 8:g}; }}\n" for shade in range(1, 9)}
+"""Style rules of colours and shades by class."""
+
+_STYLE = f"""{_variables(_LIGHT_BASE, LIGHT)}
+@media (prefers-color-scheme: dark) {{ {_variables(_DARK_BASE, DARK)} }}
+{_SVG_STYLE}{"".join(_CLASSES.values())}"""
+_STYLE += """body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 60rem;
+  margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .5rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: 1rem 0; }
-a { color: var(--c0); }
+a { color: var(--link); }
 .verdict { border-left: .4rem solid; padding: .5rem 1rem; margin: .5rem 0; background: var(--box); }
 .verdict p { margin: .25rem 0; }
 .good { border-color: var(--good); } .fair { border-color: var(--fair); } .bad { border-color: var(--bad); }
 .light { font-weight: 600; }
 .good > p > .light { color: var(--good); } .fair > p > .light { color: var(--fair); }
-.bad > p > .light { color: var(--bad); } .verdict ul { margin: 0; }
+.bad > p > .light { color: var(--bad); } .verdict ul { margin: 0; padding-left: 1.2rem; }
 code { white-space: nowrap; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: .5rem 0; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: .5rem 0;
+  overflow-wrap: normal; }
 th, td { padding: .15rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-.n { text-align: right; white-space: nowrap; }
+.n { text-align: right; } td.n { white-space: nowrap; }
 .facts th { font-weight: 400; color: var(--faint); white-space: nowrap; }
 .facts td { overflow-wrap: anywhere; }
-figure { margin: 1rem 0; }
+figure { margin: 1.5rem 0; }
 figcaption { font-weight: 600; }
 figcaption small, footer, .note { color: var(--faint); font-weight: 400; }
+figcaption small a { margin-left: .5em; }
 summary { cursor: pointer; color: var(--faint); }
+pre { overflow-x: auto; overflow-wrap: normal; }
 footer { margin-top: 3rem; font-size: .85rem; }
 .legend { display: flex; flex-wrap: wrap; gap: 0 1rem; margin: .25rem 0; font-size: .85rem; }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; }
-svg { display: block; width: 100%; min-width: 34rem; max-width: 60rem; height: auto; }
-svg text { fill: var(--text); font-size: 12px; }
-svg text.small { font-size: 10px; } svg text.on { font-size: 10px; fill: var(--on); }
-.grid { stroke: var(--line); fill: none; } .axis { stroke: var(--faint); fill: none; }
-svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-.h { fill: var(--heat); }
+.legend i.dashed { height: 0; width: 1.2em; border-top: 2px dashed; vertical-align: .25em; }
+svg { display: block; width: 100%; height: auto; }
+.desk { max-width: 60rem; } .hand { max-width: 34rem; display: none; }
+@media (max-width: 40rem) { .desk { display: none; } .hand { display: block; } }
+@media (max-width: 40rem) { .facts th { white-space: normal; min-width: 6rem; } }
 """
 _STYLE += "".join(
-    f".legend .c{n} {{ background: var(--c{n}); }} svg .c{n} {{ fill: var(--c{n}); }}"
-    f" svg .line.c{n} {{ fill: none; stroke: var(--c{n}); }}\n"
-    for n in range(8)
+    f".legend .c{n} {{ background: var(--c{n}); border-color: var(--c{n}); }}\n" for n in range(len(LIGHT))
 )
-_STYLE += "".join(f".h{shade} {{ fill-opacity: {shade / 8:g}; }}\n" for shade in range(1, 9))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, model_names
 from leapmpi.errors import LeapmpiError, RunFolderError
 from leapmpi.runs.file_names import LOG
-from leapmpi.runs.run import FINISHED, Run, load_run
+from leapmpi.runs.run import ERRORS, FINISHED, Run, load_run
 from leapmpi.runs.warm_epochs import warm_epochs
 
 MOST_WARNINGS = 50
@@ -111,6 +111,14 @@ class RunData:
         return len(self.ranks) or int(self.ended.get("ranks", 1))
 
     @property
+    def about(self) -> str:
+        """Model, data and ranks, such as 'sage on cora, 4 ranks'."""
+        model = self.ended.get("model") or (model_names(self.config) if self.config else "")
+        data = Path(self.config.data).name if self.config else ""
+        named = " on ".join(filter(None, [model, data]))
+        return ", ".join(filter(None, [named, f"{self.size} rank{'s' * (self.size > 1)}"]))
+
+    @property
     def metric(self) -> str:
         """Name of the metric; 'score' if it is not recorded."""
         named = self.config.evaluate.metric if self.config else "auto"
@@ -120,7 +128,7 @@ class RunData:
     @property
     def lower_is_better(self) -> bool:
         """Whether the metric is an error."""
-        return self.metric in ("mse", "mae", "rmse")
+        return self.metric in ERRORS
 
     @property
     def scored(self) -> list[dict[str, Any]]:
@@ -204,12 +212,20 @@ class RunData:
         return [line for line in text.splitlines() if " WARNING " in line or " ERROR " in line][-MOST_WARNINGS:]
 
 
-def read_runs(folders: Sequence[str | Path]) -> list[RunData]:
-    """Read all runs. Runs with equal folder names are labelled by path. Raises RunFolderError."""
-    found = [RunData.read(folder) for folder in folders]
+def read_runs(folders: Sequence[str | Path]) -> tuple[list[RunData], list[RunFolderError]]:
+    """Read all runs; return them, and the errors of those that cannot be read.
+
+    Runs with equal folder names are labelled by path. Raises the first error if no run can be read.
+    """
+    found, left_out = [], []
+    for folder in folders:
+        try:
+            found.append(RunData.read(folder))
+        except RunFolderError as error:
+            left_out.append(error)
+    if not found:
+        raise left_out[0]
     names = [Path(each.label).name or each.label for each in found]
     unique = len(set(names)) == len(names)
-    return [
-        RunData(each.run, name if unique else each.label, each.records, each.ended)
-        for each, name in zip(found, names, strict=True)
-    ]
+    labels = [name if unique else each.label for each, name in zip(found, names, strict=True)]
+    return [replace(each, label=f"{label} ({each.about})") for each, label in zip(found, labels, strict=True)], left_out

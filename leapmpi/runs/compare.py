@@ -1,4 +1,4 @@
-"""Implementation of `leapmpi compare`: finished runs side by side, with ratios to the first."""
+"""Implementation of `leapmpi compare`: runs side by side, with ratios to the first."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from leapmpi.config.schema import model_names
 from leapmpi.errors import LeapmpiError, RunFolderError, one_line
 from leapmpi.runs import schemas
-from leapmpi.runs.file_names import SUMMARY
+from leapmpi.runs.file_names import METRICS, SUMMARY
 from leapmpi.runs.over_seeds import over_seeds, seed_table
-from leapmpi.runs.run import Run, load_run, require, run_folders
-from leapmpi.runs.text import aligned, score_text
+from leapmpi.runs.run import ERRORS, Run, load_run, require, run_folders
+from leapmpi.runs.text import condensed, score_text
 from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
-    """Print a table (or JSON) of the runs in `folders`; report each unfinished one on standard error.
+    """Print a table (or JSON) of the runs in `folders`; name each without a complete epoch on standard error.
 
-    Returns the exit code. Raises RunFolderError if no folder holds a finished run.
+    Returns the exit code. Raises RunFolderError if no folder holds a run with an epoch.
     """
-    # Skip unfinished runs with a message, so that one of them does not spoil the table.
+    # Skip runs that cannot be shown with a message, so that one of them does not spoil the table.
     rows: list[dict[str, Any]] = []
     compared: list[Run] = []
     skipped: list[RunFolderError] = []
     for folder in run_folders(folders):
         try:
             run = load_run(folder)
-            each_model = run.models() or [run]
+            each_model = (run.models() if run.finished else []) or [run]
             rows += [row(each) for each in each_model]
-            compared += each_model
+            compared += each_model if run.finished else []
         except RunFolderError as error:
             skipped.append(error)
     if not rows and len(folders) == 1:
         raise skipped[0]
     sys.stderr.writelines(f"leapmpi: left out: {one_line(each)}\n" for each in skipped)
     if not rows:
-        raise RunFolderError(f"none of the {len(folders)} folders holds a finished run")
+        raise RunFolderError(f"none of the {len(folders)} folders holds a run with a complete epoch")
 
     # Ratios need all rows.
     set_ratios(rows)
@@ -50,14 +51,37 @@ def compare(folders: list[str], as_json: bool = False) -> int:
 def row(run: Run) -> dict[str, Any]:
     """Return the figures of one run: sums per epoch, as medians over warm epochs (see `warm_epochs`).
 
-    Raises RunFolderError if the run is not finished or its summary is damaged.
+    Raises RunFolderError if the run has no complete epoch yet, or its files are damaged.
     """
-    summary = run.summary
-    require(summary, schemas.FINISHED, run.path / SUMMARY)
+    ended = run.finished
+    summary, path = (run.summary, run.path / SUMMARY) if ended else (_summary_so_far(run), run.path / METRICS)
+    require(summary, schemas.FINISHED, path)
     try:
-        return {"run": str(run.path), "data": _data(run), **_figures(summary, summary["epochs"], _begun(run))}
+        figures = _figures(summary, summary["epochs"], _begun(run))
+        return {"run": str(run.path), "data": _data(run), "ended": ended, **figures}
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise RunFolderError(f"{run.path / 'summary.json'}: the file is damaged ({error!r}); run it again") from None
+        raise RunFolderError(f"{path}: the file is damaged ({error!r}); run it again") from None
+
+
+def _summary_so_far(run: Run) -> dict[str, Any]:
+    """Return figures of a run that has not finished; raise as `Run.summary` does if it has no complete epoch."""
+    records = run.metrics() if (run.path / METRICS).exists() else []
+    epochs = {each["epoch"]: each for each in records if each["event"] == "epoch"}
+    banner = next((each for each in reversed(records) if each["event"] == "banner"), None)
+    if not epochs or banner is None:
+        return run.summary
+    scored = [each for each in epochs.values() if each.get("accuracy", {}).get("val") is not None]
+    sign = 1 if banner["metric"] in ERRORS else -1
+    unscored: dict[str, Any] = {"epoch": 0, "accuracy": {}}
+    best = min(scored, key=lambda each: sign * each["accuracy"]["val"], default=unscored)
+    return {
+        "strategy": run.config.strategy.name,
+        "ranks": len(banner["ranks"]),
+        "model": model_names(run.config),
+        "metric": banner["metric"],
+        "best": {"epoch": best["epoch"], "val": None, "test": None, **best["accuracy"]},
+        "epochs": [epochs[number] for number in sorted(epochs)],
+    }
 
 
 def _data(run: Run) -> str | None:
@@ -110,42 +134,50 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
+_SETTINGS = ("data", "model", "strategy", "ranks", "steps", "metric")
 _HEADINGS = (
-    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "eval s", "s overlapped"),
-    *("rows", "remote", "MiB sent", "loss", "metric", "val", "test"),
+    *("run", *_SETTINGS, "val", "test", "loss"),
+    *("s/epoch", "ratio", "eval s", "s overlapped", "rows", "remote", "MiB sent"),
 )
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Format the rows as aligned text."""
-    # Show the whole paths of datasets only if their folder names clash.
-    paths = {each["data"] for each in rows if each["data"]}
-    named = len({Path(path).name for path in paths}) == len(paths)
+    """Format the rows as aligned text that fits the terminal, with what all share above it."""
+    # Show whole paths only if folder names clash.
+    data = _named({each["data"] for each in rows if each["data"]})
+    runs = _named({each["run"] for each in rows})
 
     lines = [_HEADINGS]
     for each in rows:
-        data = each["data"] or "-"
+        notes = [each["varied"], "not finished" * (not each["ended"])]
+        about = f" ({', '.join(filter(None, notes))})" if any(notes) else ""
         lines.append(
             (
-                f"{each['run']} ({each['varied']})" if each["varied"] else each["run"],
-                Path(data).name if named else data,
+                runs.get(each["run"], each["run"]) + about,
+                data.get(each["data"], "-"),
                 each["model"] or "-",
                 each["strategy"],
                 str(each["ranks"]),
                 str(each["time_steps"]),
+                each["metric"],
+                _score(each["val"]),
+                _score(each["test"]),
+                f"{each['loss']:.4f}",
                 *seconds_and_ratio(each),
                 "-" if each["evaluation_seconds"] is None else f"{each['evaluation_seconds']:.3f}",
                 f"{each['hidden_seconds']:.3f}" if each["prefetch"] else "-",
                 f"{each['rows']:,.0f}",
                 f"{each['remote_rows']:,.0f}",
                 f"{each['sent_bytes'] / 2**20:.1f}",
-                f"{each['loss']:.4f}",
-                each["metric"],
-                _score(each["val"]),
-                _score(each["test"]),
             )
         )
-    return "\n".join(filter(None, [aligned(lines), about_cold(rows)]))
+    return "\n\n".join(filter(None, [condensed(lines, _SETTINGS), about_cold(rows)]))
+
+
+def _named(paths: set[str]) -> dict[str, str]:
+    """Return a short name for each of `paths`: that of its folder, or the path itself where names clash."""
+    unique = len({Path(path).name for path in paths}) == len(paths)
+    return {path: Path(path).name if unique else path for path in paths}
 
 
 def _score(score: float | None) -> str:

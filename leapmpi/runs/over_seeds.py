@@ -9,7 +9,7 @@ from typing import Any
 from leapmpi.config.sections import flattened
 from leapmpi.errors import LeapmpiError
 from leapmpi.runs.run import Run
-from leapmpi.runs.text import aligned, score_text
+from leapmpi.runs.text import fitted, score_text
 
 _SEEDS = ("train.seed", "model.seed")
 _NOT_OF_THE_MODEL = ("run.", "strategy.vary")
@@ -64,7 +64,7 @@ def _entry(own: Mapping[str, str], others: Sequence[Mapping[str, str]], members:
 
 
 def seed_table(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Format `over_seeds` as aligned text, below a heading; '' without entries."""
+    """Format `over_seeds` as fitted text, below a heading; '' without entries."""
     if not entries:
         return ""
     lines = [["settings", "runs", "metric", "val", "test"]]
@@ -72,7 +72,7 @@ def seed_table(entries: Sequence[Mapping[str, Any]]) -> str:
         metric = f"{each['metric']}{', exact' * each['exact']}"
         scores = [_score(each.get(split)) for split in ("val", "test")]
         lines.append([each["settings"] or "all alike", str(each["runs"]), metric, *scores])
-    return f"mean and deviation over seeds\n{aligned(lines)}"
+    return f"mean and deviation over seeds\n{fitted(lines)}"
 
 
 def _score(found: Mapping[str, float] | None) -> str:

@@ -7,45 +7,63 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TextIO
 
 IN_LOG = 30.0
 """Default seconds between two lines in a log."""
 
 _ON_TERMINAL = 0.5
-_BAR = 20
+"""Seconds between two looks of a bar."""
 
 Emit = Callable[[str], None]
 
 
-class Progress:
-    """Progress of one step, shown on `out`: rewritten in place on a terminal, else one line per `every` seconds.
+@dataclass(frozen=True)
+class Terminal:
+    """Terminal or notebook cell, whose last line can be rewritten through `out`."""
 
-    `emit`, if given, receives the lines of a log instead; `every` = 0 disables output. A step that reports no progress
-    shows its elapsed time, half as often.
+    out: TextIO
+    columns: Callable[[], int] = lambda: shutil.get_terminal_size().columns
+
+
+def terminal_of(out: TextIO) -> Terminal | None:
+    """Return the terminal or notebook cell behind `out`; None if it is a file or a pipe."""
+    with suppress(OSError, ValueError):
+        if out.isatty() or type(out).__module__.startswith("ipykernel"):
+            return Terminal(out)
+    return None
+
+
+class Progress:
+    """Progress of one step: a bar on `terminal`, else a line for `emit` every `every` seconds.
+
+    `every` = 0 disables output. A step that reports no progress shows its elapsed time, half as often.
     """
 
     def __init__(
-        self, name: str, out: TextIO | None = None, every: float | None = None, emit: Emit | None = None
+        self, name: str, terminal: Terminal | None = None, every: float | None = None, emit: Emit | None = None
     ) -> None:
-        self._name = name
-        self._out = out
-        self._terminal = out is not None and rewrites(out)
-        self._emit = emit or (lambda line: _write(out, f"{line}\n"))
-        self._every = _ON_TERMINAL if self._terminal else IN_LOG if every is None else every
-        self._shows = (out is not None or emit is not None) and self._every > 0
+        self._name, self._terminal, self._emit = name, terminal, emit
+        self._every = IN_LOG if every is None else every
+        if terminal and self._every > 0:
+            self._every = _ON_TERMINAL
+        self._shows = (terminal is not None or emit is not None) and self._every > 0
+        self._bar: Any = None
         self._total = 0
         self._unit = ""
         self._done = self._first = 0
-        self._begun = self._begin = self._shown = time.monotonic()
+        self._begin = self._shown = time.monotonic()
         self._passes = 0
-        self._width = 0
 
     def start(self, total: int | None, unit: str, done: int = 0) -> None:
         """Begin work of `total` units (None: unknown), `done` of them finished already."""
+        self.close()
         self._total = total or 0
         self._unit = unit
         self._done = self._first = done
@@ -68,14 +86,24 @@ class Progress:
         now = time.monotonic()
         if now - self._shown >= self._every:
             self._shown = now
-            self._show(self._line(now))
+            self._show(now)
 
     def beat(self) -> None:
-        """Show that the step is alive if no other line has for a while. Called regularly by another thread."""
+        """Show that the step is alive if nothing else has for a while. Called regularly by another thread."""
         now = time.monotonic()
-        if self._shows and now - self._shown >= 2 * self._every:
-            self._shown = now
-            self._show(f"{self._name}: running for {duration(now - self._begun)}")
+        if not self._shows or now - self._shown < 2 * self._every:
+            return
+        self._shown = now
+        if self._terminal:
+            self._draw(self._terminal)
+        elif self._emit:
+            self._emit(f"{self._name}: running for {duration(now - self._begin)}")
+
+    def _show(self, now: float) -> None:
+        if self._terminal:
+            self._draw(self._terminal)
+        elif self._emit:
+            self._emit(self._line(now))
 
     def _line(self, now: float) -> str:
         rate = (self._done - self._first) / max(now - self._begin, 1e-9)
@@ -83,51 +111,65 @@ class Progress:
         if not self._total:
             return f"{self._name}: {self._done:,} {self._unit}, {pace} per second"
         share = min(1.0, self._done / self._total)
-        bar = f"[{'#' * int(_BAR * share):.<{_BAR}}] " * self._terminal
         left = f", {duration((self._total - self._done) / rate)} left" if rate else ""
-        return (
-            f"{self._name}: {bar}{share:.0%}, {self._done:,} of {self._total:,} {self._unit}, {pace} per second{left}"
-        )
+        return f"{self._name}: {share:.0%}, {self._done:,} of {self._total:,} {self._unit}, {pace} per second{left}"
 
-    def _show(self, line: str) -> None:
-        if not self._terminal:
-            self._emit(line)
-            return
-        # A line that wraps cannot be rewritten.
-        line = line[: shutil.get_terminal_size().columns - 1]
-        # Overwrite a longer line with blanks: notebooks do not know escape sequences.
-        _write(self._out, f"\r{line:<{self._width}}")
-        self._width = len(line)
+    def _draw(self, terminal: Terminal) -> None:
+        """Draw the bar as it is now. A closed terminal must not stop the work."""
+        columns = terminal.columns() - 1  # a full line would wrap, and could not be rewritten
+        with suppress(OSError, ValueError):
+            if self._bar is None:
+                form = None if self._unit else "{desc}: running for {elapsed}"
+                unit, begun = f" {self._unit}", time.monotonic() - self._begin
+                self._bar = _bar_type()(
+                    desc=self._name, total=self._total or None, initial=self._first, unit=unit, bar_format=form,
+                    file=terminal.out, ncols=columns, leave=False, position=0, delay=1e-9,
+                )  # fmt: skip
+                self._bar.start_t -= begun
+            self._bar.ncols, self._bar.n = columns, self._done
+            self._bar.refresh()
+
+    def clear(self) -> None:
+        """Clear the bar until it is drawn again."""
+        with suppress(OSError, ValueError):
+            if self._bar is not None:
+                self._bar.clear()
 
     def close(self) -> None:
-        """Clear the line on a terminal."""
-        if self._width:
-            _write(self._out, f"\r{'':<{self._width}}\r")
-            self._width = 0
-
-
-def _write(out: TextIO | None, text: str) -> None:
-    # A closed terminal must not stop the work.
-    if out is not None:
+        """Remove the bar."""
         with suppress(OSError, ValueError):
-            out.write(text)
-            out.flush()
+            if self._bar is not None:
+                self._bar.close()
+        self._bar = None
 
 
-def rewrites(out: TextIO) -> bool:
-    """Return whether a line on `out` can be rewritten: on a terminal, or in a notebook cell."""
+@cache
+def _bar_type() -> Any:
+    """Return the bars of tqdm, without its thread, and without locks between processes."""
+    from tqdm import tqdm
+
+    bar_type: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
+    bar_type.set_lock(threading.RLock())
+    return bar_type
+
+
+def lines_to(out: TextIO) -> Emit:
+    """Return a function that writes lines to `out`."""
+    return lambda line: _write(out, f"{line}\n")
+
+
+def _write(out: TextIO, text: str) -> None:
+    # A closed terminal must not stop the work.
     with suppress(OSError, ValueError):
-        return out.isatty() or type(out).__module__.startswith("ipykernel")
-    return False
+        out.write(text)
+        out.flush()
 
 
-def takes_colour(out: TextIO) -> bool:
-    """Return whether lines on `out` may be coloured: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+def takes_colour(terminal: Terminal | None) -> bool:
+    """Return whether lines on `terminal` may be coloured: not in a cell, or with NO_COLOR (https://no-color.org)."""
+    if terminal is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    with suppress(OSError, ValueError, AttributeError):
-        return out.isatty()
-    return False
+    return not type(terminal.out).__module__.startswith("ipykernel")
 
 
 @contextmanager
@@ -158,13 +200,11 @@ _display = _Display()
 
 
 @contextmanager
-def shown_by(emit: Emit, every: float, out: TextIO | None) -> Iterator[None]:
-    """Show steps while the body runs: on `out` if it can be rewritten, else as whole lines to `emit`.
+def shown_by(emit: Emit, every: float, terminal: Terminal | None) -> Iterator[None]:
+    """Show steps while the body runs: by a bar on `terminal` if there is one, else by whole lines to `emit`.
 
     every: seconds between two lines; 0 disables output.
     """
-    # Only a terminal shows a bar; a log gets whole lines.
-    terminal = out if out is not None and every > 0 and rewrites(out) else None
     before = _display.make
     _display.make = lambda name: Progress(name, terminal, every, emit)
     try:
@@ -179,6 +219,7 @@ def step(name: str, total: int | None, unit: str, done: int = 0) -> Iterator[Pro
     if _display.make is None:
         yield SILENT
         return
+    clear()
     progress, outer = _display.make(name), _display.current
     progress.start(total, unit, done)
     _display.current = progress
@@ -192,7 +233,7 @@ def step(name: str, total: int | None, unit: str, done: int = 0) -> Iterator[Pro
 def clear() -> None:
     """Clear the terminal line, if any, before other output."""
     if _display.current is not None:
-        _display.current.close()
+        _display.current.clear()
 
 
 def duration(seconds: float) -> str:

@@ -28,6 +28,9 @@ SUMMARY_SCHEMA = 2
 METRICS_SCHEMA = 2
 """Version of the records in metrics.jsonl."""
 
+ERRORS = ("mse", "mae", "rmse")
+"""Metrics that are errors: lower is better."""
+
 FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 """Values of `status` in summary.json."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -12,6 +13,52 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
     return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+def fitted(lines: Sequence[Sequence[str]], keys: int = 1, width: int | None = None) -> str:
+    """Format `lines` as `aligned` does, within `width` columns; None: those of the terminal, or 80 in a file.
+
+    Columns that do not fit go on in blocks below, which repeat the first `keys` columns.
+    """
+    width = width or shutil.get_terminal_size().columns
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    own = [*range(keys)]
+    blocks = [[*own]]
+    for column in range(keys, len(widths)):
+        if sum(widths[each] + 2 for each in [*blocks[-1], column]) - 2 > width and len(blocks[-1]) > keys:
+            blocks.append([*own])
+        blocks[-1].append(column)
+    return "\n\n".join(aligned([[line[column] for column in block] for line in lines]) for block in blocks)
+
+
+def condensed(
+    lines: Sequence[Sequence[str]], settings: Collection[str], keys: int = 1, width: int | None = None
+) -> str:
+    """Format a table of headings and rows as `fitted` does, with the `settings` that all rows share above it.
+
+    Other columns are left out where they hold nothing but '-'. A single row becomes a list of headings and values.
+    """
+    width = width or shutil.get_terminal_size().columns
+    head, *rows = lines
+    if len(rows) == 1:
+        return aligned([pair for pair in zip(head, rows[0], strict=True) if pair[1] != "-"])
+    values = {name: {row[column] for row in rows} for column, name in enumerate(head) if column >= keys}
+    dropped = {name for name, each in values.items() if each == {"-"} or (name in settings and len(each) == 1)}
+    words = [f"{name} {next(iter(values[name]))}" for name in head if name in dropped and values[name] != {"-"}]
+    kept = [[cell for name, cell in zip(head, line, strict=True) if name not in dropped] for line in lines]
+    return "\n\n".join(filter(None, [listed("all", words, width), fitted(kept, keys, width)]))
+
+
+def listed(name: str, words: Sequence[str], width: int) -> str:
+    """Format `name` and its `words` in lines of at most `width` columns, broken between words; '' without words."""
+    found: list[str] = []
+    for number, word in enumerate(words):
+        text = word + "," * (number < len(words) - 1)
+        if found and len(found[-1]) + 1 + len(text) <= width:
+            found[-1] += f" {text}"
+        else:
+            found.append(f"{' ' * (len(name) + 1) if found else f'{name}:'}{'' if found else ' '}{text}")
+    return "\n".join(found)
 
 
 def score_text(score: float) -> str:

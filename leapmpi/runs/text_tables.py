@@ -10,20 +10,24 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from leapmpi.runs.text import aligned, score_text, size_text
+from leapmpi.runs.text import aligned, condensed, fitted, score_text, size_text
 from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio
 
 _BENCH_HEADINGS = (
-    *("strategy", "steps", "remote", "s/epoch", "ratio", "core s"),
-    *("rows", "remote rows", "MiB sent", "loss", "val", "test"),
+    *("strategy", "steps", "remote", "s/epoch", "ratio", "loss", "val", "test"),
+    *("rows", "remote rows", "MiB sent", "core s"),
 )
 
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> str:
     """Format seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase."""
     lines = [_BENCH_HEADINGS, *(_bench_line(row) for row in rows)]
-    parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
-    parts += [about_cold(rows)] if about_cold(rows) else []
+    parts = [
+        condensed(lines, ("steps", "remote")),
+        _parts(rows, "bytes", "MiB sent", 2**-20),
+        _parts(rows, "phases", "seconds", 1.0),
+    ]
+    parts = [each for each in (*parts, about_cold(rows)) if each]
     return "\n\n".join([*parts, *_costs(rows), *_prefetching(rows), *_cache(rows), *_ignored(rows)])
 
 
@@ -89,25 +93,25 @@ def _bench_line(row: dict[str, Any]) -> tuple[str, ...]:
         str(row["time_steps"]),
         row["remote"],
         *seconds_and_ratio(row),
-        f"{row['core_seconds']:.2f}",
+        f"{row['loss'][-1]:.4f}",
+        *("-" if (score := scores.get(split)) is None else score_text(score) for split in ("val", "test")),
         f"{sum(row['rows'].values()):,.0f}",
         f"{row['rows']['remote']:,.0f}",
         f"{sum(row['bytes'].values()) / 2**20:.1f}",
-        f"{row['loss'][-1]:.4f}",
-        *("-" if (score := scores.get(split)) is None else score_text(score) for split in ("val", "test")),
+        f"{row['core_seconds']:.2f}",
     )
 
 
 def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -> str:
-    """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows."""
+    """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows, or ''."""
     shown = [part for part in rows[0][name] if any(row[name][part] * scale >= 0.005 for row in rows)]
     lines = [(unit, *shown)]
     lines += [(row["strategy"], *(f"{row[name][part] * scale:.2f}" for part in shown)) for row in rows]
-    return aligned(lines)
+    return fitted(lines) if shown else ""
 
 
 _FORECAST_HEADINGS = (
-    *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote", "R_micro", "imbalance"),
+    *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote share", "R_micro", "imbalance"),
     *("MiB sent", "busiest pair", "GiB a rank", "s"),
 )
 
@@ -159,7 +163,8 @@ def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
         (str(each["ranks"]), each["strategy"], *(f"{each['sent'][kind] / 2**20:.2f}" for kind in kinds))
         for each in forecasts
     ]
-    return [aligned([_FORECAST_HEADINGS, *(_forecast_line(each) for each in forecasts)]), aligned(by_kind)]
+    table = [_FORECAST_HEADINGS, *map(_forecast_line, forecasts)]
+    return [condensed(table, ("steps", "remote"), keys=2), fitted(by_kind, keys=2)]
 
 
 def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:

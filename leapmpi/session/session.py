@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import numpy as np
 import torch
 
-from leapmpi.comm.launcher import launched_rank, launcher_size
+from leapmpi.comm.launcher import columns_of, launched_rank, launcher_size, terminal_of_launcher
 from leapmpi.comm.world import World, finish, split, start
 from leapmpi.config.compatibility import Facts, check
 from leapmpi.config.options import SAMPLERS
@@ -34,6 +34,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
+from leapmpi.runs.progress_line import Terminal
 from leapmpi.sampling.edge_lookup import uses_times
 from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.scoring.metric import choose_metric
@@ -52,7 +53,7 @@ log = logging.getLogger("leapmpi")
 T = TypeVar("T")
 
 _BETWEEN_LINES = 30.0
-"""Seconds between two lines that tell how far a long step is."""
+"""Seconds between two progress lines of a long step in a log."""
 
 
 @dataclass(frozen=True)
@@ -230,23 +231,28 @@ def _deterministic(on_gpu: bool) -> Iterator[None]:
         module.fill_uninitialized_memory = before[1]
 
 
+def _screen() -> Terminal | None:
+    """Return the terminal on which the output of this rank appears, its launcher's if it has one; None without."""
+    if not launcher_size():
+        return progress_line.terminal_of(sys.stdout)
+    place = terminal_of_launcher(os.getppid())
+    return Terminal(sys.stdout, lambda: columns_of(place)) if place else None
+
+
 def _steps_shown(world: World) -> AbstractContextManager[None]:
-    """Show the progress of rank 0: by a bar if it writes to a terminal itself, else by lines of the log."""
+    """Show the progress of rank 0: by a bar if its output appears on a terminal, else by lines of the log."""
     if world.rank != 0:
         return nullcontext()
-    # What a launcher forwards may end in a file, whatever it looks like here.
-    out = None if launcher_size() else sys.stdout
-    return progress_line.shown_by(log.info, _BETWEEN_LINES, out)
+    return progress_line.shown_by(log.info, _BETWEEN_LINES, _screen())
 
 
 class _Screen(logging.StreamHandler[TextIO]):
-    """Writes lines in the place of a bar that is shown; in colour on a terminal of its own, unless NO_COLOR is set."""
+    """Writes lines in the place of a bar that is shown; in colour on a terminal, unless NO_COLOR is set."""
 
     def emit(self, record: logging.LogRecord) -> None:
         progress_line.clear()
         colour = _COLOURS.get(getattr(record, "light", record.levelname.lower()))
-        # What a launcher forwards may end in a file, whatever it looks like here.
-        if colour and not launcher_size() and progress_line.takes_colour(self.stream):
+        if colour and progress_line.takes_colour(_screen()):
             with progress_line.coloured(self.stream, colour):
                 super().emit(record)
         else:

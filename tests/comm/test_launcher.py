@@ -1,8 +1,22 @@
 """What launchers say before MPI starts, and launchers that do not belong to the MPI library."""
 
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import termios
+
 import pytest
 
-from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size, local_rank
+from leapmpi.comm.launcher import (
+    check_launcher,
+    columns_of,
+    launched_rank,
+    launcher_size,
+    local_rank,
+    terminal_of_launcher,
+)
 from leapmpi.errors import LaunchError
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "3", "SLURM_PROCID": "7"}
@@ -52,3 +66,24 @@ def test_a_foreign_launcher_is_refused_and_both_sides_are_named(environment, lau
 )
 def test_a_fitting_launcher_is_accepted(size, environment):
     check_launcher(size, "Open MPI", environment)
+
+
+def test_the_terminal_of_a_launcher_is_that_to_which_it_writes(tmp_path):
+    """A process called mpirun on a pseudo-terminal 52 columns wide, and one whose output is a pipe."""
+    launcher = tmp_path / "mpirun"
+    launcher.symlink_to(shutil.which("sleep"))
+    main, other = os.openpty()
+    fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 52, 0, 0))
+    start = [launcher, "60"]
+    with subprocess.Popen(start, stdout=other) as shown, subprocess.Popen(start, stdout=subprocess.PIPE) as piped:
+        try:
+            place = terminal_of_launcher(shown.pid)
+            assert place == os.ttyname(other)
+            assert columns_of(place) == 52
+            assert terminal_of_launcher(piped.pid) is None
+            # A shell is no launcher.
+            assert terminal_of_launcher(os.getpid()) is None
+        finally:
+            shown.kill()
+            piped.kill()
+    assert columns_of("/dev/null") == 80

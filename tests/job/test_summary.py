@@ -12,7 +12,9 @@ from leapmpi.cli.main import main
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.nn.parameters import digest
+from leapmpi.runs import progress_line
 from leapmpi.runs.run import load_run
+from leapmpi.session import session
 from leapmpi.system.phase_timers import PHASES
 
 
@@ -137,6 +139,21 @@ def test_a_terminal_has_colours_unless_they_are_unwanted(small_data, tmp_path, m
     assert main(["train", str(small_data), "--run", str(tmp_path / "run"), "--epochs", "1"]) == 0
     assert ("\x1b[" in shown.getvalue()) == coloured
     assert "\x1b[" not in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_launcher_on_a_terminal_has_colours_and_a_bar(small_data, tmp_path, monkeypatch):
+    """What this process writes to, here a pipe, does not matter: the launcher forwards it."""
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    monkeypatch.setattr(session, "terminal_of_launcher", lambda process: "/dev/null")
+    monkeypatch.setattr(progress_line, "_ON_TERMINAL", 1e-9)
+    monkeypatch.setattr("sys.stdout", shown := io.StringIO())
+    assert main(["train", str(small_data), "--run", str(tmp_path / "run"), "--epochs", "1"]) == 0
+    assert "\x1b[" in shown.getvalue()
+    bars = re.findall(r"\repoch 1/1:[^\r]*", shown.getvalue())
+    assert bars
+    assert max(map(len, bars)) <= 80
 
 
 def test_runs_without_a_name_are_numbered_by_day(small_data, tmp_path, capsys, monkeypatch):

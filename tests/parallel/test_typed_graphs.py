@@ -8,6 +8,7 @@ from leapmpi import Config, train
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType
 from leapmpi.errors import ConfigError
+from leapmpi.tools.forecast import compare
 from tests.parallel.test_restart import epochs, stopped
 from tests.support.equality import here
 from tests.support.typed_graphs import typed_graph
@@ -98,6 +99,21 @@ def test_the_same_ranks_end_with_the_same_bits(world, folder, parts, monkeypatch
     for which in ("final", "best"):
         wanted = {key: array.tobytes() for key, array in whole.weights(which).items()}
         assert {key: array.tobytes() for key, array in run.weights(which).items()} == wanted
+
+
+@pytest.mark.parametrize("name", ["leap, raw", "sharded, raw", "sharded, partial, labor"])
+def test_rows_and_bytes_are_predicted(name, world, folder, parts):
+    if world.size not in (2, 3):
+        pytest.skip("2 and 3 ranks tell what others would")  # of few roots, of which a forecast sees some
+    place = str(folder / f"foretold {name}")
+    values = {**COMMON, **CASES[name], "train.epochs": 1, "evaluate.every": 0, "strategy.time_steps": "1"}
+    config = Config.from_values({**values, "data": str(parts[1]), "run.folder": place})
+    run = train(config, world.comm)
+    if world.rank == 0:
+        figures = compare(config, str(run.path))
+        for kind, figure in (figures["rows"] | figures["bytes"]).items():
+            assert figure["ratio"] == pytest.approx(1, abs=0.15), (kind, figure)
+    world.comm.barrier()
 
 
 def test_predictions_are_those_of_one_process(world, folder, parts):

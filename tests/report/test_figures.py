@@ -20,12 +20,13 @@ def test_long_lines_become_means_of_equal_shares():
     [
         (None, "", "-"),
         (float("nan"), SECONDS, "-"),
-        (0.12345, "", "0.1235"),
+        (0.12345, "", "0.123"),
         (3.0, "", "3"),
         (1234567.8, "", "1,234,568"),
         (1536, BYTES, "1.5 KiB"),
         (0.5, SHARE, "50.0 %"),
         (2.5, SECONDS, "2.5 s"),
+        (1234.5, SECONDS, "1,234 s"),
     ],
 )
 def test_numbers_read_well(value, unit, text):

@@ -1,21 +1,29 @@
 """The page about runs: one file, small, the same for the same input, whatever version wrote the folder."""
 
+import csv
+import html
 import json
 import re
-import shutil
-import subprocess
+import urllib.parse
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
+from leapmpi.report.charts import agreeing, chart
+from leapmpi.report.drawing import label
+from leapmpi.report.markup import element
+from leapmpi.report.page import figures_of
 from leapmpi.report.run_data import read_runs
-from leapmpi.report.sections.run_report import run_page, run_sections
+from leapmpi.report.sections import run_report
+from leapmpi.report.sections.run_report import dataset_of, run_page, run_sections
+from tests.support.browser import cut_texts, looked_at, overlapping_texts
 from tests.support.made_run import make_run
 
 
 def page_of(*folders, **further):
-    runs = read_runs(folders)
+    runs, _ = read_runs(folders)
     return run_page(runs, run_sections(runs, **further))
 
 
@@ -27,7 +35,7 @@ def large(tmp_path_factory):
 def test_a_large_run_fits_in_a_small_file_that_needs_nothing_else(large):
     page = page_of(large)
     assert len(page.encode()) < 1_000_000
-    assert not re.search(r"(src|href)=\"(?!#)|url\(|@import|<script|https?://", page)
+    assert not re.search(r"(src|href)=\"(?!#|data:)|url\(|@import|<script|https?://", page)
     assert page.count("<figure>") == page.count("<summary>Numbers</summary>") > 10
     assert page == page_of(large)
 
@@ -39,7 +47,7 @@ def test_all_that_is_recorded_is_shown(large):
         assert f'id="{anchor}"' in page
     for name in ("batch-loss", "scores-over-seconds", "phases-by-rank", "pairs", "memory", "confusion",
                  "scores-by-class", "scores-by-degree", "scores-by-part"):  # fmt: skip
-        assert f"--png {name}<" in page
+        assert f"--png {name} <" in page
     assert "leapmpi train data" in page
     assert "not recorded" not in page.partition('id="dataset"')[0]
 
@@ -73,7 +81,7 @@ def test_more_ranks_than_a_record_lists_stand_in_groups(tmp_path):
 
 
 def test_charts_by_class_degree_and_part_show_test_beside_validation(tmp_path):
-    runs = read_runs([make_run(tmp_path / "run")])
+    runs, _ = read_runs([make_run(tmp_path / "run")])
     figures = {each.name: each for section in run_sections(runs) for each in section.figures}
     for name in ("scores-by-class", "scores-by-degree", "scores-by-part"):
         assert [split for split, _ in figures[name].stacks] == ["val", "test"]
@@ -131,36 +139,138 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert "is not a run folder" in capsys.readouterr().err
 
 
+def test_the_command_takes_what_compare_takes(tmp_path, capsys):
+    """A folder of runs, of which one has no record yet: it is left out with a line, as by compare."""
+    make_run(tmp_path / "sweep" / "a")
+    make_run(tmp_path / "sweep" / "b", finished=False)
+    (make_run(tmp_path / "sweep" / "c") / "metrics.jsonl").write_text("")
+    assert main(["report", str(tmp_path / "sweep"), "-o", str(tmp_path / "report.html")]) == 0
+    assert capsys.readouterr().err.startswith(f"leapmpi: left out: {tmp_path / 'sweep' / 'c'}: ")
+    assert "2 runs: a (sage on data, 4 ranks), b (sage on data, 4 ranks)" in (tmp_path / "report.html").read_text()
+    assert main(["report", str(tmp_path / "sweep" / "c"), "-o", str(tmp_path / "c.html")]) == 4
+    assert "metrics.jsonl is still empty" in capsys.readouterr().err
+
+
 def test_single_figures_are_written_for_papers(tmp_path, capsys):
     path, out = make_run(tmp_path / "run"), tmp_path / "report.html"
     assert main(["report", str(path), "-o", str(out), "--png", "los"]) != 0
     assert "did you mean 'loss'" in capsys.readouterr().err
     pytest.importorskip("matplotlib", reason="figures for papers need the extra 'figures'")
-    assert main(["report", str(path), "-o", str(out), "--png", "all", "--pdf", "loss"]) == 0
+    assert main(["report", str(path), "-o", str(out), "--png", "all", "--pdf", "loss", "--svg", "loss"]) == 0
     written = {each.name for each in tmp_path.glob("report-*")}
     assert {"report-loss.png", "report-loss.pdf", "report-pairs.png", "report-scores-by-class.png"} <= written
     assert (tmp_path / "report-loss.pdf").read_bytes().startswith(b"%PDF")
+    first = (tmp_path / "report-loss.svg").read_bytes()
+    texts = [each.text for each in ElementTree.fromstring(first).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"epoch", "loss", "Mean loss of an epoch"} <= set(texts)
+    assert main(["report", str(path), "-o", str(out), "--svg", "loss"]) == 0
+    assert (tmp_path / "report-loss.svg").read_bytes() == first
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_draws_it(large, tmp_path, scheme):
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium is installed")
-    (tmp_path / "report.html").write_text(page_of(large), encoding="utf-8")
-    blink = "--blink-settings=preferredColorScheme=" + ("0" if scheme == "dark" else "1")
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--disable-sync",
-        "--disable-component-update",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--window-size=1000,3000",
-        blink,
+def downloads(page):
+    """The files behind the links of a page, by name."""
+    found = re.findall(r'<a download="([^"]+)" href="data:[^,]+,([^"]*)"', page)
+    return {name: urllib.parse.unquote(html.unescape(text)) for name, text in found}
+
+
+def test_each_figure_can_be_taken_away_as_svg_and_csv(tmp_path):
+    runs, _ = read_runs([make_run(tmp_path / "run", epochs=4)])
+    sections = run_sections(runs)
+    figures, files = figures_of(sections), downloads(run_page(runs, sections))
+    assert set(files) == {f"{name}.{kind}" for name in figures for kind in ("svg", "csv")}
+    for name in figures:
+        picture = ElementTree.fromstring(files[f"{name}.svg"])
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in files[f"{name}.svg"]
+    rows = list(csv.reader(files["loss.csv"].splitlines()))
+    assert rows[0] == ["epoch", runs[0].label]
+    assert [float(row[1]) for row in rows[1:]] == [each["loss"] for each in runs[0].epochs]
+    rows = list(csv.reader(files["bytes.csv"].splitlines()))
+    assert dict(zip(*rows, strict=True))["features"] == str(2 << 30)
+
+
+def test_a_name_has_one_colour_on_all_charts(tmp_path):
+    page = page_of(make_run(tmp_path / "a", ranks=3), make_run(tmp_path / "b", ranks=3, strategy="pull"))
+    entries = re.findall(r'<i class="(c\d+)"></i>([^<]+)<', page)
+    for name in ("compute", "gather", "sample", "exchange", "features", "gradients", "ids", "local", "remote", "other"):
+        assert len({colour for colour, entry in entries if entry == name}) == 1, name
+    # Within a chart no two entries share a colour.
+    for each in re.findall(r'<p class="legend">.*?</p>', page):
+        colours = re.findall(r'class="(c\d+(?: dashed)?)"', each)
+        assert len(colours) == len(set(colours))
+
+
+def test_runs_that_agree_are_both_seen(tmp_path):
+    """The same losses, at other seconds."""
+    folders = make_run(tmp_path / "a"), make_run(tmp_path / "b", seconds=4.0)
+    runs, _ = read_runs(folders)
+    figures = figures_of(run_sections(runs))
+    assert agreeing(figures["loss"].lines) == [(0, 2), (1, 2)]
+    assert agreeing(figures["scores-over-seconds"].lines[:2]) == [(0, 1), (0, 1)]
+    lines = re.findall(r'<path [^>]*class="line c\d"[^>]*>', chart(figures["loss"]))
+    assert [re.findall(r'dash(?:array|offset)="([^"]+)"', line) for line in lines] == [["7 7"], ["7 7", "-7"]]
+
+
+def test_the_constant_baseline_is_a_dashed_line(tmp_path):
+    runs, _ = read_runs([make_run(tmp_path / "a"), make_run(tmp_path / "b")])
+    figure = figures_of(run_sections(runs))["scores"]
+    (baseline,) = [line for line in figure.lines if line.reference]
+    assert baseline.label == "most frequent class (val 0.2)"
+    assert set(baseline.y) == {0.2}
+    assert 'class="line c13" stroke-dasharray="5 4"' in chart(figure)
+
+
+def test_runs_are_named_with_model_data_and_ranks(tmp_path):
+    page = page_of(make_run(tmp_path / "first", ranks=4, data="graphs/cora"))
+    assert "<h1>Run first (sage on cora, 4 ranks)</h1>" in page
+
+
+def test_a_run_that_knows_its_dataset_does_not_ask_for_it(small_data, tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run", data=str(small_data), finished=False)
+    runs, _ = read_runs([run])
+    found, names = dataset_of(runs)
+    assert found["vertices"] == 240
+    page = run_page(runs, run_sections(runs, found, names=names))
+    assert "Not examined" not in page
+    # One that is too large is examined by the command that the page gives.
+    monkeypatch.setattr(run_report, "_MOST_EDGES", 10)
+    assert dataset_of(runs) == (None, ())
+    page = html.unescape(page_of(run))
+    assert f"Not examined: leapmpi report {run} --data {small_data} does so." in page
+    gone, _ = read_runs([make_run(tmp_path / "other", data=str(tmp_path / "gone"))])
+    assert dataset_of(gone) == (None, ())
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Two runs with long names, whose labels have no room beside bars."""
+    folder = tmp_path_factory.mktemp("compared")
+    runs = [
+        make_run(folder / f"a-long-name-of-a-run-{name}", strategy=name, seconds=seconds, epochs=8, data="a-dataset")
+        for name, seconds in (("pull", 123.0), ("leap", 0.004))
     ]
-    shot = tmp_path / "page.png"
-    page = (tmp_path / "report.html").as_uri()
-    subprocess.run([browser, *flags, f"--screenshot={shot}", page], check=True, capture_output=True, timeout=120)
-    assert shot.stat().st_size > 20_000
+    return page_of(*runs)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, False), (400, True)])
+@pytest.mark.parametrize("which", ["one", "two"])
+def test_a_browser_shows_all_texts_whole_and_apart(large, compared, tmp_path, which, width, dark):
+    """In a real browser: every text is inside its drawing or the page, and none overlaps another."""
+    page = page_of(large) if which == "one" else compared
+    found = looked_at(page, tmp_path, width, dark)
+    assert found["scrolled"] <= width
+    assert len({each["drawing"] for each in found["texts"]}) > 10
+    assert cut_texts(found, width) == []
+    assert overlapping_texts(found) == []
+    assert min(each["size"] for each in found["texts"]) > 9
+    assert found["picture"].stat().st_size > 20_000
+
+
+def test_a_browser_shows_what_is_cut_and_what_overlaps(tmp_path):
+    """The check itself: one text beyond a drawing, and two in one place."""
+    texts = [label(330, 20, "beyond the edge", "start"), label(100, 50, "one text"), label(110, 52, "another")]
+    drawing = element("svg", *texts, viewBox="0 0 340 100", aria_label="a", width="340")
+    page = f"<!DOCTYPE html><body style='margin:0'>{drawing}"
+    found = looked_at(page, tmp_path, 400, dark=False)
+    assert cut_texts(found, 400) == ["a: beyond the edge"]
+    assert overlapping_texts(found) == ["a: one text / a: another".replace(" / a: ", " / ")]

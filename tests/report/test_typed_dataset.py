@@ -20,7 +20,7 @@ def test_schema_is_shown_with_counts(tmp_path):
         figure = next(each for each in section(found).figures if each.name == "schema")
         edges = graph.relation_edges()
         assert figure.labels == ["paper", "author", "field"]
-        assert figure.values.tolist() == [[edges[1] + edges[3], edges[2], 0], [edges[0], 0, edges[4]], [0, 0, 0]]
+        assert figure.matrix.tolist() == [[edges[1] + edges[3], edges[2], 0], [edges[0], 0, edges[4]], [0, 0, 0]]
         text, _ = dataset_page("typed", found)
         assert "paper (target)" in text
         assert "paper:rev_writes:author" in text

@@ -57,7 +57,7 @@ def test_what_was_reached_is_said_first(tmp_path):
     found = verdict(RunData.read(make_run(tmp_path / "run")))
     assert found.ended.startswith("5 of 10 epochs on 4 ranks, ")
     assert found.learning.sentence == (
-        "Accuracy 0.7853 on val and 0.7753 on test of sampled neighbourhoods (most frequent class: 0.2 and 0.2), in "
+        "Accuracy 0.785 on val and 0.775 on test of sampled neighbourhoods (most frequent class: 0.2 and 0.2), in "
         "epoch 5 of 5."
     )
     assert found.learning.level == GOOD
@@ -168,5 +168,5 @@ def test_a_failed_run_says_why(tmp_path):
 def test_the_end_of_training_has_a_line_for_each_light(tmp_path):
     (level, learned), (_, fast) = verdict(RunData.read(make_run(tmp_path / "run"))).lines()
     assert level == GOOD
-    assert learned.startswith("Learning: good. Accuracy 0.7853 on val")
+    assert learned.startswith("Learning: good. Accuracy 0.785 on val")
     assert fast.startswith("Speed: ")

@@ -1,10 +1,10 @@
-"""`leapmpi compare`: finished runs side by side."""
+"""`leapmpi compare`: runs side by side."""
 
 from __future__ import annotations
 
 import argparse
 
-HELP = "print finished runs side by side"
+HELP = "print runs side by side"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

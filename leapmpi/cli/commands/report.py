@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.program_imports import program_imports
-from leapmpi.errors import DataError, LeapmpiError
+from leapmpi.errors import DataError, LeapmpiError, one_line
 
 if TYPE_CHECKING:
     from leapmpi.report.run_data import RunData
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="DATA",
-        help="dataset folder of the runs: show its statistics, and predictions of leapmpi plan beside the counts",
+        help="dataset folder of the runs: examine it whatever its size, and predict rows, bytes and memory",
     )
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE.html", help="the page")
     add_figures(parser)
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_figures(parser: argparse.ArgumentParser) -> None:
     """Add the flags for figures of the page in separate files."""
-    for kind in ("png", "pdf"):
+    for kind in ("png", "pdf", "svg"):
         parser.add_argument(
             f"--{kind}",
             action="append",
@@ -54,19 +54,28 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.report.sections.run_report import run_page, run_sections
     from leapmpi.runs.run import run_folders
 
-    runs, out = read_runs(run_folders(arguments.runs)), Path(arguments.out)
-    known = _of_dataset(arguments.data, runs) if arguments.data else (None, {}, ())
-    sections = run_sections(runs, *known)
+    (runs, left_out), out = read_runs(run_folders(arguments.runs)), Path(arguments.out)
+    sys.stderr.writelines(f"leapmpi: left out: {one_line(each)}\n" for each in left_out)
+    health, forecasts, names = _of_dataset(arguments.data, runs) if arguments.data else _found(runs)
+    sections = run_sections(runs, health, forecasts, names)
     figures = figures_of(sections)
     written = [
         path
-        for kind in ("png", "pdf")
+        for kind in ("png", "pdf", "svg")
         if (names := getattr(arguments, kind))
         for path in write_figures(figures, names, kind, out)
     ]
     write_page(out, run_page(runs, sections))
     sys.stdout.writelines(f"{path}\n" for path in (*written, out))
     return 0
+
+
+def _found(runs: Sequence[RunData]) -> tuple[Mapping[str, Any] | None, dict[str, dict[str, Any]], Sequence[str]]:
+    """Return what is found about the dataset of the runs without forecasts."""
+    from leapmpi.report.sections.run_report import dataset_of
+
+    found, names = dataset_of(runs)
+    return found, {}, names
 
 
 def _of_dataset(

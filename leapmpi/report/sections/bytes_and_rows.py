@@ -68,7 +68,15 @@ def _rows(runs: Sequence[RunData]) -> BarFigure:
     places = dict.fromkeys(place for each in found for place in each)
     stacks = [(place, [each.get(place, 0) for each in found]) for place in places if any(e.get(place) for e in found)]
     title = "Feature rows read in a warm epoch, by place"
-    return BarFigure("rows", title, [run.label for run in runs], stacks or [("none", [0.0] * len(runs))], COUNT, "run")
+    return BarFigure(
+        "rows",
+        title,
+        [run.label for run in runs],
+        stacks or [("none", [0.0] * len(runs))],
+        COUNT,
+        "run",
+        measure="rows",
+    )
 
 
 def _against_the_link(run: RunData, pairs: np.ndarray) -> str:

@@ -82,6 +82,12 @@ def section(runs: Sequence[RunData]) -> Section:
         "from day to day: compare only runs of one sitting (leapmpi bench)."
     )
     figure = BarFigure(
-        "speed-up", "Speed-up over the first run", [r.label for r in runs], [("speed-up", ratios)], "", "run"
+        "speed-up",
+        "Speed-up over the first run",
+        [r.label for r in runs],
+        [("speed-up", ratios)],
+        "",
+        "run",
+        measure="times as fast",
     )
     return Section("Comparison", [table(rows, 2), element("p", note, class_="note")], [figure])

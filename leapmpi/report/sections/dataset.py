@@ -17,10 +17,13 @@ _MOST_CLASSES = 40
 _MOST_TYPES = 40
 
 
-def section(health: Mapping[str, Any] | None, names: Sequence[str] = ()) -> Section:
-    """Return the section of the findings of `dataset_health.health`; `names` are class names, if known."""
+def section(health: Mapping[str, Any] | None, names: Sequence[str] = (), command: str = "") -> Section:
+    """Return the section of the findings of `dataset_health.health`; `names` are class names, if known.
+
+    Without findings, `command` examines the dataset.
+    """
     if health is None:
-        note = "Not examined: pass its folder, as in leapmpi report RUN --data DATA."
+        note = f"Not examined: {command} does so." if command else "Not examined: the run does not know its dataset."
         return Section("Dataset", [element("p", note, class_="note")])
     figures: list[Figure] = [_degrees(health)]
     if health["class_counts"]:
@@ -170,7 +173,13 @@ def _schema(health: Mapping[str, Any]) -> list[Figure]:
 def _degrees(health: Mapping[str, Any]) -> BarFigure:
     groups = health["in_degrees"]
     return BarFigure(
-        "degrees", "Vertices by in-degree", list(groups), [("vertices", list(groups.values()))], COUNT, "in-degree"
+        "degrees",
+        "Vertices by in-degree",
+        list(groups),
+        [("vertices", list(groups.values()))],
+        COUNT,
+        "in-degree",
+        measure="vertices",
     )
 
 
@@ -180,7 +189,9 @@ def _classes(health: Mapping[str, Any], names: Sequence[str]) -> BarFigure:
     labels = [f"{each} {names[each]}" if each < len(names) else str(each) for each in order]
     left = len(counts) - len(order)
     title = "Vertices by class" + f"; {left} more classes have fewer" * (left > 0)
-    return BarFigure("classes", title, labels, [("vertices", [counts[each] for each in order])], COUNT, "class")
+    return BarFigure(
+        "classes", title, labels, [("vertices", [counts[each] for each in order])], COUNT, "class", measure="vertices"
+    )
 
 
 def _parts(health: Mapping[str, Any]) -> BarFigure:
@@ -195,4 +206,6 @@ def _parts(health: Mapping[str, Any]) -> BarFigure:
         ("from the same part", [a - b for a, b in zip(whole, from_others, strict=True)]),
         ("from other parts", from_others),
     ]
-    return BarFigure("cut", "In-edges of each part, by their source's part", labels, stacks, COUNT, "part")
+    return BarFigure(
+        "cut", "In-edges of each part, by their source's part", labels, stacks, COUNT, "part", measure="edges"
+    )

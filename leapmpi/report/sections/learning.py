@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leapmpi.report.figures import Figure, Line, LineFigure, line_of
+from leapmpi.report.figures import Figure, Line, LineFigure, constant_line, line_of
 from leapmpi.report.markup import Markup, element, table
 from leapmpi.report.numbers import SECONDS, shown
 from leapmpi.report.page import Section
@@ -22,10 +22,12 @@ def section(runs: Sequence[RunData]) -> Section:
         figures.append(LineFigure("loss", "Mean loss of an epoch", "epoch", "loss", epochs))
     metric = _metric(runs)
     if scores := [line for run in runs for line in _scores(run, len(runs) > 1, None)]:
-        figures.append(LineFigure("scores", f"{metric.capitalize()} by epoch", "epoch", metric, scores))
+        title = f"{metric.capitalize()} by epoch"
+        figures.append(LineFigure("scores", title, "epoch", metric, [*scores, *_baselines(runs, scores)]))
     if scores := [line for run in runs for line in _scores(run, len(runs) > 1, run.finished_at())]:
         title = f"{metric.capitalize()} by seconds of training and evaluation"
-        figures.append(LineFigure("scores-over-seconds", title, "seconds", metric, scores))
+        lines = [*scores, *_baselines(runs, scores)]
+        figures.append(LineFigure("scores-over-seconds", title, "seconds", metric, lines))
     return Section("Learning", [_best(runs, metric), *_models(runs)], figures)
 
 
@@ -64,6 +66,14 @@ def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Lin
         if points:
             lines.append(line_of(_named(run, split, several), points))
     return lines
+
+
+def _baselines(runs: Sequence[RunData], scores: Sequence[Line]) -> list[Line]:
+    """Return the validation scores of constant baselines, one line for each that differs."""
+    found = {shown(run.trivial["val"]): run.trivial["val"] for run in runs if run.trivial.get("val") is not None}
+    answers = {run.trivial.get("answer") or "constant baseline" for run in runs if run.trivial}
+    name = answers.pop() if len(answers) == 1 else "constant baseline"
+    return [constant_line(f"{name} (val {text})", value, scores) for text, value in found.items()]
 
 
 def _best(runs: Sequence[RunData], metric: str) -> Markup:

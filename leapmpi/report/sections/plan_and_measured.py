@@ -16,8 +16,8 @@ Pair = tuple[str, float | None, float | None, str]
 """Name of a figure, predicted value, measured value, unit."""
 
 
-def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]]) -> Section:
-    """Return a table for each run; `forecasts` are those of `leapmpi plan` by run label."""
+def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]], command: str = "") -> Section:
+    """Return a table for each run; `forecasts` are those of `leapmpi plan` by run label, made by `command`."""
     rows = [["run", "an epoch", "predicted", "measured", "predicted / measured"]]
     for run in runs:
         for name, predicted, measured, unit in pairs(run, forecasts.get(run.label, {})):
@@ -25,8 +25,8 @@ def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]]) ->
             rows.append([run.label, name, shown(predicted, unit), shown(measured, unit), shown(ratio)])
     body = [table(rows, 2)] if len(rows) > 1 else [element("p", "The records hold no predictions.")]
     note = "Seconds and bytes of the strategy that --strategy auto chose, and hits of the cache, are in the records. "
-    if not forecasts:
-        note += "--data DATA predicts rows, bytes by kind, locality, balance and memory as well."
+    if not forecasts and command:
+        note += f"{command} predicts rows, bytes by kind, locality, balance and memory as well."
     missing = [f"{run.label}: {why}" for run in runs if (why := forecasts.get(run.label, {}).get("why"))]
     notes = [element("p", each, class_="note") for each in (note, *missing)]
     return Section("Plan beside measured", [*body, *notes])
@@ -92,7 +92,7 @@ def _balance_of(run: RunData, forecast: Mapping[str, Any], health: Mapping[str, 
         shown(run.imbalance) if run.by_rank else "not recorded",
         shown(remote, SHARE),
         shown(statistics.median(hits), SHARE) if hits else "no cache",
-        shown(locality, SHARE) if locality is not None else "needs --data",
+        shown(locality, SHARE) if locality is not None else "not examined",
         shown(max(peaks), BYTES) if peaks else "not recorded",
     ]
 

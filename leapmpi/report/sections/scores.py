@@ -64,7 +64,7 @@ def _by_group(found: Mapping[str, Any], key: str, title: str, suffix: str, of: s
     measure = next(iter(found.values())).get("measure", "score")
     heading = f"{measure} by {title} of the vertex (number of vertices: {' / '.join(found)}){of}"
     name = f"scores-{key.replace('_', '-')}{suffix}"
-    return BarFigure(name, heading.capitalize(), labels, bars, "", title, stacked=False)
+    return BarFigure(name, heading.capitalize(), labels, bars, "", title, stacked=False, measure=measure)
 
 
 def _label(number: int, names: Sequence[str]) -> str:
@@ -100,7 +100,7 @@ def _by_class(found: Mapping[str, Any], of: str, suffix: str, names: Sequence[st
     left = len(supports[0]) - len(chosen)
     title = f"F1 by class (number of vertices: {' / '.join(found)}){of}"
     title += f"; {left} more with fewer vertices" * (left > 0)
-    return BarFigure(f"scores-by-class{suffix}", title, labels, bars, "", "class", stacked=False)
+    return BarFigure(f"scores-by-class{suffix}", title, labels, bars, "", "class", stacked=False, measure="F1")
 
 
 def _class_tables(found: Mapping[str, Any], of: str, names: Sequence[str]) -> list[Markup]:

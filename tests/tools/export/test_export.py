@@ -1,5 +1,6 @@
 """`leapmpi export`: what other tools read is what the run recorded."""
 
+import csv
 import json
 import re
 import shutil
@@ -21,7 +22,7 @@ from tests.support.launch import PROJECT
 from tests.support.whole_graph import whole_outputs
 
 GRAPH = random_graph(n=240, degree=6)
-PLAIN = ("mlflow", "mllog", "openmetrics")
+PLAIN = ("csv", "mlflow", "mllog", "openmetrics")
 """Formats that need no other library."""
 
 
@@ -87,6 +88,15 @@ def test_equal_runs_give_equal_bytes(finished_run, exported, kind):
     if kind not in PLAIN:
         pytest.importorskip(kind)
     assert content(exported(finished_run.path, kind, "a")) == content(exported(finished_run.path, kind, "b"))
+
+
+def test_a_table_has_a_row_for_each_epoch(finished_run, exported):
+    rows = list(csv.DictReader(exported(finished_run.path, "csv").open(newline="")))
+    found = records(finished_run)
+    assert [int(row["epoch"]) for row in rows] == [each["epoch"] for each in found]
+    assert [float(row["loss"]) for row in rows] == [each["loss"] for each in found]
+    assert [float(row["score/test"]) for row in rows] == [each["accuracy"]["test"] for each in found]
+    assert [int(row["rows/local"]) for row in rows] == [each["rows"]["local"] for each in found]
 
 
 def test_openmetrics_hold_the_last_epoch(finished_run, exported):
@@ -245,8 +255,8 @@ def test_all_formats_are_listed(capsys):
 
 
 REFUSED = [
-    ("RUN", 2, "choose a format: --to mlflow|mllog|"),
-    ("RUN out.xyz", 2, "or an output ending in .prom, .safetensors"),
+    ("RUN", 2, "choose a format: --to csv|mlflow|mllog|"),
+    ("RUN out.xyz", 2, "or an output ending in .csv, .prom, .safetensors"),
     ("RUN out --to tensorbord", 2, "unknown export format 'tensorbord'; did you mean 'tensorboard'?"),
     ("nothing out.prom", 4, "nothing is not a run folder"),
     ("RUN here.prom", 3, "here.prom exists already; choose another name, or pass --overwrite"),

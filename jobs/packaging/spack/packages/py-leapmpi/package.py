@@ -27,6 +27,7 @@ class PyLeapmpi(PythonPackage):
     depends_on("py-numpy@1.26:", type=("build", "run"))
     depends_on("py-pymetis@2023.1:", type=("build", "run"))
     depends_on("py-torch@2.3:", type=("build", "run"))
+    depends_on("py-tqdm@4.60:", type=("build", "run"))
     depends_on("py-torch+cuda", when="+cuda", type=("build", "run"))
     depends_on("py-torch~cuda", when="~cuda", type=("build", "run"))
     depends_on("py-safetensors@0.4:", when="+export", type=("build", "run"))
