@@ -53,7 +53,8 @@ class TrainedRun(Run):
         from leapmpi.report.run_data import read_runs
         from leapmpi.report.sections.run_report import run_sections
 
-        figures = figures_of(run_sections(read_runs([self.path])))
+        runs, _ = read_runs([self.path])
+        figures = figures_of(run_sections(runs))
         if figure not in figures:
             raise ConfigError(f"plot: there is no figure {figure!r}; {nearest(figure, figures)} ({', '.join(figures)})")
         return Plot(figures[figure])
