@@ -35,7 +35,7 @@ def _fill(base, original, limit, out):
         row = fold(base, original[i])
         for j in range(out.shape[1]):
             # 53 bits of the hash: as many as a float64 in [0, 1) has.
-            out[i, j] = (2.0 * (np.float64(fold(row, j) >> np.uint64(11)) * 2.0**-53) - 1.0) * limit
+            out[i, j] = (2.0 * (np.float64(fold(row, j) >> np.uint64(11)) * 2.0**-53) - 1.0) * limit[i]
 
 
 @compiled
@@ -74,16 +74,16 @@ def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled)
             values[row, j] = value - rate * first[row, j] / begun_first / root
 
 
-def first_rows(original: np.ndarray, width: int, dtype: str, seed: int) -> np.ndarray:
+def first_rows(original: np.ndarray, width: int, dtype: str, seed: int, bound: np.ndarray | None = None) -> np.ndarray:
     """Return the rows (len(original), width) of vertices with the `original` ids (int64) before training.
 
-    Uniform between -b and b for b = sqrt(3 / width), so that a row has length 1 about. Those of float32 are the rounded
-    ones of float64.
+    Uniform between -b and b for b = sqrt(3 / width), so that a row has length 1 about, or the `bound` of each vertex,
+    float64[n]. Those of float32 are the rounded ones of float64.
     """
     # By original id, so that rows do not depend on the partition (R1).
     base = fold(_INITIAL, np.uint64(seed))
     rows = np.empty((len(original), width), dtype)
-    _fill(np.uint64(base), original, (3 / width) ** 0.5, rows)
+    _fill(np.uint64(base), original, np.full(len(rows), (3 / width) ** 0.5) if bound is None else bound, rows)
     return rows
 
 
@@ -107,12 +107,17 @@ class LearnedShard(HostShard):
 
 
 class LearnedRows:
-    """The learned rows of the vertices `first` to `first + len(original)`, whose original ids are int64 `original`."""
+    """The learned rows of the vertices `first` to `first + len(original)`, whose original ids are int64 `original`.
 
-    def __init__(self, original: np.ndarray, first: int, width: int, dtype: str, seed: int) -> None:
+    bound: as of `first_rows`.
+    """
+
+    def __init__(
+        self, original: np.ndarray, first: int, width: int, dtype: str, seed: int, bound: np.ndarray | None = None
+    ) -> None:
         self.original = np.ascontiguousarray(original, np.int64)
         self.first = first
-        self.values = first_rows(self.original, width, dtype, seed)
+        self.values = first_rows(self.original, width, dtype, seed, bound)
         self.shard = LearnedShard(self.values, first)
         self.best: np.ndarray | None = None
         self._moments = [np.zeros_like(self.values) for _ in range(2)]

@@ -1,7 +1,8 @@
 """The input layer of models of typed graphs, and their normalisation of rows.
 
 Each type has a matrix of its own for its features and one for its learned rows, without bias: z_v = P_t x_v + Q_t e_v.
-All types have the same width afterwards, so that one row per source serves every relation that reads it.
+Learned rows that are as wide as z need no matrix: a product of two things that are learned trains worse. All types have
+the same width afterwards, so that one row per source serves every relation that reads it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from leapmpi.nn.typed_schema import TypedSchema, places_among
 
 
 class InputLayer(Weighted):
-    """A projection for each of `types` (int64[k]) to rows of `width` columns; rows of other types become zeros."""
+    """A projection for each of `types` (int64[k]) to rows of `width` columns; rows of other types become zeros.
+
+    Learned rows of `width` columns are added as they are.
+    """
 
     def __init__(self, schema: TypedSchema, width: int, types: np.ndarray) -> None:
         super().__init__()
         self.width, self.types, self.fans = width, types.tolist(), {}
+        self.added = [t for t in self.types if schema.learned[t] == width]
         for t in self.types:
             for kind, columns in (("features", schema.widths), ("learned", schema.learned)):
-                if columns[t]:
+                if columns[t] and not (kind == "learned" and t in self.added):
                     name = f"{kind}_{t}"
                     self.register_parameter(name, nn.Parameter(torch.empty(width, int(columns[t]))))
                     self.fans[name] = int(columns[t]), width
@@ -50,6 +55,8 @@ class InputLayer(Weighted):
     def _projected(self, x: TypedMatrix, t: int, rows: Tensor) -> Tensor:
         """Project the rows numbered `rows` (int64[k]), which are of type `t`."""
         terms = []
+        if t in self.added and x.learned is not None:
+            terms.append(x.learned.index_select(0, x.learned_places[rows]))
         for kind, columns, places in (("features", x.features[t], x.places), ("learned", x.learned, x.learned_places)):
             weight = cast("Tensor | None", getattr(self, f"{kind}_{t}", None))
             if weight is None:
@@ -58,6 +65,9 @@ class InputLayer(Weighted):
                 assert not len(rows), f"rows of type {t} have {kind}"
                 columns = weight.new_empty(0, weight.shape[1])
             terms.append(product(columns, weight, places[rows]))
+        if not terms:
+            assert not len(rows), f"rows of type {t} have learned rows"
+            return torch.empty(0, self.width, dtype=x.dtype, device=x.device)
         return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
 

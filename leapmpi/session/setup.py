@@ -346,12 +346,16 @@ def _first_rows_by_type(
     columns = schema_of_typed(config, dataset).learned
     if not columns.any():
         return None
+    assert dataset.types, "typed datasets have types"
     assert dataset.type_offsets is not None, "typed datasets say where types begin"
     held = topology if isinstance(topology, Topology) else topology.own
     offsets = dataset.type_offsets[parts.start : parts.stop] - (0 if isinstance(topology, Topology) else first)
     sections = [slice(*each[t : t + 2].tolist()) for t in np.flatnonzero(columns) for each in offsets]
-    original = np.concatenate([held.original_id[section] for section in sections])
-    return LearnedRows(original, 0, int(columns.max()), config.train.parameter_dtype, config.model_seed)
+    original, width = np.concatenate([held.original_id[section] for section in sections]), int(columns.max())
+    # Glorot's range of a matrix of all rows of the type.
+    sizes = np.array([each.vertices for each in dataset.types.vertices])
+    bound = np.sqrt(6 / (sizes + width))[dataset.types.of_original(original)]
+    return LearnedRows(original, 0, width, config.train.parameter_dtype, config.model_seed, bound)
 
 
 def direct_path(setting: str) -> tuple[bool, str]:

@@ -49,7 +49,7 @@ def test_a_layer_reads_what_it_says(name, aggregate, layers, blocks, model_confi
     whole, unknown = (each[-layers:] for each in blocks)
     wanted = outcome(model, whole)
     if reads_sources(model.layers[0]):
-        with pytest.raises(RuntimeError, match="reads_sources"):
+        with pytest.raises(RuntimeError, match="reads_names"):
             outcome(model, unknown)
         return
     for got, expected in zip(outcome(model, unknown), wanted, strict=True):
