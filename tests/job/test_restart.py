@@ -135,7 +135,7 @@ def test_the_best_weights_so_far_serve_while_a_run_is_not_finished(small_data, m
     assert main(["evaluate", str(small_data), str(run.path), *model, "--weights", "final"]) != 0
     assert "it is written when the run ends, and leapmpi train --run " in capsys.readouterr().err
     assert main(["compare", str(run.path)]) == 0
-    assert "interrupted" in capsys.readouterr().out
+    assert "not finished" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["TERM", "USR2", "INT"])
