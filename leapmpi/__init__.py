@@ -3,35 +3,57 @@
     import leapmpi
 
     run = leapmpi.train("data", epochs=5, model="sage")
-    print(run.summary["best"], run.epochs)
+    print(run.summary["best"])
     answers = run.predict(what="classes")
+    run.plot()
     run.report("report.html")
-    print(leapmpi.load_run(run.path).weights().keys())
 
-A run has `path`, `config`, `summary`, `finished`, `failure` and `epochs`, and `metrics()`, `weights()`, `models()`,
-`predict()` and `report()` (see `leapmpi.job.trained_run`). Importing this package starts no MPI and loads
-neither torch nor mpi4py.
+A run has `path`, `config`, `summary`, `finished`, `failure`, `epochs` and `curves`, and `metrics()`, `weights()`,
+`models()`, `predict()`, `plot()` and `report()` (see `leapmpi.job.trained_run`). Importing this package starts no MPI
+and loads neither torch nor mpi4py.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leapmpi.config.flags import with_flags
 from leapmpi.config.schema import Config
-from leapmpi.errors import LeapmpiError
+from leapmpi.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    LaunchError,
+    LeapmpiError,
+    ResourceError,
+    RunFolderError,
+)
 from leapmpi.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
 
     from leapmpi.comm.world import Comm
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.job.trained_run import TrainedRun
-    from leapmpi.runs.run import Run
+    from leapmpi.runs.run import Run as _Run
 
-__all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "predict", "train"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "DataError",
+    "Interrupted",
+    "LaunchError",
+    "LeapmpiError",
+    "ResourceError",
+    "RunFolderError",
+    "__version__",
+    "load_run",
+    "open_dataset",
+    "predict",
+    "train",
+]
 
 
 def __dir__() -> list[str]:
@@ -44,17 +66,30 @@ def train(config: Config | Path | str, comm: Comm | None = None, **settings: Any
 
     config: the settings, or the folder of a dataset; `settings` change some of them and are called as flags are, with
     `_` for `-`: train("data", model="gat", epochs=5, run="runs/a"). comm: the mpi4py communicator of the ranks that
-    train, all ranks when None; without mpirun it is this process alone, in a notebook too. See
-    `leapmpi.job.run_training.train`. Raises ConfigError for an unknown setting.
+    train, all ranks when None; without mpirun it is this process alone, in a notebook too.
+
+    model and sampler may be classes: train("data", model=Net). Without `run` every call has a folder of its own; with
+    `overwrite=True` it replaces the run in the folder `run`, a finished one too.
+
+    Raises ConfigError for a setting or model that cannot be used. Raises DataError for the dataset, and RunFolderError
+    for a run folder with a finished run or another start. Raises ResourceError where disk or memory does not suffice,
+    and LaunchError where MPI cannot start. Raises Interrupted when a signal stops training. All are LeapmpiErrors.
     """
     from leapmpi.job import run_training
     from leapmpi.job.trained_run import TrainedRun
+    from leapmpi.runs.run import Run
 
     chosen = config if isinstance(config, Config) else Config().replaced({"data": str(config)})
-    return TrainedRun(run_training.train(with_flags(chosen, settings), comm).path)
+    chosen = with_flags(chosen, settings)
+    try:
+        return TrainedRun(run_training.train(chosen, comm, replace_finished=True).path)
+    except RunFolderError as error:
+        if chosen.run.folder and not chosen.run.overwrite and Run(Path(chosen.run.folder)).finished:
+            error.args = (f"{error}; from Python overwrite=True replaces it, and without run a new folder is made",)
+        raise
 
 
-def predict(run: Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
+def predict(run: _Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
     """Write what `run` answers for the vertices of the dataset in folder `data` to the file `out`. Collective.
 
     request: the other fields of `PredictionRequest` in leapmpi/inference/prediction, such as what="classes"; `predict`

@@ -3,9 +3,11 @@
 import logging
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 
 import leapmpi
 from leapmpi.errors import ConfigError, DataError, RunFolderError
@@ -36,7 +38,9 @@ def test_train_returns_the_run_that_load_run_reads(small_data, tmp_path):
 
 
 def test_only_public_names_show():
-    assert dir(leapmpi) == ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "predict", "train"]
+    errors = ["DataError", "Interrupted", "LaunchError", "LeapmpiError", "ResourceError", "RunFolderError"]
+    functions = ["__version__", "load_run", "open_dataset", "predict", "train"]
+    assert dir(leapmpi) == ["Config", "ConfigError", *errors, *functions]
     assert all(hasattr(leapmpi, name) for name in dir(leapmpi))
 
 
@@ -99,6 +103,82 @@ def test_a_run_answers_and_reports(finished_run, small_data, tmp_path, monkeypat
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match=r"leapmpi\.predict"):
         run.predict()
+
+
+class Net(torch.nn.Module):
+    """Sum of neighbours, then one linear layer; `made` counts the constructions."""
+
+    made = 0
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.linear = torch.nn.Linear(in_channels, out_channels)
+        type(self).made += 1
+
+    def forward(self, x, adjs):
+        for edge_index, _, size in adjs:
+            source, target = edge_index
+            x = x[: size[1]].index_add(0, target, x[source])
+        return self.linear(x)
+
+
+def test_a_class_is_a_model(small_data, tmp_path):
+    settings = {"epochs": 1, "fanout": "5,5", "threads": 1, "log_level": "error"}
+    run = leapmpi.train(small_data, model=Net, run=tmp_path / "a", **settings)
+    assert run.config.model.name == f"{__name__}:Net"
+    assert Net.made
+    assert set(run.weights()) == {"linear.weight", "linear.bias"}
+
+    # A class of a notebook, which is defined once more.
+    def made(rows):
+        class Mine(Net):
+            def forward(self, x, adjs):
+                return super().forward(x, adjs) * rows
+
+        Mine.__module__ = "__main__"
+        return Mine
+
+    with mock.patch.object(sys.modules["__main__"], "__file__", ""):
+        first, second = (
+            leapmpi.train(small_data, model=made(rows), run=tmp_path / f"{rows}", **settings) for rows in (1, 2)
+        )
+        assert first.config.model.name == "__main__:Mine"
+        assert first.curves["loss"][0] != second.curves["loss"][0]
+    with pytest.raises(ConfigError, match="for code of your own give the class, Net"):
+        leapmpi.train(small_data, model=Net(5, 3), **settings)
+
+
+def test_a_cell_runs_twice(small_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"epochs": 1, "fanout": "5,5", "threads": 1, "log_level": "error"}
+    assert leapmpi.train(small_data, **settings).path != leapmpi.train(small_data, **settings).path
+    run = leapmpi.train(small_data, run="a", **settings)
+    with pytest.raises(RunFolderError, match="from Python overwrite=True replaces it, and without run a new folder"):
+        leapmpi.train(small_data, run="a", **settings)
+    assert (
+        leapmpi.train(small_data, run="a", overwrite=True, **settings | {"epochs": 2}).summary["epochs"][-1]["epoch"]
+        == 2
+    )
+    # What cannot train leaves the finished run as it was.
+    with pytest.raises(ConfigError):
+        leapmpi.train(small_data, run="a", overwrite=True, task="regression", **settings)
+    assert len(leapmpi.load_run(run.path).summary["epochs"]) == 2
+
+
+def test_a_run_has_arrays_and_figures(finished_run, tmp_path):
+    run = leapmpi.load_run(finished_run.path)
+    curves = run.curves
+    assert curves["epoch"].tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(curves["val"], [each["accuracy"]["val"] for each in run.summary["epochs"]])
+    assert all(len(array) == 3 for array in curves.values())
+    plot = run.plot()
+    assert "<svg" in plot.save(tmp_path / "scores.html").read_text()
+    assert plot._repr_html_().startswith("<iframe")
+    assert len(repr(run.plot("loss")).splitlines()) == 2 + 3
+    with pytest.raises(ConfigError, match=r"there is no figure 'score'; did you mean 'scores'\?"):
+        run.plot("score")
+    with pytest.raises(ConfigError, match="--png scores"):
+        plot.save(tmp_path / "scores.png")
 
 
 def test_open_dataset(small_data):

@@ -16,16 +16,20 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.names import DIGEST_BYTES
+from leapmpi.dataset.names_of_vertices import DIGEST, FILE, open_names
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
-FILE, DIGEST = "vertex_names", "vertex_names_digest"
 _LINES_AT_ONCE = 100_000
 
 
 def names_path(graph: Path) -> Path:
-    """Return the path of the file of names that belongs to the graph file `graph`."""
-    return graph.with_name(f"{graph.stem}.names.txt")
+    """Return the path of the file of names that belongs to the graph file `graph`: g.names.txt of g.h5.
+
+    Any other suffix is part of the name, so that no two graph files share one.
+    """
+    stem = graph.stem if graph.suffix == ".h5" else graph.name
+    return graph.with_name(f"{stem}.names.txt")
 
 
 @contextmanager
@@ -59,15 +63,5 @@ def read_names(path: Path, graph: Graph) -> list[str] | None:
 
     Raises DataError when their file is missing or is not the one that was written with the graph.
     """
-    if FILE not in graph.attributes:
-        return None
-    name = str(graph.attributes[FILE])
-    if not name or Path(name).name != name or "\0" in name:
-        raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is not a file beside it")
-    file = path.with_name(name)
-    if not file.is_file():
-        raise DataError(f"{file}, the names of the vertices of {path}, is missing; keep the two files together")
-    content = file.read_bytes()
-    if hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest() != graph.attributes.get(DIGEST):
-        raise DataError(f"{file} does not hold the names of the vertices of {path}: their digests differ")
-    return content.decode("utf-8", "surrogatepass").split("\n")[:-1]
+    found = open_names(path, graph.attributes)
+    return None if found is None else found.of(range(len(found)))

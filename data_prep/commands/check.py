@@ -39,9 +39,10 @@ def open_any(path: Path) -> Graph | Dataset:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify; one line when all is well, DataError with the first fault otherwise."""
-    from data_prep.assembly.vertex_names import read_names
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, require
+    from leapmpi.dataset.hdf5.names import DATASET_FILE
+    from leapmpi.dataset.names_of_vertices import open_names
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.verify import verify, verify_graph
 
@@ -58,10 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
             verify_graph(arguments.path, progress.reach, found)
 
     if isinstance(found, Dataset):
-        what, uuid = f"dataset of {found.parts} parts", found.graph_uuid
+        what, uuid, file = f"dataset of {found.parts} parts", found.graph_uuid, found.folder / DATASET_FILE
     else:
-        names = read_names(arguments.path, found)
-        what, uuid = "graph file" if names is None else "graph file with names of its vertices", found.uuid
+        what, uuid, file = "graph file", found.uuid, arguments.path
+    what += " with names of its vertices" if open_names(file, found.attributes) is not None else ""
     print(f"{arguments.path}: sound {what}, {found.vertices:,} vertices, {found.edges:,} edges, graph {uuid}")
     print("\n".join(steps.table()))
     return 0

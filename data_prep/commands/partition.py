@@ -247,7 +247,11 @@ def _write(
     """Write the dataset, with the figures of the partition as its attributes."""
     from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.dataset_writer import write_dataset
+    from leapmpi.dataset.names_of_vertices import FILE, open_names
 
+    # A graph file that was moved without its names is a graph all the same.
+    beside = arguments.graph.with_name(str(graph.attributes.get(FILE, "")) or arguments.graph.name)
+    named = open_names(arguments.graph, graph.attributes) if beside.is_file() else None
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
     levels |= {"parts_from": str(arguments.parts_from)} if arguments.parts_from else {}
     if replicated := replicated_types(graph, len(result.vertices), _replicated_size(arguments)):
@@ -265,6 +269,7 @@ def _write(
         command=getattr(arguments, "command_line", ""),
         columns=arguments.layout == "columns",
         communities=communities,
+        vertex_names=named and named.path,
         block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import DATA_AND_RUN, GROUPS, fields
 from leapmpi.config.setting import Setting, names_code
 from leapmpi.config.toml import read_toml
+from leapmpi.config.user_code import name_given
 from leapmpi.errors import ConfigError, nearest
 
 OF_RUN_FOLDERS = (
@@ -82,10 +84,27 @@ def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
     for name, value in values.items():
         if name not in keys:
             raise ConfigError(about_former_flag(name) or f"no setting is called {name}; {nearest(name, keys)}")
-        plain = os.fspath(value) if isinstance(value, os.PathLike) else value
+        plain = _plain(name, value)
         config = config.assigned({keys[name]: plain}, name)
     config.check()
     return config
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return `value` as a setting has it: a path as text, a class or function by its name.
+
+    Raises ConfigError for an object of a class where the class is expected.
+    """
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return name_given(value)
+    if not isinstance(value, str | int | float | list | tuple) and value is not None:
+        kind = type(value).__name__
+        raise ConfigError(
+            f"{name}: an object of type {kind} is not a setting; for code of your own give the class, {kind}"
+        )
+    return value
 
 
 def config_from(arguments: argparse.Namespace, config: Config | None = None) -> Config:

@@ -16,13 +16,43 @@ from typing import Any
 from leapmpi.config.program_imports import complete_torch
 from leapmpi.errors import ConfigError, Interrupted, nearest, one_line
 
+_GIVEN: dict[str, Any] = {}
+"""Classes and functions that this process was given as objects, the last by each name."""
 
-@functools.cache
+
+def name_given(code: Any) -> str:
+    """Return the name by which `load_named` finds the class or function `code` in this process.
+
+    Other processes find it by that name where it is in a module or a file, not in a notebook.
+    """
+    place = code.__module__
+    file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if place == "__main__" and file.endswith(".py"):
+        place = file
+    named = f"{place}:{code.__name__}"
+    _GIVEN[named] = code
+    return named
+
+
 def load_named(named: str, flag: str) -> Any:
     """Load the object that `named` names. Runs the file, once in a process. Raises ConfigError, beginning with `flag`.
 
     Files that stand beside it can be imported by it.
     """
+    if named in _GIVEN:
+        complete_torch()
+        return _GIVEN[named]
+    if named.startswith("__main__:"):
+        raise ConfigError(
+            f"{flag} {named}: the run was given a class of a notebook, which is not known here; define it in this "
+            f"notebook and pass it, or write it to a file and name that: {flag} FILE.py:{named.rpartition(':')[2]}"
+        )
+    return _loaded(named, flag)
+
+
+@functools.cache
+def _loaded(named: str, flag: str) -> Any:
+    """Load the object that `named` names from its file or module."""
     complete_torch()
     place, _, name = named.rpartition(":")
     module = _from_file(place, named, flag) if place.endswith(".py") else _imported(place, named, flag)
@@ -73,12 +103,22 @@ def _imported(place: str, named: str, flag: str) -> ModuleType:
 def digest_of(named: str) -> str:
     """Digest the file or module's file that `named` names: blake2b-128, hexadecimal. Empty where there is none."""
     place = named.rpartition(":")[0]
+    if place == "__main__":
+        return _digest_of_source(_GIVEN.get(named))
     if not place.endswith(".py"):
         spec = importlib.util.find_spec(place)
         place = (spec.origin if spec else None) or ""
     if not Path(place).is_file():
         return ""
     return hashlib.blake2b(Path(place).read_bytes(), digest_size=16).hexdigest()
+
+
+def _digest_of_source(code: Any) -> str:
+    """Digest the source of a class or function of a notebook. Empty where nobody knows it."""
+    try:
+        return hashlib.blake2b(inspect.getsource(code).encode(), digest_size=16).hexdigest()
+    except (OSError, TypeError):
+        return ""
 
 
 def describe_error(error: BaseException, named: str) -> str:

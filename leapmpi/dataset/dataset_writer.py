@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
+from leapmpi.dataset.names_of_vertices import FILE, OF_DATASET
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber, type_offsets
 from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.errors import DataError
@@ -71,6 +73,7 @@ def write_dataset(
     command: str = "",
     columns: bool = False,
     communities: np.ndarray | None = None,
+    vertex_names: Path | None = None,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
@@ -79,7 +82,8 @@ def write_dataset(
     The graph must be valid (validation.py). It is read in blocks of `block_bytes`; a mapped one may exceed memory, of
     which this takes 16 bytes per vertex. figures: attributes of the partition (edge_cut, balance). columns: also write
     features by columns, which reads them once more for each part. communities: all vertices (integers[n]), in their
-    order within parts; None: that of the graph. progress: called with the number of finished vertices.
+    order within parts; None: that of the graph. vertex_names: their file, which is copied. progress: called with the
+    number of finished vertices.
 
     Raises DataError if a part would be empty or `folder` may not be used; ResourceError if the disk is full.
     """
@@ -114,9 +118,17 @@ def write_dataset(
         for first in range(0, parts, _FILES_AT_ONCE):
             chosen = range(first, min(first + _FILES_AT_ONCE, parts))
             _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-        of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
-        of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
-        _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
+        root = {names.SOURCE: "", **_copied(graph, aside, vertex_names), **figures, names.COMMAND: command}
+        _write_root(aside, graph, order, {**root, "method": method, "seed": seed, **common})
+
+
+def _copied(graph: Graph, aside: Path, vertex_names: Path | None) -> Attributes:
+    """Copy the file of names, if any, to `aside`; return the attributes of the graph, which name the copy."""
+    found = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items() if k != FILE}
+    if vertex_names is None:
+        return found
+    shutil.copyfile(vertex_names, aside / OF_DATASET)
+    return found | {FILE: OF_DATASET}
 
 
 def check_folder(folder: Path, overwrite: bool) -> None:
@@ -136,7 +148,7 @@ def check_folder(folder: Path, overwrite: bool) -> None:
     if content and not overwrite:
         raise DataError(f"{folder} exists already; choose another name, or pass --overwrite to replace it")
     for name in content:
-        if name != names.DATASET_FILE and not (name.startswith("part-") and name.endswith(".h5")):
+        if name not in (names.DATASET_FILE, OF_DATASET) and not (name.startswith("part-") and name.endswith(".h5")):
             raise DataError(f"{folder} also holds {name}, which is not a part of a dataset; choose another folder")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import mmap
 import os
@@ -45,6 +47,9 @@ class RowStore:
     def close(self) -> None:
         """Remove what is left. Local."""
 
+    def release(self) -> None:
+        """Let another process use what is left. Local."""
+
 
 class StagedRows(RowStore):
     """Rows in files of `folder`, one folder for each rank in it, mapped into memory.
@@ -56,8 +61,10 @@ class StagedRows(RowStore):
     on_disk = True
 
     def __init__(self, folder: Path, rank: int, key: dict[str, Any], resume: bool) -> None:
-        self.folder = folder / f"leapmpi-predict-rank-{rank}"
+        of_key = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=6).hexdigest()
+        self.folder = folder / f"leapmpi-predict-{of_key}-rank-{rank}"
         self.key = key
+        self._lock = _locked(self.folder.with_suffix(".lock"), folder)
         self._layers: list[str] = []
         try:
             if resume:
@@ -115,6 +122,13 @@ class StagedRows(RowStore):
 
     def close(self) -> None:
         remove(self.folder)
+        self.folder.with_suffix(".lock").unlink(missing_ok=True)
+        self.release()
+
+    def release(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.rows"
@@ -135,3 +149,24 @@ class StagedRows(RowStore):
             return [str(name) for name in found["layers"]] if found["key"] == self.key else []
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return []
+
+
+def _locked(path: Path, folder: Path) -> int:
+    """Take the lock `path` in the stage `folder`; it is held until the descriptor is closed, which is returned.
+
+    Raises DataError where another process holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise explain(error, path) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise DataError(
+            f"{folder} is used by another leapmpi predict of the same rows; wait for its end, or name another folder: "
+            "--stage FOLDER"
+        ) from None
+    return descriptor

@@ -49,17 +49,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("leapmpi")
 
 
-def train(config: Config, comm: Comm | None = None) -> Run:
+def train(config: Config, comm: Comm | None = None, replace_finished: bool = False) -> Run:
     """Train as `config` says and return the finished run. Collective over `comm` (mpi4py; COMM_WORLD when None).
 
     MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
     which rank 0 wrote.
 
-    A run folder that holds an unfinished run with a checkpoint, or a finished one of fewer epochs, goes on. Raises
+    A run folder that holds an unfinished run with a checkpoint, or a finished one of fewer epochs, goes on; with
+    `replace_finished` the settings' `overwrite` holds for finished runs as well. Raises
     Interrupted when a signal or the end of the job stopped training, LeapmpiError for what the user can mend, on all
     ranks alike; any other failure of a rank of several ends the whole job through MPI.
     """
-    return in_session(config, comm, lambda session: _train(config, session))
+    return in_session(config, comm, lambda session: _train(config, session, replace_finished and config.run.overwrite))
 
 
 def advise_on_memory(error: TooLarge, components: Components) -> TooLarge:
@@ -122,7 +123,7 @@ class Found:
     warnings: list[str]
 
 
-def _train(config: Config, session: Session) -> Run:
+def _train(config: Config, session: Session, replace: bool) -> Run:
     """Train in `session`: load, build the trainer, open the run folder, run, write the summary. Collective."""
     begun, world = time.perf_counter(), session.world
     # A start that is ended before it trains has changed nothing: the same command may try again.
@@ -130,13 +131,13 @@ def _train(config: Config, session: Session) -> Run:
 
     # All that can be refused is refused before a run folder is made. One that is there is locked.
     lock = session.watchdog.lock = RunLock(world.size, lambda: session.signals.number != 0)
-    resumes, before = world.on_root(lambda: _reserve(config, lock)) or (False, None)
+    resumes, before = world.on_root(lambda: _reserve(config, lock, replace)) or (False, None)
     config, loaded, found = _load(config, session, resumes, before)
     trainer = build_trainer(config, world, loaded, found, begun)
 
     # From here on failures and heartbeats are written to the run folder, and a signal is noted, to be noticed in the
     # first iteration.
-    folder = _claim(trainer.config, session, lock, resumes)
+    folder = _claim(trainer.config, session, lock, resumes, replace)
     checkpointer = _checkpointer(trainer, folder, session, found)
     announce(trainer, folder)
     for sentence in found.warnings:
@@ -148,13 +149,13 @@ def _train(config: Config, session: Session) -> Run:
     return _finish(trainer, folder)
 
 
-def _reserve(config: Config, lock: RunLock) -> tuple[bool, dict[str, Any] | None]:
+def _reserve(config: Config, lock: RunLock, replace: bool) -> tuple[bool, dict[str, Any] | None]:
     """Return whether the run in the run folder goes on, and how its last start failed. On rank 0.
 
     A folder that is there is locked. Raises RunFolderError where it may not be used, or another start trains there.
     """
     run = config.run
-    resumes = check_and_lock(run.folder, run.overwrite, config.train.epochs, lock)
+    resumes = check_and_lock(run.folder, run.overwrite, config.train.epochs, lock, replace)
     if lock.folder is None:
         return resumes, None
     wait_for_silence(lock.folder)
@@ -194,10 +195,12 @@ def _findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     return world.on_all(lambda: findings(config, data, loaded.role) if loaded.prepares else [])
 
 
-def _claim(config: Config, session: Session, lock: RunLock, resumes: bool) -> RunFolder:
+def _claim(config: Config, session: Session, lock: RunLock, resumes: bool, replace: bool) -> RunFolder:
     """Make the run folder, or take over the one there is, and report to it from now on. Collective."""
     world, run, epochs = session.world, config.run, config.train.epochs
-    claimed = world.on_root(lambda: claim(run.folder, run.overwrite, epochs=epochs, lock=lock, resumes=resumes))
+    claimed = world.on_root(
+        lambda: claim(run.folder, run.overwrite, epochs=epochs, lock=lock, resumes=resumes, replace=replace)
+    )
     path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     session.watchdog.enter(path)
     session.signals.polled = True

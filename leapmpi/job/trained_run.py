@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leapmpi.comm.launcher import launched_rank, launcher_size
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, nearest
 from leapmpi.runs.file_names import REPORT
 from leapmpi.runs.run import Run
-from leapmpi.runs.text_tables import epoch_table
+from leapmpi.runs.text_tables import epoch_rows, epoch_table
+from leapmpi.system.atomic_files import written_aside
 
 if TYPE_CHECKING:
     import numpy as np
 
     from leapmpi.comm.world import Comm
+    from leapmpi.report.figures import Figure
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,34 @@ class TrainedRun(Run):
     def epochs(self) -> Any:
         """A row for each epoch so far: a pandas.DataFrame where pandas is installed, else a list of dicts."""
         return epoch_table([each for each in self.metrics() if each["event"] == "epoch"])
+
+    @property
+    def curves(self) -> dict[str, np.ndarray]:
+        """Arrays with an entry for each epoch so far, float64, NaN where nothing is known.
+
+        Keys: epoch (from 1), loss, val and test (by the run's metric), seconds, evaluation_seconds, remote_share,
+        sent_bytes, lr.
+        """
+        import numpy as np
+
+        rows = epoch_rows([each for each in self.metrics() if each["event"] == "epoch"])
+        names = ("epoch", "loss", "val", "test", "seconds", "evaluation_seconds", "remote_share", "sent_bytes", "lr")
+        return {name: np.array([_number(row.get(name)) for row in rows], np.float64) for name in names}
+
+    def plot(self, figure: str = "scores") -> Plot:
+        """Draw a figure of the report: scores, loss, batch-loss and others by the names there. Needs no library.
+
+        In a notebook it is shown below the cell. Raises ConfigError for a name that there is not.
+        """
+        from leapmpi.report.page import figures_of
+        from leapmpi.report.run_data import read_runs
+        from leapmpi.report.sections.run_report import run_sections
+
+        runs, _ = read_runs([self.path])
+        figures = figures_of(run_sections(runs))
+        if figure not in figures:
+            raise ConfigError(f"plot: there is no figure {figure!r}; {nearest(figure, figures)} ({', '.join(figures)})")
+        return Plot(figures[figure])
 
     def predict(self, data: Path | str = "", what: str = "logits", vertices: str = "", **request: Any) -> np.ndarray:
         """Return the exact answers of the run for all vertices (or `vertices`) of `data`, that of the run when not
@@ -72,6 +102,44 @@ class TrainedRun(Run):
             found, names = dataset_of(runs)
             write_page(path, run_page(runs, run_sections(runs, found, names=names)))
         return ReportPage(path)
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None or isinstance(value, str) else float(value)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One figure of a report: a picture in a notebook, its numbers as text elsewhere."""
+
+    figure: Figure
+
+    def _repr_html_(self) -> str:
+        """Return the picture for a notebook, in a frame of its own."""
+        from leapmpi.report.page import figure_page
+
+        text = escape(figure_page(self.figure))
+        return f'<iframe sandbox srcdoc="{text}" width="100%" height="420" style="border:0"></iframe>'
+
+    def __repr__(self) -> str:
+        """Return the numbers of the figure, a line for each row."""
+        return "\n".join([self.figure.title, *("  ".join(row) for row in self.figure.table())])
+
+    def save(self, path: Path | str) -> Path:
+        """Write the figure as a page, .html; `leapmpi report --png NAME` and `--pdf NAME` draw it for papers.
+
+        Raises ConfigError for another suffix.
+        """
+        from leapmpi.report.page import figure_page
+
+        out = Path(path)
+        if out.suffix != ".html":
+            raise ConfigError(
+                f"{out}: a figure is saved as .html; for papers: leapmpi report RUN --png {self.figure.name}"
+            )
+        with written_aside(out, overwrite=True) as aside:
+            aside.write_text(figure_page(self.figure), encoding="utf-8")
+        return out
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class Edges:
     @property
     def numbers(self) -> Tensor:
         """int64[edges]: the number of the destination of each edge."""
-        return torch.arange(self.destinations, device=self.indptr.device).repeat_interleave(self.counts)
+        rows = torch.arange(self.destinations, device=self.indptr.device)
+        return rows.repeat_interleave(self.counts, output_size=len(self.indices))
 
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
         """Return the edges of destinations `first` to `end` (exclusive), and their slice of this list."""
@@ -69,7 +70,7 @@ def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor
     if weight is None:
         mean = sampled.to(dtype).reciprocal_()
         return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
-    return weight.to(dtype) / degree.repeat_interleave(edges.counts)
+    return weight.to(dtype) / degree.repeat_interleave(edges.counts, output_size=len(edges.indices))
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +209,10 @@ class BlockTensors:
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
         """Merge `own` (float[n_dst, ...]) of self edges with `others` (float[edges, ...]), in their order."""
         edges = self.edges_with_self
-        values, is_self = (
-            others.new_empty((len(edges.indices), *others.shape[1:])),
-            torch.zeros_like(edges.indices, dtype=torch.bool),
-        )
-        is_self[edges.indptr[:-1]] = True
-        values[is_self], values[~is_self] = own, others
+        values = others.new_empty((len(edges.indices), *others.shape[1:]))
+        # Places, not a mask: a mask's number of entries is known to the device alone.
+        values[edges.indptr[:-1]] = own
+        values[torch.arange(len(others), device=others.device) + self.edges.numbers + 1] = others
         return values
 
     def share(self, dtype: torch.dtype) -> Tensor:

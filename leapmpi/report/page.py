@@ -77,6 +77,11 @@ def figures_of(sections: Iterable[Section]) -> dict[str, Figure]:
     return {figure.name: figure for section in sections for figure in section.figures}
 
 
+def figure_page(figure: Figure) -> str:
+    """Return a page of one figure."""
+    return Template(_SHELL).substitute(title=element("title", figure.title), style=_STYLE, body=drawn(figure))
+
+
 def drawn(figure: Figure) -> Markup:
     """Return the picture of a figure for wide and narrow screens, with links to its files and its table."""
     pictures = [element("div", chart(figure, width), class_=name) for width, name in ((WIDE, "desk"), (NARROW, "hand"))]

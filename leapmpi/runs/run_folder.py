@@ -177,8 +177,8 @@ def _summary_text(status: str, values: dict[str, Any]) -> str:
     return json.dumps({"schema": SUMMARY_SCHEMA, "status": status, **renumbered(values)}, indent=1) + "\n"
 
 
-def check(folder: str, overwrite: bool, epochs: int = 0) -> bool:
-    """Return whether `claim` would resume the run in `folder`.
+def check(folder: str, overwrite: bool, epochs: int = 0, replace: bool = False) -> bool:
+    """Return whether `claim` would resume the run in `folder`; with `replace`, no run resumes.
 
     Raises RunFolderError if it would refuse. Changes nothing.
     """
@@ -188,7 +188,7 @@ def check(folder: str, overwrite: bool, epochs: int = 0) -> bool:
         if os.path.lexists(path) and not path.is_dir():
             raise RunFolderError(f"{path} is not a folder; choose another --run folder")
         if folder and path.is_dir() and any(path.iterdir()):
-            resumes = _can_be_resumed(path, overwrite, epochs)
+            resumes = _can_be_resumed(path, overwrite, epochs, replace)
         _check_writable(path)
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be used ({error.strerror}); choose another") from None
@@ -206,7 +206,7 @@ def _check_writable(path: Path) -> None:
         raise RunFolderError(f"{path}: not allowed to write in {nearest}; choose another --run folder")
 
 
-def check_and_lock(folder: str, overwrite: bool, epochs: int, lock: RunLock) -> bool:
+def check_and_lock(folder: str, overwrite: bool, epochs: int, lock: RunLock, replace: bool = False) -> bool:
     """Check as `check`; if the folder exists, hold `lock` from then on, so that the result stays true.
 
     Raises RunFolderError where another start trains in it.
@@ -215,10 +215,10 @@ def check_and_lock(folder: str, overwrite: bool, epochs: int, lock: RunLock) -> 
     # Names that the system refuses are left to `check`.
     if folder and os.path.exists(path / LOCK):
         lock.take(path)
-    resumes = check(folder, overwrite, epochs)
+    resumes = check(folder, overwrite, epochs, replace)
     if folder and path.is_dir() and lock.folder is None:
         lock.take(path)
-        resumes = check(folder, overwrite, epochs)
+        resumes = check(folder, overwrite, epochs, replace)
     return resumes
 
 
@@ -229,15 +229,16 @@ def claim(
     epochs: int = 0,
     lock: RunLock | None = None,
     resumes: bool | None = None,
+    replace: bool = False,
 ) -> RunFolder:
     """Reserve a run folder: `folder`, or a new runs/DATE-N when empty. `lock` is held from here on.
 
     An unfinished run that has checkpoints is kept, to be resumed; so is a finished one of fewer than `epochs`.
-    `overwrite` starts any unfinished run from its beginning. Raises RunFolderError when the folder holds another
-    finished run, an unfinished one without checkpoints, or something else. It also does when another start trains
-    there, or when resuming differs from `resumes`.
+    `overwrite` starts any unfinished run from its beginning, `replace` a finished one too. Raises RunFolderError when
+    the folder holds another finished run, an unfinished one without checkpoints, or something else. It also does when
+    another start trains there, or when resuming differs from `resumes`.
     """
-    check(folder, overwrite, epochs)
+    check(folder, overwrite, epochs, replace)
     path = Path(folder) if folder else _fresh(today or date.today())
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -245,7 +246,7 @@ def claim(
             lock.take(path)
 
         # Only what is found under the lock counts.
-        resumed = check(folder, overwrite, epochs)
+        resumed = check(folder, overwrite, epochs, replace)
         if resumes not in (None, resumed):
             raise RunFolderError(
                 f"{path}: another start trained in this run folder while this one loaded; start again to go on from "
@@ -264,13 +265,13 @@ def _files_of_run(path: Path) -> list[Path]:
     return [file for pattern in PATTERNS for file in path.glob(pattern)]
 
 
-def _can_be_resumed(path: Path, overwrite: bool, epochs: int) -> bool:
+def _can_be_resumed(path: Path, overwrite: bool, epochs: int, replace: bool) -> bool:
     """Return whether the run in `path` resumes from a checkpoint.
 
     Raises RunFolderError if the folder may not be used.
     """
     if Run(path).finished:
-        return _resumes(path, overwrite, epochs)
+        return not replace and _resumes(path, overwrite, epochs)
     if not (path / CONFIG).exists():
         # A start that ended before its run began leaves files, but no config.
         if set(path.iterdir()) <= set(_files_of_run(path)):

@@ -266,13 +266,18 @@ def epoch_table(records: Sequence[dict[str, Any]]) -> Any:
     of the rows read, sent_bytes over all ranks, lr, time_steps, remote. The result is a pandas.DataFrame if pandas is
     installed.
     """
-    last = {each["epoch"]: each for each in records}
-    rows = EpochTable(_epoch_row(last[number]) for number in sorted(last))
+    rows = epoch_rows(records)
     if importlib.util.find_spec("pandas") is None:
         return rows
     import pandas
 
     return pandas.DataFrame(rows, columns=list(_COLUMNS)).set_index("epoch")
+
+
+def epoch_rows(records: Sequence[dict[str, Any]]) -> EpochTable:
+    """Return the rows of `epoch_table`, in order."""
+    last = {each["epoch"]: each for each in records}
+    return EpochTable(_epoch_row(last[number]) for number in sorted(last))
 
 
 def _epoch_row(record: dict[str, Any]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_a_killed_job_goes_on_from_its_layers(small_data, finished_run, capsys, 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        ("--out p.txt", 2, "--out p.txt: the name has to end in .h5, .npy or .parquet"),
+        ("--out p.txt", 2, "--out p.txt: the name has to end in .h5, .npy, .csv or .parquet"),
         ("--out none/p.npy", 3, "its folder"),
         ("--out p.npy --what rows", 2, "--what rows: expected one of logits, classes, embeddings"),
         ("--out p.npy --layer 1", 2, "--layer 1: it numbers layers from 1, and goes with --what embeddings"),

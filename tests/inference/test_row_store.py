@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leapmpi.errors import DataError
 from leapmpi.inference.row_store import StagedRows
 
 
@@ -14,9 +15,23 @@ def test_rows_are_those_that_an_earlier_start_finished(tmp_path):
     store = StagedRows(tmp_path, 3, {"seed": 1}, resume=False)
     store.rows("layer-1", 12, 4, wrote.dtype)[:] = wrote
     store.finish(1, "layer-1")
+    store.release()
     again = StagedRows(tmp_path, 3, {"seed": 1}, resume=True)
     np.testing.assert_array_equal(again.kept("layer-1", 12, 4, wrote.dtype), wrote)
-    assert store.rows("empty", 0, 4, wrote.dtype).shape == (0, 4)
+    assert again.rows("empty", 0, 4, wrote.dtype).shape == (0, 4)
+
+
+def test_predictions_in_one_folder_do_not_overwrite_each_other(tmp_path):
+    first, second = (StagedRows(tmp_path, 0, {"weights": name}, resume=False) for name in "ab")
+    for store, value in ((first, 1), (second, 2)):
+        store.rows("layer-1", 3, 2, np.dtype(np.float32))[:] = value
+        store.finish(1, "layer-1")
+    second.close()
+    assert (first.kept("layer-1", 3, 2, np.dtype(np.float32)) == 1).all()
+    with pytest.raises(DataError, match="is used by another leapmpi predict of the same rows"):
+        StagedRows(tmp_path, 0, {"weights": "a"}, resume=True)
+    first.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell how maps are read")

@@ -35,7 +35,7 @@ LONG = re.compile(r"\b(on a cluster|Slurm|[Nn]eeds root|PyPI|internet|connected 
 FLOW = {
     "leapmpi/report/README.md": "",
     "leapmpi/tools/export/README.md": "",
-    "leapmpi/inference/README.md": "predict",
+    "leapmpi/inference/README.md": "runs/a",  # pairs and partners: tests/cli/test_predict_names.py
     "leapmpi/fault_tolerance/README.md": "--epochs 20|--init",  # tests/parallel/test_restart.py stops a run
     "leapmpi/training/README.md": "runs/",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from leapmpi.cli.commands.evaluate import chosen_runs, model_number, with_code
 from leapmpi.config.flags import add_flag, given
-from leapmpi.config.parser import weights_of_run
+from leapmpi.config.parser import number_between, weights_of_run
 from leapmpi.config.program_imports import program_imports
 from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
@@ -25,28 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the dataset, the run, the wanted outputs, and the settings that may differ from the run's."""
     parser.add_argument("data", metavar="DATA", help="dataset folder, that of the run or another one")
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("--out", required=True, metavar="FILE", help="output file: FILE.h5, FILE.npy or FILE.parquet")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", help="output file: FILE.h5, FILE.npy, FILE.csv or FILE.parquet"
+    )
     parser.add_argument(
         "--what",
-        default="logits",
+        default="",
         metavar="logits|classes|embeddings",
         help="the model's outputs (numbers, for a regression), the class of the largest, or rows of a hidden layer "
-        "(default logits)",
+        "(default logits; embeddings for a run on edges)",
     )
     parser.add_argument("--layer", type=int, metavar="N", help="layer of embeddings (default the last hidden one)")
-    parser.add_argument(
-        "--vertices",
-        default="",
-        metavar="IDS.npy|train|val|test",
-        help="original ids, in the order of the written rows, or a split (default all)",
-    )
-    parser.add_argument(
-        "--type",
-        default="",
-        metavar="NAME",
-        help="typed graphs: type of the vertices, whose rows are written by their numbers within it (default the "
-        "target type)",
-    )
+    _add_vertices(parser)
     which = "weights of the best or the final epoch, or a file of weights"
     parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
@@ -75,6 +65,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_flag(group, setting, default="")
 
 
+def _add_vertices(parser: argparse.ArgumentParser) -> None:
+    """Add what is predicted for: vertices, pairs of them, their partners, and a type."""
+    parser.add_argument(
+        "--vertices",
+        default="",
+        metavar="FILE|train|val|test",
+        help="original ids (.npy), or names or ids (a text, one a line), in the order of the written rows; or a split "
+        "(default all)",
+    )
+    parser.add_argument(
+        "--pairs",
+        type=Path,
+        metavar="FILE",
+        help="score these pairs of vertices by a run with --task link or edge-class: .npy of original ids [k, 2], or "
+        "a text with two names or ids a line",
+    )
+    parser.add_argument(
+        "--top",
+        type=number_between(1),
+        default=0,
+        metavar="K",
+        help="write the K best partners of the vertices of --vertices by a run with --task link; those that they have "
+        "an edge to do not count",
+    )
+    parser.add_argument(
+        "--type",
+        default="",
+        metavar="NAME",
+        help="typed graphs: type of the vertices, whose rows are written by their numbers within it (default the "
+        "target type)",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Predict on all ranks; report on rank 0. Collective."""
     with program_imports():
@@ -91,6 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.what,
         arguments.layer,
         arguments.vertices,
+        arguments.pairs,
+        arguments.top,
         arguments.weights,
         arguments.memory_limit,
         arguments.stage and Path(arguments.stage),

@@ -17,7 +17,8 @@ from leapmpi.system.atomic_files import explain
 class ParquetFolder(RawFile):
     """`part-00000.parquet` and so on, in the order of the rows; rows without a vertex are left out.
 
-    Numbers of one column are `class`, several are a list of equal length called `values`.
+    Numbers of one column are `class`, several are a list of equal length called `values`. `name` and `class_name` are
+    there where the dataset has such names.
     """
 
     @classmethod
@@ -45,7 +46,9 @@ class ParquetFolder(RawFile):
         shape, dtype = self.rows
         number = arrow.from_numpy_dtype(dtype)
         column = ("class", number) if len(shape) == 1 else ("values", arrow.list_(number, shape[1]))
-        self._schema = arrow.schema([("vertex", arrow.int64()), column])
+        self._schema = arrow.schema(
+            [("vertex", arrow.int64()), *[(each, arrow.string()) for each in self._texts], column]
+        )
         self.path = path / f"part-{self.rank:05d}.parquet"
         try:
             self._file = importlib.import_module("pyarrow.parquet").ParquetWriter(self.path, self._schema)
@@ -58,10 +61,19 @@ class ParquetFolder(RawFile):
         column = arrow.array(rows.reshape(-1))
         if rows.ndim > 1:
             column = arrow.FixedSizeListArray.from_arrays(column, rows.shape[1])
+        texts = {"name": self.words.of_vertices, "class_name": lambda _: self.words.of_classes(window.rows[there])}
+        words = [arrow.array(texts[each](window.vertices[there]), arrow.string()) for each in self._texts]
         try:
-            self._file.write_table(arrow.table([arrow.array(window.vertices[there]), column], schema=self._schema))
+            table = arrow.table([arrow.array(window.vertices[there]), *words, column], schema=self._schema)
+            self._file.write_table(table)
         except OSError as error:
             raise explain(error, self.path) from error
+
+    @property
+    def _texts(self) -> list[str]:
+        """The names of the columns of words."""
+        of_classes = self.words.classes is not None and len(self.rows.shape) == 1 and self.rows.dtype.kind == "i"
+        return ["name"] * (self.words.vertices is not None) + ["class_name"] * of_classes
 
     def close(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy as np
 
 from leapmpi.errors import DataError
 from leapmpi.inference.output.delivery import Window
+from leapmpi.inference.output.words import Words
 from leapmpi.system.atomic_files import explain
 
-PREDICTIONS, VERTICES = "predictions", "vertices"
+PREDICTIONS, VERTICES, NAMES = "predictions", "vertices", "names"
 """Names of arrays in an HDF5 file."""
 
 
@@ -33,8 +35,8 @@ Places = dict[str, int]
 class RawFile:
     """A file in which each rank writes ranges of whole rows, without locks: no two ranks write the same byte."""
 
-    def __init__(self, rows: Shape, rank: int) -> None:
-        self.rows, self.rank = rows, rank
+    def __init__(self, rows: Shape, rank: int, words: Words | None = None) -> None:
+        self.rows, self.rank, self.words = rows, rank, words or Words()
 
     @classmethod
     def check(cls) -> None:
@@ -78,6 +80,12 @@ class RawFile:
         except OSError as error:
             raise explain(error, self.path) from error
 
+    def join(self, path: Path, ranks: int) -> None:
+        """Make `path` whole when all ranks have closed it, on one rank. Raises ResourceError, DataError."""
+
+    def drop(self, path: Path, ranks: int) -> None:
+        """Remove what ranks wrote beside `path`, on one rank."""
+
     def _put(self, name: str, first: int, rows: np.ndarray) -> None:
         rows = np.ascontiguousarray(rows)
         left = memoryview(rows).cast("B")
@@ -91,7 +99,10 @@ class RawFile:
 
 
 class HDF5File(RawFile):
-    """`predictions` and `vertices` (original ids), each in one piece of the file, so that ranks write without HDF5."""
+    """`predictions`, `vertices` (original ids) and `names`, each in one piece, so that ranks write without HDF5.
+
+    `names` are texts of one length, where vertices have names. Names of classes are an attribute.
+    """
 
     def create(self, path: Path, about: dict[str, Any]) -> Places:
         shape, dtype = self.rows
@@ -101,8 +112,12 @@ class HDF5File(RawFile):
                     PREDICTIONS: _in_one_piece(file, PREDICTIONS, shape, dtype),
                     VERTICES: _in_one_piece(file, VERTICES, shape[:1], np.dtype(np.int64)),
                 }
+                if self.words.vertices is not None:
+                    places[NAMES] = _in_one_piece(file, NAMES, shape[:1], h5py.string_dtype("utf-8", self._name_bytes))
                 for key, value in about.items():
                     file.attrs[key] = value
+                if self.words.classes is not None:
+                    file.attrs["class_names"] = json.dumps(self.words.classes, ensure_ascii=False)
             with open(path, "rb+") as raw:
                 _reserve(raw.fileno(), path.stat().st_size)
         except OSError as error:
@@ -112,6 +127,14 @@ class HDF5File(RawFile):
     def write(self, window: Window) -> None:
         super().write(window)
         self._put(VERTICES, window.first, window.vertices)
+        if NAMES in self.places:
+            names = [name.encode("utf-8", "surrogatepass") for name in self.words.of_vertices(window.vertices)]
+            self._put(NAMES, window.first, np.array(names, f"S{self._name_bytes}"))
+
+    @property
+    def _name_bytes(self) -> int:
+        """The bytes of a name in the file."""
+        return 1 if self.words.vertices is None else max(1, self.words.vertices.longest)
 
 
 def _in_one_piece(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> int:
@@ -120,7 +143,7 @@ def _in_one_piece(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    space, kind = h5py.h5s.create_simple(shape), h5py.h5t.py_create(dtype)
+    space, kind = h5py.h5s.create_simple(shape), h5py.h5t.py_create(dtype, logical=True)
     made = h5py.h5d.create(file.id, name.encode(), kind, space, dcpl=properties)
     return int(made.get_offset() or 0)
 

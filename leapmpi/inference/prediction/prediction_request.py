@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +10,20 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import check_size
+from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import RankContext
+from leapmpi.inference.prediction.named_vertices import read_vertices
+from leapmpi.nn.task import Task
 from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.sampling.sharded.topology_shard import original_ids
 
 LOGITS, CLASSES, EMBEDDINGS = "logits", "classes", "embeddings"
 WHAT = (LOGITS, CLASSES, EMBEDDINGS)
-SUFFIXES = (".h5", ".npy", ".parquet")
+SUFFIXES = (".h5", ".npy", ".csv", ".parquet")
+OF_PAIRS = (".h5", ".csv")
+"""Ends of the names of files with scores of pairs."""
 SPLITS = ("train", "val", "test")
 
 
@@ -28,11 +33,18 @@ class PredictionRequest:
 
     out: Path
     """A file that ends in one of SUFFIXES."""
-    what: str = LOGITS
+    what: str = ""
+    """One of WHAT; empty: logits, or for a task on edges embeddings."""
     layer: int | None = None
     """The layer of embeddings, from 1; None for the last hidden one."""
     vertices: str = ""
-    """A .npy file of original ids, or one of SPLITS; empty: all. In a typed graph ids count the rows of the type."""
+    """A file of original ids (.npy) or of names (text), or one of SPLITS; empty: all. In a typed graph ids count the
+    rows of the type.
+    """
+    pairs: Path | None = None
+    """A file of pairs of vertices, which a run of a task on edges scores."""
+    top: int = 0
+    """Number of best partners of each vertex to be written; 0: none."""
     weights: str = "best"
     """`best` or `final` of the run, or a file of weights."""
     memory_limit: str = ""
@@ -45,13 +57,52 @@ class PredictionRequest:
     def __post_init__(self) -> None:
         if self.out.suffix not in SUFFIXES:
             raise ConfigError(f"--out {self.out}: the name has to end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-        if self.what not in WHAT:
+        if self.what and self.what not in WHAT:
             raise ConfigError(f"--what {self.what}: expected one of {', '.join(WHAT)}")
         if self.layer is not None and (self.what != EMBEDDINGS or self.layer < 1):
             raise ConfigError(f"--layer {self.layer}: it numbers layers from 1, and goes with --what embeddings")
         if self.resume and self.stage is None:
             raise ConfigError("--resume continues from the rows of layers in a folder; name it: --stage FOLDER")
+        self._check_pairs()
         check_size(self.memory_limit, "--memory-limit")
+
+    def _check_pairs(self) -> None:
+        """Raise ConfigError for flags that do not fit scores of pairs."""
+        if self.pairs is None and not self.top:
+            return
+        flag = f"--pairs {self.pairs}" if self.pairs is not None else f"--top {self.top}"
+        if self.pairs is not None and self.top:
+            raise ConfigError(f"{flag}: give either --pairs or --top {self.top}")
+        if self.top < 0:
+            raise ConfigError(f"{flag}: give the number of partners, from 1 on")
+        if self.out.suffix not in OF_PAIRS:
+            raise ConfigError(f"--out {self.out}: with {flag} the name has to end in {' or '.join(OF_PAIRS)}")
+        for other, given in (
+            ("--what", self.what),
+            ("--layer", self.layer),
+            ("--vertices", self.pairs and self.vertices),
+        ):
+            if given:
+                raise ConfigError(f"{flag}: scores of pairs have no {other}; leave it out")
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether scores of pairs are written, rather than rows of vertices."""
+        return self.pairs is not None or self.top > 0
+
+    def for_task(self, task: Task) -> PredictionRequest:
+        """Return the request with `what` chosen for the model's task. Raises ConfigError for pairs of another task."""
+        of_edges = task.roots == "edges"
+        if self.scores_pairs and not of_edges:
+            flag = "--pairs" if self.pairs is not None else "--top"
+            raise ConfigError(f"{flag}: the task {task.name} scores no pairs; train with --task link for that")
+        if self.top and task.name != "link":
+            raise ConfigError(f"--top: the task {task.name} does not rank partners; score pairs by --pairs FILE")
+        if self.scores_pairs:
+            return self
+        # Outputs of a task on edges are embeddings.
+        what = EMBEDDINGS if of_edges and self.what in ("", LOGITS) else self.what or LOGITS
+        return replace(self, what=what)
 
     def layer_of(self, ctx: RankContext) -> int | None:
         """Return the layer whose rows are requested, from 1; None for the model's outputs. Raises ConfigError."""
@@ -89,7 +140,7 @@ class PredictionRequest:
             raise ConfigError(f"--type {name}: no layer computes outputs of it; {mend}")
         return number
 
-    def wanted(self, dataset: Dataset) -> np.ndarray | None:
+    def wanted(self, dataset: Dataset, names: VertexNames | None = None) -> np.ndarray | None:
         """Return the requested original ids, int64, in the order of the output; None for all. Local.
 
         Raises DataError for a file that cannot be read.
@@ -100,20 +151,7 @@ class PredictionRequest:
             ids = original_ids(dataset, np.asarray(getattr(dataset.splits, self.vertices)))
             target = None if dataset.types is None else dataset.types.target_number
             return ids if dataset.types is None or target is None else ids - dataset.types.bases[target]
-        path = Path(self.vertices)
-        try:
-            ids = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(
-                f"--vertices {path}: no ids can be read ({reason}); give a .npy file of original ids, or train, val "
-                "or test"
-            ) from None
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise DataError(
-                f"{path}: it holds {ids.dtype} of shape {list(ids.shape)}; expected a list of whole numbers"
-            )
-        return ids.astype(np.int64)
+        return read_vertices(Path(self.vertices), 1, names, "--vertices")[:, 0]
 
     def check_known(self, wanted: np.ndarray, places: np.ndarray, dataset: Dataset, ctx: RankContext) -> None:
         """Raise DataError, on all ranks alike, where `wanted` has ids that the graph lacks. Collective.
@@ -133,12 +171,20 @@ class PredictionRequest:
         error.agreed = True
         raise error
 
+    def column(self, task: Task, dimensions: int) -> str:
+        """Return the word for a column of what is written: class, label, logit, embedding, or value."""
+        if self.what == EMBEDDINGS:
+            return "embedding"
+        if self.what == CLASSES:
+            return "class" if dimensions == 1 else "label"
+        return "logit" if task.answers in ("multi-class", "multi-label") else "value"
+
     def answers(self, ctx: RankContext, outputs: np.ndarray) -> np.ndarray:
         """Return the rows to write for `outputs` (float[n, width]): these, classes int32[n], or int8[n, labels].
 
         Targets of a regression are in their own units. Local.
         """
-        if self.what == EMBEDDINGS:
+        if self.what == EMBEDDINGS or self.scores_pairs:
             return outputs
         found = torch.from_numpy(outputs)
         if self.what == LOGITS:

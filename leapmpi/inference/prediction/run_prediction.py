@@ -23,10 +23,13 @@ from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
+from leapmpi.inference.output.csv_file import CsvFile
 from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
 from leapmpi.inference.output.parquet import ParquetFolder
 from leapmpi.inference.output.raw_files import HDF5File, RawFile, Shape
+from leapmpi.inference.output.words import Words, class_names, vertex_names
 from leapmpi.inference.own_inference import inference_for
+from leapmpi.inference.prediction.pair_prediction import PredictionJob, named_pairs, own_ids, write_pairs
 from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
@@ -35,7 +38,6 @@ from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
 from leapmpi.session.session import Session, in_session
 from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
@@ -54,7 +56,7 @@ KINDS = (TOPOLOGY, "ids", FEATURES, HIDDEN)
 PER_ANSWER, WINDOWS = 24, 4
 """Bytes of the place and name of a written row; windows of rows held while they are ordered."""
 
-FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
+FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".csv": CsvFile, ".parquet": ParquetFolder}
 """Formats by suffix of the file's name."""
 
 
@@ -79,39 +81,49 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     dataset = world.on_all(lambda: _opened(config, saved.about))
     loaded = session.load(_plain(saved), dataset, reads_all_lists=True)
     world.on_all(lambda: saved.give_to(loaded))
-    ctx = loaded.ctx
+    ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset))
+    request = world.on_all(lambda: request.for_task(ctx.task))
     layer = world.on_all(lambda: request.layer_of(ctx))
     kind = world.on_all(lambda: request.type_of(dataset, config, layer))
-    wanted = world.on_all(lambda: request.wanted(dataset))
     if world.rank == 0:
         for note in notes([saved], loaded):
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.
+    facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
+    if dataset.types is not None and kind is not None:
+        facts["type"] = dataset.types.vertices[kind].name
+    facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
+    job = PredictionJob(request, dataset, loaded, world, names, facts, kind)
+    pairs = named_pairs(job) if request.scores_pairs else None
+    wanted = (
+        world.on_all(lambda: request.wanted(dataset, names if kind is None else None))
+        if pairs is None
+        else pairs.computed
+    )
     rows = _requested_rows(request, dataset, loaded, wanted, kind)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
-    with session.phases("evaluate"):
-        outputs = _computed(request, config, loaded, layer, rows, store, record)
-        computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-        facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
-        if dataset.types is not None and kind is not None:
-            facts["type"] = dataset.types.vertices[kind].name
-        facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-        _write(request, ctx, world, rows, outputs, facts)
-        writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
-    store.close()
+    try:
+        with session.phases("evaluate"):
+            outputs = _computed(request, config, loaded, layer, rows, store, record)
+            computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
+            written = _write(job, rows, outputs) if pairs is None else write_pairs(job, pairs, outputs)
+            writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
+        store.close()
+    finally:
+        store.release()
     seconds = time.perf_counter() - begun
     peaks = [int(each) for each in ctx.communicator.all_gather_rows(np.array([peak_bytes()]))[:, 0]]
     return {
         "out": str(request.out),
-        "what": request.what,
-        "rows": rows.total,
-        "columns": outputs.shape[1] if outputs.ndim > 1 else 1,
-        "dtype": str(outputs.dtype),
+        "what": "scores" if request.scores_pairs else request.what,
+        "rows": written.shape[0],
+        "columns": written.shape[1] if len(written.shape) > 1 else 1,
+        "dtype": str(written.dtype),
         "epoch": saved.epoch,
         "seconds": seconds,
-        "rows_per_second": rows.total / seconds,
+        "rows_per_second": written.shape[0] / seconds,
         "bytes": computing,
         "bytes_of_writing": writing,
         "peak_memory_bytes": peaks,
@@ -144,10 +156,8 @@ def _requested_rows(
 
     Raises DataError for unknown vertices.
     """
-    ctx, shard = loaded.ctx, loaded.topology
-    assert isinstance(shard, TopologyShard), "each rank holds its own lists alone"
-    first, end = ctx.local_range
-    own, vertices = shard.own.original_id[: end - first], np.arange(first, end)
+    ctx = loaded.ctx
+    own, vertices = own_ids(loaded), np.arange(*ctx.local_range)
     if dataset.types is not None and kind is not None:
         chosen = dataset.types.of_original(own) == kind
         own, vertices = own[chosen] - dataset.types.bases[kind], vertices[chosen]
@@ -199,23 +209,22 @@ def _computed(
     return inference.outputs(rows.vertices, layer, partial(request.answers, ctx))
 
 
-def _write(
-    request: PredictionRequest,
-    ctx: RankContext,
-    world: World,
-    rows: _RequestedRows,
-    outputs: np.ndarray,
-    facts: dict[str, Any],
-) -> None:
-    """Write `outputs`, one for each vertex of this rank, to the file. Collective."""
+def _write(job: PredictionJob, rows: _RequestedRows, outputs: np.ndarray) -> Shape:
+    """Write `outputs`, one for each vertex of this rank, to the file; return the shape of its rows. Collective."""
+    request, world, ctx = job.request, job.world, job.loaded.ctx
     order, places = rows.order, rows.places
     if order is None or places is None:
-        # A file of all vertices has each in the row of its original id.
+        # Of all vertices, each has the row of its original id.
         order, places = places_of(rows.own, None)
     named = places if rows.wanted is None else rows.wanted[places]
-    file = FORMATS[request.out.suffix](Shape((rows.total, *outputs.shape[1:]), outputs.dtype), world.rank)
-    with _written(ctx, world, request, file, facts):
+    shape = Shape((rows.total, *outputs.shape[1:]), outputs.dtype)
+    types = job.dataset.types
+    first = 0 if types is None or job.kind is None else int(types.bases[job.kind])
+    words = Words(job.names, class_names(job.dataset), request.column(ctx.task, outputs.ndim), first)
+    file = FORMATS[request.out.suffix](shape, world.rank, words)
+    with _written(ctx, world, request, file, job.facts):
         deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
+    return shape
 
 
 def _opened(config: Config, about: dict[str, Any]) -> Dataset:
@@ -288,9 +297,12 @@ def _written(
             return [str(aside), places]
 
         path, places = ctx.communicator.all_gather_objects(world.on_root(begin))[0]
+        if world.rank == 0:
+            stack.callback(file.drop, Path(path), world.size)
         world.on_all(lambda: file.open(Path(path), places))
         yield
         world.on_all(file.close)
+        world.on_root(lambda: file.join(Path(path), world.size))
         world.on_root(stack.close)
 
 

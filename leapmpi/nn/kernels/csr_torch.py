@@ -25,10 +25,11 @@ MOST_GATHERED = 1 << 24
 """Largest number of elements gathered at once."""
 
 
-def _rows(indptr: Tensor) -> Tensor:
+def _rows(indptr: Tensor, edges: int) -> Tensor:
     """Return int64[edges]: the row of each edge."""
     rows = torch.arange(len(indptr) - 1, device=indptr.device)
-    return rows.repeat_interleave(indptr.diff())
+    # Unless it knows how many there are, torch waits for the device.
+    return rows.repeat_interleave(indptr.diff(), output_size=edges)
 
 
 def segment_sums(indptr: Tensor, values: Tensor, reduce: str = "sum", initial: float = 0.0) -> Tensor:
@@ -110,7 +111,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
     count = max(1, MOST_GATHERED // max(1, z.shape[1]))
     shape = (-1, heads, z.shape[1] // heads)
     for row, source, products in zip(
-        _rows(indptr).split(count), indices.long().split(count), out.split(count), strict=True
+        _rows(indptr, len(indices)).split(count), indices.long().split(count), out.split(count), strict=True
     ):
         products.copy_((g[row].view(shape) * z[source].view(shape)).sum(2))
     return out
@@ -119,7 +120,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
 def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Find maxima as csr.py; columns are gathered for at most MOST_GATHERED elements at once."""
     rows = len(indptr) - 1
-    row = _rows(indptr)
+    row = _rows(indptr, len(indices))
     out = z.new_zeros(rows, z.shape[1])
     chosen = torch.full(out.shape, -1, dtype=torch.int32, device=z.device)
     if rows == 0 or len(indices) == 0:
@@ -154,7 +155,7 @@ def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    row = _rows(indptr)
+    row = _rows(indptr, len(indices))
     score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
     largest = segment_sums(indptr, score, "max", -torch.inf)
     share = (score - largest[row]).exp_()
@@ -164,7 +165,7 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
-    row = _rows(indptr)
+    row = _rows(indptr, len(indices))
     mean = segment_sums(indptr, share * grad)
     change = share * (grad - mean[row])
     return torch.where(source[indices.long()] + target[row] < 0, change * slope, change)
@@ -174,7 +175,7 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
     edges = torch.argsort(indices, stable=True)
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64, device=indices.device)
     out_indptr[1:] = torch.bincount(indices, minlength=sources).cumsum(0)
-    return out_indptr, _rows(indptr)[edges].to(indices.dtype), edges
+    return out_indptr, _rows(indptr, len(indices))[edges].to(indices.dtype), edges
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,5 +185,5 @@ def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
 
     # Each row starts with its new edge; edge e of row i moves by the new edges of rows 0 to i.
     out_indices[out_indptr[:-1]] = torch.arange(rows, dtype=indices.dtype, device=indices.device)
-    out_indices[torch.arange(len(indices), device=indices.device) + _rows(indptr) + 1] = indices
+    out_indices[torch.arange(len(indices), device=indices.device) + _rows(indptr, len(indices)) + 1] = indices
     return out_indptr, out_indices

@@ -30,11 +30,11 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
     With weights of edges, deg under the root is their sum, and the numerator is multiplied by the edge's.
     """
     root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
-    own, counts = root[: block.n_dst], block.edges.counts
-    in_neighbours = block.plain_share(dtype) * block.dst_degree.repeat_interleave(counts)
+    own, counts, edges = root[: block.n_dst], block.edges.counts, len(block.edges.indices)
+    in_neighbours = block.plain_share(dtype) * block.dst_degree.repeat_interleave(counts, output_size=edges)
     if block.edge_weight is not None:
         in_neighbours = in_neighbours * block.edge_weight
-    others = own.repeat_interleave(counts) * root[block.edges.indices] * in_neighbours
+    others = own.repeat_interleave(counts, output_size=edges) * root[block.edges.indices] * in_neighbours
     return block.values_with_self(own * own, others)
 
 

@@ -1,0 +1,60 @@
+"""Words beside numbers in files of predictions: names of vertices, and of classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.dataset.hdf5.names import DATASET_FILE
+from leapmpi.dataset.names_of_vertices import VertexNames, open_names
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.errors import DataError
+
+
+@dataclass(frozen=True)
+class Words:
+    """Names of vertices by original id, of classes by number, and of columns of a table; None where there are none."""
+
+    vertices: VertexNames | None = None
+    classes: list[str] | None = None
+    column: str = "value"
+    """The name of the only column, or what names of several columns begin with."""
+    first: int = 0
+    """The original id of the vertex that is called 0, where ids count within a type."""
+
+    def of_vertices(self, ids: np.ndarray) -> list[str]:
+        """Return the names of the original ids `ids` (int64[k]), which are their numbers where they have no others."""
+        return (
+            list(map(str, ids.tolist()))
+            if self.vertices is None
+            else self.vertices.of(np.where(ids < 0, -1, ids + self.first))
+        )
+
+    def of_columns(self, count: int) -> list[str]:
+        """Return the names of `count` columns: those of the classes, where these are the columns, else numbered."""
+        if self.column == "class" or count == 0:
+            return [self.column]
+        if self.classes is not None and len(self.classes) == count and self.column in ("logit", "label"):
+            return [f"{self.column}_{name}" for name in self.classes]
+        return [f"{self.column}_{number}" for number in range(count)]
+
+    def of_classes(self, numbers: np.ndarray) -> list[str]:
+        """Return the names of the classes `numbers` (integers[k]); an unknown one stays a number."""
+        names = self.classes or []
+        return [names[each] if 0 <= each < len(names) else str(each) for each in numbers.tolist()]
+
+
+def vertex_names(dataset: Dataset) -> VertexNames | None:
+    """Open the names of the vertices of `dataset`; None where it has none, or their file was left behind."""
+    try:
+        return open_names(dataset.folder / DATASET_FILE, dataset.attributes, check=False)
+    except DataError:
+        return None
+
+
+def class_names(dataset: Dataset, of_edges: bool = False) -> list[str] | None:
+    """Return the names of the classes of vertices, or of edges, as the source had them; None without."""
+    found = dataset.attributes.get("edge_class_names" if of_edges else "class_names")
+    return list(map(str, json.loads(str(found)))) if found else None
