@@ -13,6 +13,7 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.nn.messages import modulated_sum, pair_scores, softmax_mean
 from leapmpi.nn.model import build_model, canonical, settings_without_effect
+from leapmpi.nn.models.deepgcn import EPSILON, MOST
 from leapmpi.nn.tensors import Edges, to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -303,6 +304,23 @@ def test_a_softmax_of_large_values_does_not_overflow(either_operations):
         rows = z[edges.indices[edges.indptr[i] : edges.indptr[i + 1]].long()]
         torch.testing.assert_close(mean[i], (rows.softmax(0) * rows).sum(0))
         torch.testing.assert_close(logs[i], rows.logsumexp(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bound", [EPSILON, MOST])
+def test_gradients_of_a_power_mean_do_not_depend_on_how_means_are_rounded(bound, dtype, model_config):
+    """Where all messages are at a bound, so is their mean, but for the order in which ranks add them up."""
+    layer = build_model(model_config("deepgcn", aggregate="power", learn_scalars=True), 2, 5, 4, 0).layers[0]
+    found = []
+    for ulps in (-3, 0, 3):
+        means = torch.full((1, layer.out_dim), bound * (1 + ulps * torch.finfo(dtype).eps), dtype=dtype)
+        means.requires_grad_()
+        root = layer.root(means, torch.ones(1, dtype=torch.int64))
+        found.append(
+            torch.cat([each.reshape(-1) for each in torch.autograd.grad(root.sum(), [means, layer.temperature])])
+        )
+    assert torch.allclose(found[0], found[1], rtol=1e-4)
+    assert torch.allclose(found[2], found[1], rtol=1e-4)
 
 
 def test_what_a_model_has_not_is_refused_in_a_sentence(model_config, graph, features, sampled):

@@ -58,7 +58,7 @@ SECOND = {
     "sampler": ("node-wise", "labor-0", "with-replacement"),
     "topology": ("node", "sharded"),
     "strategy": ("leap", "pull", "p3", "owner"),
-    "remote": OPTIONS["remote"],
+    "remote": ("raw", "projected", "partial", OWN),
 }
 WEIGHTING = SECOND["sampler"][1:]
 SECOND_EXCLUDED = {

@@ -20,4 +20,4 @@ def test_every_combination_takes_the_steps_of_a_single_process(ranks):
     assert job.returncode == 0, f"{job.stdout[-2000:]}\n{job.stderr[-6000:]}"
     last = job.stdout.strip().splitlines()[-1]
     print(last)
-    assert int(re.match(r"(\d+) cases on", last)[1]) == 167_832 + 12_508
+    assert int(re.match(r"(\d+) cases on", last)[1]) == 198_936 + 12_508

@@ -67,6 +67,9 @@ EPSILON = 1e-7
 """Added to messages, so that powers have gradients; also the least that a power mean takes and gives."""
 MOST = 10.0
 """The most that a power mean takes and gives."""
+_MARGIN = 1000
+"""Units of rounding by which a mean may leave these bounds. The mean of messages at a bound is there but for rounding,
+which may not decide whether it has a gradient (R2)."""
 
 
 class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
@@ -185,7 +188,10 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
 
     def root(self, means: Tensor, counts: Tensor) -> Tensor:
         """Take the power mean from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
-        root = means.clamp(EPSILON, MOST) ** (1 / as_row(self.temperature, self.out_dim))
+        margin = _MARGIN * torch.finfo(means.dtype).eps
+        inside = (means > EPSILON * (1 - margin)) & (means < MOST * (1 + margin))
+        bounded = torch.where(inside, means, means.clamp(EPSILON, MOST))
+        root = bounded ** (1 / as_row(self.temperature, self.out_dim))
         return torch.where((counts > 0).unsqueeze(1), root, 0)
 
     def joined(self, x_dst: Tensor, combined: Tensor) -> Tensor:
