@@ -42,7 +42,8 @@ FLOW = {
 """Pages whose commands that match are run after those of README.md, each page in a copy of what those left."""
 STANDS_FOR = {"SOURCE": "source.npz", "RUN": "runs/a", "DATA": "data", "other": "data", "/local/tmp": "."}
 EXTRAS = {
-    "--png": "matplotlib", ".parquet": "pyarrow", ".safetensors": "safetensors", "tensorboard": "tensorboard",
+    "--png": "matplotlib", "--pdf": "matplotlib", ".parquet": "pyarrow", ".safetensors": "safetensors",
+    "tensorboard": "tensorboard",
 }  # fmt: skip
 """Words of commands that need a library which is not always there."""
 
