@@ -207,8 +207,9 @@ def _with_split_folder(options: AssemblyOptions, source: Path, raw: RawGraph | T
     from data_prep.assembly.splits import SplitRule, folder_within
     from data_prep.edges.raw_graph import RawGraph
 
-    found = folder_within(source) if options.splits.kind == "source" and source.is_dir() else None
-    if found is None or raw.splits or not isinstance(raw, RawGraph):
+    if not isinstance(raw, RawGraph) or raw.splits or options.splits.kind != "source" or not source.is_dir():
+        return options
+    if (found := folder_within(source)) is None:
         return options
     raw.notes.append(f"splits are those of the folder {found.name} of the source; --splits chooses others")
     return replace(options, splits=SplitRule("folder", found.name, found))
