@@ -138,7 +138,7 @@ def test_a_class_is_a_model(small_data, tmp_path):
         Mine.__module__ = "__main__"
         return Mine
 
-    with mock.patch.object(sys.modules["__main__"], "__file__", ""):
+    with mock.patch.object(sys.modules["__main__"], "__file__", "", create=True):
         first, second = (
             leapmpi.train(small_data, model=made(rows), run=tmp_path / f"{rows}", **settings) for rows in (1, 2)
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from leapmpi.nn.kernels.kernel_choice import set_stand_in
 from tests.support.launch import PROJECT
 
 
@@ -26,6 +27,9 @@ def run_here(
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as end:
             code = end.code
+        finally:
+            # A process of its own would have ended with its choice of kernels.
+            set_stand_in(False)
     # Folders of scripts have modules of the same names.
     for name in set(sys.modules) - before:
         if str(PROJECT / "jobs") in str(getattr(sys.modules[name], "__file__", "")):
