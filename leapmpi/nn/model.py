@@ -209,7 +209,7 @@ def _about_types(name: str, schema: TypedSchema | None) -> str:
         return f"model: {name} reads types of vertices and relations, and the graph has neither; use sage or gcn"
     if names_code(name):
         return f"model: modules of your own are not given types and relations, as this graph has; use {typed}"
-    return f"model: {name} treats all vertices alike, and the graph has {len(schema.names)} types; use {typed}"
+    return f"model: {name} treats all vertices alike, and the graph is typed; use {typed}"
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:

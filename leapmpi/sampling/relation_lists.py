@@ -135,6 +135,10 @@ class HopPlan(NamedTuple):
         return cls(indptr_of(counts), drawn[order], np.where(fanouts < 0, ALL_OF_LIST, fanouts))
 
 
+_SHOWN = 8
+"""Most relations that a message names."""
+
+
 def relation_fanouts(
     types: GraphTypes, fanouts: tuple[int, ...], given: tuple[str, ...] = (), targets: tuple[int, ...] | None = None
 ) -> np.ndarray:
@@ -149,9 +153,11 @@ def relation_fanouts(
         pattern, numbers = parse_relation_fanout(text, "sampling.relation_fanout")
         fits = [fnmatchcase(str(each), pattern) for each in types.relations]
         if not any(fits):
+            shown, others = types.relations[:_SHOWN], len(types.relations) - _SHOWN
+            more = f" and {others} others, which leapmpi-prep info lists" if others > 0 else ""
             raise ConfigError(
                 f"sampling.relation_fanout: {pattern!r} fits no relation of the dataset; it has "
-                f"{', '.join(map(str, types.relations))}"
+                f"{', '.join(map(str, shown))}{more}"
             )
         if len(numbers) not in (1, len(fanouts)):
             raise ConfigError(
