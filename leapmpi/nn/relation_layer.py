@@ -12,12 +12,14 @@ equation 2, with a matrix for own rows per type.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
@@ -36,12 +38,22 @@ if TYPE_CHECKING:
 SUM_OF_RELATIONS, MEAN_OF_RELATIONS = "sum", "mean"
 
 
+@dataclass(frozen=True)
+class Options:
+    relations: str = setting(
+        SUM_OF_RELATIONS,
+        "how relations that end at a type are combined; a mean divides by those of the schema",
+        choices=(SUM_OF_RELATIONS, MEAN_OF_RELATIONS),
+    )
+
+
 class RelationLayer(Layer, traits=LayerTraits()):
-    """Base of layers that sum means by relation. Sub-classes set `weights`, the matrices of the relations.
+    """Layer that sums means by relation, each with a matrix of its own; sub-classes share their `weights`.
 
     Rows of types and edges of relations that the layer does not have, pruned by the schema, add nothing.
     """
 
+    Options: type[Options] = Options
     scale: Tensor
     """float64[R']: what the mean of each relation is multiplied by."""
     type_places: Tensor
@@ -70,7 +82,8 @@ class RelationLayer(Layer, traits=LayerTraits()):
         types = len(self.types.destinations)
         self.own = nn.Parameter(torch.empty(types, out_dim, in_dim))
         self.bias = nn.Parameter(torch.zeros(types, out_dim))
-        self.fans = {"own": (in_dim, out_dim)}
+        self.neighbour = nn.Parameter(torch.empty(len(self.types.relations), out_dim, in_dim))
+        self.fans = {"own": (in_dim, out_dim), "neighbour": (in_dim, out_dim)}
         self._place_of = {r: place for place, r in enumerate(self.types.relations.tolist())}
         ending = self.types.ending[self.types.ends] if self.options.relations == MEAN_OF_RELATIONS else 1
         scale = np.ones(len(self.types.relations)) / ending
@@ -80,7 +93,7 @@ class RelationLayer(Layer, traits=LayerTraits()):
 
     def weights(self) -> Tensor:
         """Compute the matrices of the relations, float[R', out, in]."""
-        raise NotImplementedError(f"{type(self).__name__} has no matrices of relations")
+        return self.neighbour
 
     def normalised(self, x: Tensor, vertices: Tensor) -> Tensor:
         assert isinstance(self.norm, TypedNormalise), "layers of typed graphs normalise by type"

@@ -17,7 +17,7 @@ from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.models.rsage import Options as RSAGEOptions
+from leapmpi.nn.relation_layer import Options as RelationOptions
 from leapmpi.nn.relation_layer import RelationLayer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options(RSAGEOptions):
+class Options(RelationOptions):
     bases: int = setting(0, "matrices of which those of all relations are sums; 0: each has its own", least=0)
     blocks: int = setting(0, "diagonal blocks of the matrices of relations, whose widths it divides; 0: full", least=0)
 
