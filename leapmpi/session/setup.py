@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -188,12 +187,8 @@ def _held_rows(
     own: list[int],
 ) -> tuple[HostShard, LearnedRows | None]:
     """Return the feature rows of the vertices own[0] to own[1], and those that training moves, if any. Collective."""
-    if dataset.types is not None:
-        by_type = _first_rows_by_type(config, dataset, topology, parts, own[0])
-        return world.on_all(partial(typed_shard_of, config, dataset, parts, by_type)), by_type
-    if not dataset.feature_dim:
-        learned = _first_rows(config, dataset, topology, own[0], own[1])
-        return learned.shard, learned
+    if dataset.types is not None or not dataset.feature_dim:
+        return world.on_all(lambda: _learning_rows(config, dataset, topology, parts, own))
     counts, opened = share_entry_counts(world, dataset) if dataset.sparse else None, map(dataset.part, parts)
     return world.on_all(lambda: _shard(config, list(opened), own[0], counts)), None
 
@@ -294,19 +289,24 @@ def _labels(parts: Sequence[Part], first: int, task: Task) -> HostShard:
     return HostShard([zero if each is None else each for each, zero in zip(known, zeros, strict=True)], first)
 
 
+def _learning_rows(
+    config: Config, dataset: Dataset, topology: Topology | TopologyShard, parts: range, own: list[int]
+) -> tuple[HostShard, LearnedRows | None]:
+    """Return the rows of a typed dataset, or of one without features, with those that training moves, if any. Local."""
+    if dataset.types is None:
+        learned = _first_rows(config, dataset, topology, *own)
+        return learned.shard, learned
+    by_type = _first_rows_by_type(config, dataset, topology, parts, own[0])
+    return typed_shard_of(config, dataset, parts, by_type), by_type
+
+
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """Return the same data with a new model of `config`, and its own way to fetch rows."""
     ctx = loaded.ctx
     model = model_of(config, loaded.dataset).to(ctx.device)
     shard, learned = ctx.features.shard, None
     if ctx.learned:
-        dataset, (first, end) = loaded.dataset, ctx.local_range
-        if dataset.types is None:
-            learned = _first_rows(config, dataset, loaded.topology, first, end)
-            shard = learned.shard
-        else:
-            learned = _first_rows_by_type(config, dataset, loaded.topology, loaded.parts, first)
-            shard = typed_shard_of(config, dataset, loaded.parts, learned)
+        shard, learned = _learning_rows(config, loaded.dataset, loaded.topology, loaded.parts, list(ctx.local_range))
     features = ctx.features.holding(shard, ctx.rank_offsets)
     features.learned = learned
     sampler, answers = ctx.sampler, ctx.answers
