@@ -107,9 +107,11 @@ def kill(job, rank, phase, chance, number=signal.SIGKILL):
         return None
     try:
         os.kill(process, number)
-        os.kill(process, signal.SIGCONT)
     except ProcessLookupError:
         return None
+    # The launcher may have collected the process already.
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGCONT)
     heartbeat = heartbeat_of(job, rank, process)
     return heartbeat.phase if heartbeat and heartbeat.state == RUNNING else "load" if heartbeat is None else None
 
