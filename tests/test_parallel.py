@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.launch import mpirun
 
-JOB_TIMEOUT = 600
+JOB_TIMEOUT = 1200
 
 
 def parallel_tests(ranks, folder, *arguments):

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from leapmpi.system.allocator import leave_garbage
 
-CASE_TIMEOUT = 60
+CASE_TIMEOUT = 120
 COMPILING_TIMEOUT = 240
 
 

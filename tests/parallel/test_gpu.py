@@ -25,7 +25,7 @@ def train(world, folder):
     datasets.build(world.comm, folder, {EVEN})
 
     def run(name, device, path="host", **changes):
-        values = {"data": str(EVEN.folder(folder)), "train.epochs": 1, "train.batch_size": 40, "model.hidden": 8,
+        values = {"data": str(EVEN.folder(folder)), "train.epochs": 1, "train.batch_size": 120, "model.hidden": 8,
                   "sampling.fanout": "4,3", "strategy.name": "leap", "run.threads": 1, "run.mpi_device_path": path,
                   "run.folder": str(folder / name), "run.log_level": "error", "run.device": device}  # fmt: skip
         made = []
