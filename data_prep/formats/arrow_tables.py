@@ -293,9 +293,8 @@ def _duckdb(path: Path) -> Iterator:
 
 def _of_duckdb(path: Path, table: str) -> Iterator[pyarrow.RecordBatch]:
     with _duckdb(path) as connection:
-        found = connection.execute(f"SELECT * FROM {_quoted(table)}")
-        # The name that version 2 took away came before the one that it has.
-        reader = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
-        reader = reader(ROWS_AT_ONCE)
+        found = connection.sql(f"SELECT * FROM {_quoted(table)}")
+        # Versions before 2 call it by another name.
+        reader = (getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader)(ROWS_AT_ONCE)
         yield pyarrow.RecordBatch.from_pylist([], reader.schema)
         yield from reader
