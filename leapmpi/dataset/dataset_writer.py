@@ -125,12 +125,7 @@ def write_dataset(
         for first in range(0, parts, _FILES_AT_ONCE):
             chosen = range(first, min(first + _FILES_AT_ONCE, parts))
             _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-        root = {
-            names.SOURCE: "",
-            **_copied(graph, aside, beside),
-            **figures,
-            names.COMMAND: command,
-        }
+        root = {names.SOURCE: "", **_copied(graph, aside, beside), **figures, names.COMMAND: command}
         _write_root(aside, graph, order, {**root, "method": method, "seed": seed, **common})
 
 
