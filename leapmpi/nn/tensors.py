@@ -314,6 +314,8 @@ class PartialBlock:
     relation_sum: Tensor | None = None
     """float64[edges], with relations: the number, or the sum of the sampler's weights, of the sampled edges of the same
     destination and relation, on all ranks together."""
+    dst_original: Tensor | None = None
+    """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
 
     @property
     def n_src(self) -> int:
@@ -352,6 +354,34 @@ class PartialBlock:
         each = torch.ones_like(self.relation_sum) if weight is None else weight.double()
         return (each / self.relation_sum)[order].to(dtype)
 
+    @cached_property
+    def edges_with_self(self) -> Edges:
+        """The edges, with one from each destination of this rank to itself before its others."""
+        edges, (destinations, rows), before = self.edges, self.local, self._self_edges
+        indptr = edges.indptr + torch.nn.functional.pad(before, (1, 0))
+        indices = edges.indices.new_empty(len(edges.indices) + len(rows))
+        indices[indptr[:-1][destinations]] = rows.to(indices.dtype)
+        indices[self._places] = edges.indices
+        return Edges(indptr, indices, self.n_src)
+
+    def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
+        """Merge `own` (float[local destinations]) of self edges with `others` (float[edges]), in their order."""
+        values = others.new_empty(len(own) + len(others))
+        values[self.edges_with_self.indptr[:-1][self.local[0]]] = own
+        values[self._places] = others
+        return values
+
+    @cached_property
+    def _self_edges(self) -> Tensor:
+        """int64[n_dst]: self edges of each destination and those before it."""
+        return torch.zeros_like(self.sampled).index_fill_(0, self.local[0], 1).cumsum(0)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """int64[edges]: places of the edges among those with self edges."""
+        edges = self.edges
+        return torch.arange(len(edges.indices), device=edges.indices.device) + self._self_edges[edges.numbers]
+
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """Split into blocks of the first `destinations` and of the others; they share the sources, and memory."""
         return self.of_destinations(0, destinations), self.of_destinations(destinations, self.n_dst)
@@ -373,4 +403,5 @@ class PartialBlock:
             None if self.sent is None else self.sent[first:end],
             None if self.relation is None else self.relation[kept],
             None if self.relation_sum is None else self.relation_sum[kept],
+            None if self.dst_original is None else self.dst_original[first:end],
         )
