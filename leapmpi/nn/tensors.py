@@ -354,33 +354,29 @@ class PartialBlock:
         each = torch.ones_like(self.relation_sum) if weight is None else weight.double()
         return (each / self.relation_sum)[order].to(dtype)
 
-    @cached_property
+    @property
     def edges_with_self(self) -> Edges:
         """The edges, with one from each destination of this rank to itself before its others."""
-        edges, (destinations, rows), before = self.edges, self.local, self._self_edges
-        indptr = edges.indptr + torch.nn.functional.pad(before, (1, 0))
-        indices = edges.indices.new_empty(len(edges.indices) + len(rows))
-        indices[indptr[:-1][destinations]] = rows.to(indices.dtype)
-        indices[self._places] = edges.indices
-        return Edges(indptr, indices, self.n_src)
+        return self._with_self[0]
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
         """Merge `own` (float[local destinations]) of self edges with `others` (float[edges]), in their order."""
+        _, *places = self._with_self
         values = others.new_empty(len(own) + len(others))
-        values[self.edges_with_self.indptr[:-1][self.local[0]]] = own
-        values[self._places] = others
+        values[places[0]], values[places[1]] = own, others
         return values
 
     @cached_property
-    def _self_edges(self) -> Tensor:
-        """int64[n_dst]: self edges of each destination and those before it."""
-        return torch.zeros_like(self.sampled).index_fill_(0, self.local[0], 1).cumsum(0)
-
-    @cached_property
-    def _places(self) -> Tensor:
-        """int64[edges]: places of the edges among those with self edges."""
-        edges = self.edges
-        return torch.arange(len(edges.indices), device=edges.indices.device) + self._self_edges[edges.numbers]
+    def _with_self(self) -> tuple[Edges, Tensor, Tensor]:
+        """Edges with self edges, and int64: places of self edges and of the others among them."""
+        edges, (destinations, rows) = self.edges, self.local
+        before = torch.zeros_like(self.sampled).index_fill_(0, destinations, 1).cumsum(0)
+        indptr = edges.indptr + torch.nn.functional.pad(before, (1, 0))
+        own = indptr[:-1][destinations]
+        others = torch.arange(len(edges.indices), device=edges.indices.device) + before[edges.numbers]
+        indices = edges.indices.new_empty(len(edges.indices) + len(rows))
+        indices[own], indices[others] = rows.to(indices.dtype), edges.indices
+        return Edges(indptr, indices, self.n_src), own, others
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """Split into blocks of the first `destinations` and of the others; they share the sources, and memory."""
