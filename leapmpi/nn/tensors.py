@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.nn.kernels import csr, csr_torch
@@ -68,8 +69,7 @@ def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor
     `degree` are int64[destinations].
     """
     if weight is None:
-        mean = sampled.to(dtype).reciprocal_()
-        return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
+        return sampled.to(dtype).reciprocal_().repeat_interleave(edges.counts, output_size=len(edges.indices))
     return weight.to(dtype) / degree.repeat_interleave(edges.counts, output_size=len(edges.indices))
 
 
@@ -247,8 +247,7 @@ class BlockTensors:
 
 
 def _groups(edges: Edges, relation: Tensor | None) -> RelationGroups:
-    relation = torch.zeros_like(edges.indices) if relation is None else relation
-    return RelationGroups.of(edges, relation)
+    return RelationGroups.of(edges, torch.zeros_like(edges.indices) if relation is None else relation)
 
 
 def as_tensor_dtype(relation: np.ndarray) -> np.ndarray:
@@ -361,9 +360,8 @@ class PartialBlock:
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
         """Merge `own` (float[local destinations]) of self edges with `others` (float[edges]), in their order."""
-        _, *places = self._with_self
         values = others.new_empty(len(own) + len(others))
-        values[places[0]], values[places[1]] = own, others
+        values[self._with_self[1]], values[self._with_self[2]] = own, others
         return values
 
     @cached_property
@@ -371,10 +369,9 @@ class PartialBlock:
         """Edges with self edges, and int64: places of self edges and of the others among them."""
         edges, (destinations, rows) = self.edges, self.local
         before = torch.zeros_like(self.sampled).index_fill_(0, destinations, 1).cumsum(0)
-        indptr = edges.indptr + torch.nn.functional.pad(before, (1, 0))
-        own = indptr[:-1][destinations]
-        others = torch.arange(len(edges.indices), device=edges.indices.device) + before[edges.numbers]
-        indices = edges.indices.new_empty(len(edges.indices) + len(rows))
+        indptr, every = edges.indptr + F.pad(before, (1, 0)), torch.arange(len(edges.indices), device=before.device)
+        own, others = indptr[:-1][destinations], every + before[edges.numbers]
+        indices = edges.indices.new_empty(len(own) + len(others))
         indices[own], indices[others] = rows.to(indices.dtype), edges.indices
         return Edges(indptr, indices, self.n_src), own, others
 
