@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_prep.workers import add_workers, use_workers
+
 if TYPE_CHECKING:
     from leapmpi.dataset.graph import Graph
     from leapmpi.dataset.partitioned import Dataset
@@ -19,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
+    add_workers(parser)
 
 
 def open_any(path: Path) -> Graph | Dataset:
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # The file is opened once; its kind decides what is verified.
     memory = memory_budget(arguments.max_mem)
+    use_workers(arguments.workers, memory)
     found = open_any(arguments.path)
     require(memory, found.vertices * BYTES_PER_VERTEX, f"checking {found.vertices:,} vertices", "allow more")
     steps = Steps()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from data_prep.workers import add_workers, use_workers
 from leapmpi.config.parser import number_between
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES, LABEL_KINDS
 from leapmpi.errors import ConfigError
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_vertex_data(parser)
     _add_edge_data(parser)
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
@@ -123,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    use_workers(arguments.workers, memory)
     check_output(arguments.graph, arguments.overwrite)
     drawn = arguments.split_edges not in (None, "source", "none")
     shares = arguments.split_edges if drawn else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY
 from data_prep.partitioning.method_registry import BALANCES, METHODS
+from data_prep.workers import add_workers, use_workers
 from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     most = "most bytes of temporary files beside FOLDER; by default what is free there"
     parser.add_argument("--max-disk", metavar="SIZE", help=most)
+    add_workers(parser)
     small = (
         "typed graphs: types of vertices whose rows take less than SIZE are recorded as replicated on every rank; by "
         "default 1 %% of the rows of a part, 0 for none"
@@ -107,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    use_workers(arguments.workers, memory)
     if arguments.parts_from and arguments.method == "auto":
         arguments.method = GIVEN
     request = _request(arguments, memory)

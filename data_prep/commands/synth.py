@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from data_prep.commands.import_graph import FEATURE_DTYPE
+from data_prep.workers import add_workers, use_workers
 from leapmpi.config.parser import number_between
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.errors import ConfigError
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
@@ -56,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    use_workers(arguments.workers, memory)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
     names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "scored", "seed")
