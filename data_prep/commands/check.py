@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.workers import add_workers, use_workers
+from data_prep.commands.import_graph import add_workers
 
 if TYPE_CHECKING:
     from leapmpi.dataset.graph import Graph
@@ -43,7 +43,7 @@ def open_any(path: Path) -> Graph | Dataset:
 def run(arguments: argparse.Namespace) -> int:
     """Verify; one line when all is well, DataError with the first fault otherwise."""
     from data_prep.progress import Steps
-    from data_prep.workspace import memory_budget, require
+    from data_prep.workspace import memory_budget, require, use_workers
     from leapmpi.dataset.hdf5.names import DATASET_FILE
     from leapmpi.dataset.names_of_vertices import open_names
     from leapmpi.dataset.partitioned import Dataset

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from data_prep.workers import add_workers, use_workers
 from leapmpi.config.parser import number_between
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES, LABEL_KINDS
 from leapmpi.errors import ConfigError
@@ -59,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add --workers to the flags of a command."""
+    workers = "threads that share the work, by default the cores that the process may use; the result is the same"
+    parser.add_argument("--workers", type=number_between(1), metavar="N", help=workers)
 
 
 def _add_splits(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)

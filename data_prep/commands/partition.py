@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY
+from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY, add_workers
 from data_prep.partitioning.method_registry import BALANCES, METHODS
-from data_prep.workers import add_workers, use_workers
 from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
@@ -102,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.partitioning.quality_report import report_on
     from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, require, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, require, use_workers, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.verify import verify_graph

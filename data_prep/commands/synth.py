@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from data_prep.commands.import_graph import FEATURE_DTYPE
-from data_prep.workers import add_workers, use_workers
+from data_prep.commands.import_graph import FEATURE_DTYPE, add_workers
 from leapmpi.config.parser import number_between
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.errors import ConfigError
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.splits import SplitRule
     from data_prep.formats.npz_writer import write_source
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
