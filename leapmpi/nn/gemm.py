@@ -155,8 +155,9 @@ def add_product_at_sources(
     if len(rows):
         x = x.detach().contiguous()
         addresses = _addresses(x, rows, len(rows) + -len(rows) % gemm_tile.ROWS)
-        lists = edges.indptr[groups.start : groups.stop + 1], edges.indices, factors
-        add_products_at_sources(addresses, len(rows), _slices(weight), *map(_array, lists), out.numpy())
+        indptr = _array(edges.indptr[groups.start : groups.stop + 1])
+        lists = indptr, _array(edges.indices), _array(factors)
+        add_products_at_sources(addresses, len(rows), _slices(weight), *lists, out.numpy())
 
 
 def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = None) -> Tensor:
