@@ -1,7 +1,7 @@
 """Products of single-precision rows that are used tile by tile while they are in cache: no matrix of them is made.
 
-Tiles are those of gemm_tile.py. The products of a tile are written or added to rows of a matrix, or to the source rows
-of groups of edges, which is the gradient of their weighted sums.
+Tiles are those of gemm_tile.py. The products of a tile are written to rows of a matrix, or added to them. Or they are
+added to the source rows of groups of edges: the gradient of weighted sums.
 """
 
 from __future__ import annotations
