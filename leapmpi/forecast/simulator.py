@@ -271,7 +271,9 @@ class Forecaster:
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
         found = {}
-        for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features):
+        first = engines[0].ctx
+        serving = serving_modes(first.model.layers[0], first.features, by_root=first.sampler.drawing.by_root)
+        for name in common or serving:
             kind = mode_class(name)
             found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
         name = fewest_bytes(found)

@@ -35,7 +35,7 @@ from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
 from leapmpi.runs.progress_line import Terminal
-from leapmpi.sampling.edge_lookup import uses_times
+from leapmpi.sampling.edge_lookup import bounds_by_root, uses_times
 from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.scoring.metric import choose_metric
 from leapmpi.session.role_checks import check_roles
@@ -203,6 +203,8 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
         optimizers=tuple(each.train.optimizer for each in models_of(config)),
         typed=dataset.types is not None,
         draws_by_relation=draws_by_relation(config),
+        bounds_by_root=bounds_by_root(config),
+        by_layer=placement.by_layer,
     )
 
 

@@ -4,6 +4,7 @@ With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_case
 """
 
 import os
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -47,24 +48,32 @@ WHOLE = {"sampling.fanout": "all,all", "train.batch_size": 1000}
 FULL_BATCHES = {name: {"strategy.name": name, **WHOLE} for name in ("depcomm", "hybrid")}
 STRATEGIES = MINI_BATCHES | FULL_BATCHES
 SHARDED = {"run.topology": "sharded"}
+BOUNDS = {"sampling.sampler": "temporal", "sampling.options.bound": "root"}
+"""Each root sees what is earlier than itself; on the graph with times."""
 FEW = {
     2: [
         ("rgcn", "in turn", "raw", "leap", {}),
         ("rgcn bases", "in blocks", "partial", "ring", {}),
         ("rsage", "in turn", "mixed", "depcomm", {}),
         ("rgcn blocks", "in turn", "projected", "owner", {}),
+        ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
+        ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
     ],
     3: [
         ("rsage", "in blocks", "partial", "leap", {}),
         ("rgcn bases", "in turn", "projected", "pull", {}),
         ("rgcn", "in turn", "auto", "hybrid", {}),
         ("rsage", "in turn", "raw", "ring", {}),
+        ("rgcn bases", "timed in turn", "raw", "pull", BOUNDS),
+        ("rgcn", "timed in blocks", "partial", "ring", BOUNDS),
     ],
     4: [
         ("rgcn bases", "in turn", "mixed", "leap", {}),
         ("rgcn blocks", "in blocks", "partial", "depcomm", {}),
         ("rsage", "in turn", "partial", "owner", {}),
         ("rgcn", "in turn", "projected", "ring", {}),
+        ("rsage", "timed in turn", "partial", "pull", BOUNDS),
+        ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
     ],
 }
 """By number of ranks."""
@@ -73,16 +82,29 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
+PRODUCT += [
+    (*each, BOUNDS)
+    for each in product(MODELS, [f"timed {name}" for name in PARTS], ("raw", "projected", "partial"), MINI_BATCHES)
+    if each[3] != "owner"
+]
 
 
 @pytest.fixture(scope="module")
 def base(folder, world):
-    """The same graph cut in two ways."""
+    """The same graph cut in two ways, with and without times."""
 
     def write():
         graph = whole_graph()
+        random = np.random.default_rng(0)
+        times = random.integers(0, 20, len(graph.indices))
+        timed = replace(
+            graph,
+            edge_data=replace(graph.edge_data, time=times),
+            time=random.integers(5, 20, graph.vertices),
+        )
         for name, part_of in PARTS.items():
-            write_dataset(folder / name, graph, part_of(graph.vertices), 4, method="test", figures={}, seed=0)
+            for made, where in ((graph, name), (timed, f"timed {name}")):
+                write_dataset(folder / where, made, part_of(graph.vertices), 4, method="test", figures={}, seed=0)
 
     world.on_root(write)
     return folder
