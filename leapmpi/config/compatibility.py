@@ -111,7 +111,12 @@ def _prepares(facts: Facts) -> bool:
 def _by_root(key: str, holds: Callable[[Facts], bool], why: str, what: str = "") -> Row:
     """Build the row of a setting that is refused where each root bounds its draws."""
     with_what = "`bound=root` of `--sampler temporal`" + (f": {what}" if what else "")
-    return Row(key, with_what, lambda f: f.bounds_by_root and holds(f), f"with bound=root of the sampler, {why}")
+    sentence = f"with bound=root a vertex is computed once for each bound; {why}"
+    return Row(key, with_what, lambda f: f.bounds_by_root and holds(f), sentence)
+
+
+def _unbounded(facts: Facts) -> bool:
+    return facts.config.strategy.remote in ("sums", "mixed")
 
 
 def _with_roles(name: str, holds: Callable[[Facts], bool], why: str) -> Row:
@@ -228,33 +233,13 @@ ROWS: tuple[Row, ...] = (
         "rows of types are held in memory whole; leave it out",
     ),
     # Refused where each root has its own bound: a vertex is then computed once for each.
-    _by_root(
-        "strategy.name",
-        lambda f: f.own_mode or f.by_layer,
-        "{value} computes a vertex once for all roots, which here have bounds of their own; use leap or pull",
-        "strategies other than `leap` and `pull`",
-    ),
-    _by_root(
-        "strategy.remote",
-        lambda f: f.config.strategy.remote in ("sums", "mixed"),
-        "{value} takes a destination for one, whatever its bound; use raw, projected, partial or auto",
-        "`sums`, `mixed`",
-    ),
-    _by_root("strategy.vary", _varies, "models share sums of rows, which hold for one bound; leave it out"),
+    _by_root("strategy.name", lambda f: f.own_mode or f.by_layer, "use leap or pull", "all but `leap` and `pull`"),
+    _by_root("strategy.remote", _unbounded, "use raw, projected, partial or auto", "`sums`, `mixed`"),
+    _by_root("strategy.vary", _varies, "models cannot share sums; leave it out"),
     _by_root("strategy.prepare_ranks", _prepares, "all ranks prepare their own batches; leave it out"),
-    _by_root(
-        "model.norm",
-        lambda f: f.config.model.norm == "batch",
-        "batch counts a vertex once, and it is computed once for each bound; use layer",
-        "`batch`",
-    ),
-    _by_root(
-        "run.topology",
-        lambda f: f.config.run.topology == "sharded",
-        "sharded lists draw with one bound for all roots; use node",
-        "`sharded`",
-    ),
-    _by_root("train.task", lambda f: f.roots == "edges", "roots are vertices; leave bound out", "tasks on edges"),
+    _by_root("model.norm", lambda f: f.config.model.norm == "batch", "use layer", "`batch`"),
+    _by_root("run.topology", lambda f: f.config.run.topology == "sharded", "use node", "`sharded`"),
+    _by_root("train.task", lambda f: f.roots == "edges", "roots must be vertices; leave bound out", "tasks on edges"),
     # Refused by the strategy, the dataset or the task.
     Row(
         "strategy.vary",
