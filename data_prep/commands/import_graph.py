@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
+    add_keep_work(parser)
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
 
@@ -64,6 +65,12 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add --workers to the flags of a command."""
     workers = "threads that share the work, by default the cores that the process may use; the result is the same"
     parser.add_argument("--workers", type=number_between(1), metavar="N", help=workers)
+
+
+def add_keep_work(parser: argparse.ArgumentParser) -> None:
+    """Add --keep-work to the flags of a command."""
+    kept = "leave temporary files where the command fails, so that the same command goes on from its finished steps"
+    parser.add_argument("--keep-work", action="store_true", help=kept)
 
 
 def _add_splits(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, stage_key, use_workers, workspace_beside
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
@@ -140,8 +147,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Read, assemble, write.
     steps = Steps()
+    key = stage_key(arguments, _sources(arguments), ["max_mem"])
     with (
-        workspace_beside(arguments.graph, memory, disk) as workspace,
+        workspace_beside(arguments.graph, memory, disk, key, arguments.keep_work) as workspace,
         unpacked_source(arguments.source, workspace) as (source, shown),
     ):
         with steps.step("read"):
@@ -164,9 +172,17 @@ def run(arguments: argparse.Namespace) -> int:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
         graph = _held_back(graph, edge_split, given, arguments, summary, steps)
+        summary.notes.extend(workspace.notes())
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps, **beside)
     return 0
+
+
+def _sources(arguments: argparse.Namespace) -> list[Path]:
+    """List the files and folders that the command reads, as far as its flags name them."""
+    source = next((each for each in (arguments.source, *arguments.source.parents) if each.exists()), arguments.source)
+    given = (arguments.features, arguments.labels, arguments.vertex_table, arguments.vertex_times, arguments.splits)
+    return [source, *(path for path in map(Path, filter(None, given)) if path.exists())]
 
 
 def _options(arguments: argparse.Namespace) -> AssemblyOptions:
