@@ -74,6 +74,7 @@ def _sum_rows_of(kind: RowType):
     @compiled
     def sum_rows(first, end, indptr, addresses, weight, scale, out):
         width = out.shape[1]
+        # Addresses as numbers: intrinsics load vectors from them, without arrays.
         rows_at = np.int64(addresses.ctypes.data)
         weight_at = np.int64(weight.ctypes.data)
         step = np.int64(scale.ctypes.data)
