@@ -78,6 +78,7 @@ class _RelationSums(Function):
         edges = groups.edges
         means = operations(rows.device).weighted_sum(edges.indptr, edges.indices, share.unsqueeze(1), rows)
         out = rows.new_zeros(groups.destinations, weights.shape[1])
+        # Terms are added in one order: bias, relations, own rows.
         if own is not None:
             for kind, part in _parts(own.bounds):
                 out[own.destinations[part]] = bias[kind]

@@ -102,7 +102,6 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         else pairs.computed
     )
     rows = _requested_rows(request, dataset, loaded, wanted, kind)
-    # Staged rows of an earlier start are found here, so a repeated command goes on with them.
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
     try:
@@ -115,7 +114,6 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     finally:
         store.release()
     seconds = time.perf_counter() - begun
-    # Memory is measured last: writing takes some too.
     peaks = [int(each) for each in ctx.communicator.all_gather_rows(np.array([peak_bytes()]))[:, 0]]
     return {
         "out": str(request.out),

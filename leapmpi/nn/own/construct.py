@@ -234,6 +234,7 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
             "them, or write edge_attr=None"
         )
     rows = torch.linspace(-1, 1, blocks[-1].n_src * in_dim).reshape(-1, in_dim)
+    # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.no_grad():
         model(blocks, rows)

@@ -280,6 +280,7 @@ class RemoteLists:
         """Draw for own vertices at `hop`."""
         own, answers = self.shard.own, self.answers
         drawn = self._draws.draw(key, hop, numbers, alone)
+        # The order of columns is that of the answer's format, by which the requester takes them apart.
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
