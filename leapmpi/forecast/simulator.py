@@ -22,6 +22,7 @@ from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.selection import (
     compute_seconds_of,
     fewest_bytes,
@@ -216,6 +217,7 @@ class Forecaster:
         order = train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE
         job.world.take()
 
+        # Cut as in training, from a random stream of dry runs.
         if engines[0].ctx.task.roots == "vertices":
             found = job.sampler.batches(self.dataset.splits.train, *order)
         elif not engines[0].ctx.sampler.sharded:
@@ -267,24 +269,27 @@ class Forecaster:
         one that moves the fewest bytes is taken.
         """
         engines = job.engines
-        pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
-        found = {}
+        found: dict[str, np.ndarray] = {}
+        kept: list[ExchangeMode] = []
         first = engines[0].ctx
         serving = serving_modes(first.model.layers[0], first.features, by_root=first.sampler.drawing.by_root)
         for name in common or serving:
-            kind = mode_class(name)
-            found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-        name = fewest_bytes(found)
+            modes = [mode_class(name)(each.ctx) for each in engines]
+            counts = [mode.predicted_bytes(each) for mode, each in zip(modes, minibatches, strict=True)]
+            found[name] = np.array(counts)
+            # What a mode has found of these mini-batches serves their count, which follows.
+            kept = modes if fewest_bytes(found) == name else kept
+        name = fewest = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
             rates = _counted(job, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
         if not common:
             self._modes[config, len(engines), engines[0].ctx.machine] = name
-        for engine in engines:
-            engine.use_mode(name)
+        for engine, mode in zip(engines, kept, strict=True):
+            engine.use_mode(name, mode if name == fewest else None)
 
     def takes_known_mode(self, job: VirtualJob, config: Config, common: Sequence[str] | None = None) -> bool:
         """Use the mode that was chosen before for `config` on as many ranks; False where none was."""

@@ -66,6 +66,7 @@ def latest(
     most = 0
     for i in range(first, end):
         most = max(most, indptr[i + 1] - indptr[i])
+    # One buffer serves all destinations: the latest times seen, smallest first.
     held = np.empty(most, edge_time.dtype)
     for i in range(first, end):
         start = topology_indptr[vertices[i]]
@@ -86,6 +87,7 @@ def latest(
             for j in range(wanted):
                 ties -= newest[j] > oldest
 
+        # Take edges in the order of the list, so that sources ascend by original id (rule R1).
         for e in range(start, stop):
             time = edge_time[e]
             if oldest <= time <= high[i] and (time > oldest or ties > 0):

@@ -292,6 +292,7 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
     topology = setup.topology
     time = topology.edge_time
     assert time is not None
+    # A time of the vertex itself says best when it is a root.
     if given == AUTO and topology.vertex_time is not None:
         return topology.vertex_time.astype(time.dtype)
     if given in (LATEST_EDGE, AUTO):
@@ -321,6 +322,7 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
             f"{where}: row {bad[0]} is {found[bad[0]]}, and times of the edges of this dataset are "
             f"{'whole numbers' if time.dtype.kind == 'i' else 'finite'}; give such times for all vertices"
         )
+    # From rows by original id to the numbering of the dataset.
     ordered = np.empty_like(times)
     ordered[np.argsort(topology.original_id)] = times
     return ordered
