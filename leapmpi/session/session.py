@@ -15,8 +15,9 @@ import torch
 
 from leapmpi.comm.launcher import columns_of, launched_rank, launcher_size, terminal_of_launcher
 from leapmpi.comm.world import World, finish, split, start
-from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.compatibility import check
 from leapmpi.config.options import SAMPLERS
+from leapmpi.config.run_facts import Facts
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.file_stamps import FileStamps

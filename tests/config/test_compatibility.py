@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import leapmpi
-from leapmpi.config.compatibility import ROWS, Facts, as_table, check, without_effect
+from leapmpi.config.compatibility import ROWS, as_table, check, without_effect
+from leapmpi.config.run_facts import Facts
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 
