@@ -14,8 +14,8 @@ import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.hash_frontier import HashFrontier
 from leapmpi.sampling.sampler import Drawn
-from leapmpi.sampling.sharded.hash_frontier import HashFrontier
 
 Draw = Callable[[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Drawn]
 """Draws for a hop: its number, times of the bounds, vertices, original ids and in-degrees, all by destination."""
