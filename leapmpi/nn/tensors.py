@@ -61,14 +61,17 @@ class Edges:
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
-def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
+def _shares(edges: Edges, sampled: Tensor | None, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
     """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
-    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `sampled` and
-    `degree` are int64[destinations].
+    One over the `sampled` count, by default that of `edges`, or weight over full `degree` where the sampler weights its
+    edges. `sampled` and `degree` are int64[destinations].
     """
+    if kernels := csr_torch.edge_kernels(degree.device):
+        divisor = sampled if weight is None else degree
+        return kernels.shares(len(edges.indices), edges.indptr, divisor, weight, dtype)
     if weight is None:
-        mean = sampled.to(dtype).reciprocal_()
+        mean = (edges.counts if sampled is None else sampled).to(dtype).reciprocal_()
         return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
     return weight.to(dtype) / degree.repeat_interleave(edges.counts, output_size=len(edges.indices))
 
@@ -226,7 +229,7 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
+        return _shares(self.edges, None, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:
