@@ -68,8 +68,8 @@ LAUNCHES = {
     "symmetric weights": (lambda: csr_triton.symmetric_weight(ROWS, INDICES, ROOTS, DEGREES, None), 64),
     "dropout of float32": (lambda: mask(torch.float32), 64),
     "dropout of float64": (lambda: mask(torch.float64), 64),
-    "first numbers": (lambda: numbering_triton.begun(INDICES, INDICES.int(), INDICES, INDICES), 64),
-    "numbers": (append, 96),
+    "first numbers": (lambda: numbering_triton.begun(INDICES, INDICES.int(), INDICES, INDICES), 128),
+    "numbers": (append, 128),
     "positions": (lambda: numbering_triton.positions(INDICES, INDICES.int()), 64),
 }
 """By name, a launch, and the most registers that a thread of it may take.
