@@ -112,29 +112,27 @@ class RelationGroups:
 
     edges: from sources to groups, which are ordered by relation, then destination. order: int64[edges], the number of
     each of these edges in the block. relations: those with groups, ascending; bounds[k] to bounds[k + 1] are the groups
-    of relations[k]. by_destination: from groups to destinations, those of one destination in the order of relations.
+    of relations[k]. destination: int64[groups], that of each, below `destinations`.
     """
 
     edges: Edges
     order: Tensor
     relations: tuple[int, ...]
     bounds: tuple[int, ...]
-    by_destination: Edges
+    destination: Tensor
+    destinations: int
 
     @classmethod
     def of(cls, edges: Edges, relation: Tensor) -> RelationGroups:
         """Group `edges`, whose relations are integers[edges] and ascend within a destination."""
         order, first, destination, bounds = group_edges(edges.indptr, relation)
-        groups, device = len(destination), edges.indptr.device
-        one_each = Edges(
-            torch.arange(groups + 1, device=device), destination.to(edges.indices.dtype), edges.destinations
-        )
         return cls(
             edges=Edges(first, edges.indices[order], edges.sources),
             order=order,
             relations=tuple(np.flatnonzero(np.diff(bounds)).tolist()),
             bounds=(0, *bounds[1:][np.diff(bounds) > 0].tolist()),
-            by_destination=one_each.transposed[0],
+            destination=destination,
+            destinations=edges.destinations,
         )
 
 
