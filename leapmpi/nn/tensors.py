@@ -62,19 +62,19 @@ class Edges:
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
-def _shares(edges: Edges, sampled: Tensor | None, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
+def _shares(edges: Edges, sampled: Tensor | None, weight: Tensor | None, full: Tensor, dtype: torch.dtype) -> Tensor:
     """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
-    One over the `sampled` count, by default that of `edges`, or weight over full `degree` where the sampler weights its
-    edges. `sampled` and `degree` are int64[destinations].
+    One over the `sampled` count, by default that of `edges`, or weight over the `full` degree where the sampler weights
+    its edges. `sampled` and `full` are int64[destinations].
     """
-    if kernels := csr_torch.edge_kernels(degree.device):
-        divisor = sampled if weight is None else degree
+    if kernels := csr_torch.edge_kernels(full.device):
+        divisor = sampled if weight is None else full
         return kernels.shares(len(edges.indices), edges.indptr, divisor, weight, dtype)
     if weight is None:
         mean = (edges.counts if sampled is None else sampled).to(dtype).reciprocal_()
         return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
-    return weight.to(dtype) / degree.repeat_interleave(edges.counts, output_size=len(edges.indices))
+    return weight.to(dtype) / full.repeat_interleave(edges.counts, output_size=len(edges.indices))
 
 
 @dataclass(frozen=True, eq=False)
