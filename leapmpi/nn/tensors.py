@@ -62,21 +62,6 @@ class Edges:
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
-def _shares(edges: Edges, sampled: Tensor | None, weight: Tensor | None, full: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
-
-    One over the `sampled` count, by default that of `edges`, or weight over the `full` degree where the sampler weights
-    its edges. `sampled` and `full` are int64[destinations].
-    """
-    if kernels := csr_torch.edge_kernels(full.device):
-        divisor = sampled if weight is None else full
-        return kernels.shares(len(edges.indices), edges.indptr, divisor, weight, dtype)
-    if weight is None:
-        mean = (edges.counts if sampled is None else sampled).to(dtype).reciprocal_()
-        return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
-    return weight.to(dtype) / full.repeat_interleave(edges.counts, output_size=len(edges.indices))
-
-
 @dataclass(frozen=True, eq=False)
 class EdgeWeights:
     """The weights of the dataset's edges in a block: float32[edges], and the sums that they are divided by.
@@ -228,7 +213,8 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, None, self.weight, self.dst_degree, dtype)
+        edges = self.edges
+        return csr_torch.shares(edges.indptr, len(edges.indices), None, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:
@@ -342,7 +328,8 @@ class PartialBlock:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
+        edges = self.edges
+        return csr_torch.shares(edges.indptr, len(edges.indices), self.sampled, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:

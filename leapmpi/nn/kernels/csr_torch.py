@@ -212,6 +212,23 @@ def softmax_backward(
     return torch.where(source[indices.long()] + target[row] < 0, change * slope, change)
 
 
+def shares(
+    indptr: Tensor, edges: int, sampled: Tensor | None, weight: Tensor | None, degree: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+
+    One over the `sampled` count, by default that of the list, or weight over full `degree` where the sampler weights
+    its edges. `sampled` and `degree` are int64[rows].
+    """
+    if kernels := edge_kernels(indptr.device):
+        return kernels.shares(edges, indptr, sampled if weight is None else degree, weight, dtype)
+    counts = indptr.diff()
+    if weight is not None:
+        return weight.to(dtype) / degree.repeat_interleave(counts, output_size=edges)
+    mean = (counts if sampled is None else sampled).to(dtype).reciprocal_()
+    return mean.repeat_interleave(counts, output_size=edges)
+
+
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
     kernels = edge_kernels(indptr.device)
     return (kernels.transpose if kernels else _transposed)(indptr, indices, sources)
