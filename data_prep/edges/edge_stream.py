@@ -87,6 +87,7 @@ class _SeenEdges:
         self._chunks: list[tuple[int, np.dtype]] = []
         self.count, self.smallest, self.largest = 0, 0, -1
         chunks = (each for each in with_records(edges.chunks()) if each[0].shape[1])
+        # Edges that are mapped can be read again; all others are staged in as few bytes as hold their ids.
         seen = in_order(_narrowed if not edges.mapped else _bounds, chunks, workspace.threads)
         if edges.mapped:
             for _ in self._counted(seen, progress):
@@ -207,6 +208,7 @@ def sort_edges(
     if vertices > _MOST_VERTICES:
         check_memory(vertices, workspace)
 
+    # Staged edges are removed once they are read: the sorter has its own files by then.
     def once() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         yield from with_records(stream.chunks())
         if seen:
@@ -257,6 +259,7 @@ def adjacency_of(
         if placer and records is not None:
             placer.add(chunk, records)
         progress.advance(chunk.shape[1])
+    # All edges are on disk; what follows holds arrays of the size of the vertices.
     check_memory(vertices, workspace)
     adjacency, counts = sorter.finish(progress)
     if placer is None:
