@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from data_prep.cli import main as prep  # noqa: E402
-from leapmpi.cli.main import main  # noqa: E402
-from tests.support.documentation import commands  # noqa: E402
-from tests.support.shop import NOISE, write_shop  # noqa: E402
+from data_prep.cli import main as prep
+from leapmpi.cli.main import main
+from tests.support.documentation import commands
+from tests.support.shop import NOISE, write_shop
 
 CUSTOMERS = 1500
 SETTINGS = "--model rsage --fanout 1,9 --hidden 16 --epochs 12 --set train.lr=0.02 --batch-size 256 --threads 1"
