@@ -108,6 +108,7 @@ def _factors(
     """
     both = (x.features[t], x.places), (x.learned, x.learned_places)
     for place, (columns, places) in enumerate(both, len(KINDS) * number):
+        # A rank may hold no vertex of a type, and then has no rows of it.
         if weights[place] is not None and len(chosen):
             assert columns is not None, f"rows of type {t} have the columns that a matrix multiplies"
             yield place, columns, places[chosen]
