@@ -50,17 +50,20 @@ STRATEGIES = MINI_BATCHES | FULL_BATCHES
 SHARDED = {"run.topology": "sharded"}
 BOUNDS = {"sampling.sampler": "temporal", "sampling.options.bound": "root"}
 """Each root sees what is earlier than itself; on the graph with times."""
+KEPT = {"model.dropout": 0.0, "model.input_dropout": 0.0}
+"""Without dropout ranks compute own shares while those for others travel."""
 FEW = {
     2: [
         ("rgcn", "in turn", "raw", "leap", {}),
         ("rgcn bases", "in blocks", "partial", "ring", {}),
+        ("rgcn", "in turn", "auto", "owner", KEPT),
         ("rsage", "in turn", "mixed", "depcomm", {}),
         ("rgcn blocks", "in turn", "projected", "owner", {}),
         ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
         ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
     ],
     3: [
-        ("rsage", "in blocks", "partial", "leap", {}),
+        ("rsage", "in blocks", "partial", "leap", KEPT),
         ("rgcn bases", "in turn", "projected", "pull", {}),
         ("rgcn", "in turn", "auto", "hybrid", {}),
         ("rsage", "in turn", "raw", "ring", {}),
@@ -70,7 +73,7 @@ FEW = {
     4: [
         ("rgcn bases", "in turn", "mixed", "leap", {}),
         ("rgcn blocks", "in blocks", "partial", "depcomm", {}),
-        ("rsage", "in turn", "partial", "owner", {}),
+        ("rsage", "in turn", "partial", "owner", KEPT),
         ("rgcn", "in turn", "projected", "ring", {}),
         ("rsage", "timed in turn", "partial", "pull", BOUNDS),
         ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
