@@ -4,6 +4,7 @@ With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_case
 """
 
 import os
+from importlib.util import find_spec
 from itertools import product
 
 import numpy as np
@@ -19,6 +20,7 @@ from leapmpi.features.learned_rows import ROWS
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
+from tests.support.launch import PROJECT
 from tests.support.typed_models import whole_graph
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
@@ -34,6 +36,9 @@ MODELS = {
     "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
     "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
 }
+OWN = {"own": {"model.name": f"{PROJECT}/tests/support/own_typed_module.py:Net"}}
+for name in ("Hetero", "copied", "Transformer") if find_spec("torch_geometric") else ():
+    OWN[name] = {"model.name": f"{PROJECT}/tests/support/pyg_typed.py:{name}"}
 REMOTE = {name: {"strategy.remote": name} for name in ("raw", "projected", "partial", "mixed")}
 MINI_BATCHES = {
     "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
@@ -51,18 +56,21 @@ FEW = {
         ("rgcn bases", "in blocks", "partial", "ring", {}),
         ("rsage", "in turn", "mixed", "depcomm", {}),
         ("rgcn blocks", "in turn", "projected", "owner", {}),
+        ("own", "in turn", "raw", "ring", {}),
     ],
     3: [
         ("rsage", "in blocks", "partial", "leap", {}),
         ("rgcn bases", "in turn", "projected", "pull", {}),
         ("rgcn", "in turn", "auto", "hybrid", {}),
         ("rsage", "in turn", "raw", "ring", {}),
+        ("own", "in blocks", "auto", "leap", {}),
     ],
     4: [
         ("rgcn bases", "in turn", "mixed", "leap", {}),
         ("rgcn blocks", "in blocks", "partial", "depcomm", {}),
         ("rsage", "in turn", "partial", "owner", {}),
         ("rgcn", "in turn", "projected", "ring", {}),
+        ("own", "in turn", "raw", "pull", SHARDED),
     ],
 }
 """By number of ranks."""
@@ -71,6 +79,7 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
+PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +124,7 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
     model, partition, remote, strategy, more = case
     settings = {
         "data": str(base / partition),
-        **MODELS[model],
+        **(MODELS | OWN)[model],
         **REMOTE.get(remote, {}),
         **STRATEGIES[strategy],
         **more,
