@@ -10,7 +10,7 @@ from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model
 from leapmpi.nn.own.batch_check import examine
-from leapmpi.nn.own.typed_graph import edge_types
+from leapmpi.nn.own.relation_graph import edge_types
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.launch import PROJECT

@@ -18,6 +18,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.features.learned_rows import ROWS
 from leapmpi.session.setup import load, open_for_training
+from leapmpi.session.warm_up import warm_up
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
 from tests.support.launch import PROJECT
@@ -151,3 +152,10 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
         got, due = (np.stack([each[vertex] for vertex in vertices]) for each in (rows, rows_alone))
         assert np.linalg.norm(got - due) <= 1e-10 * np.linalg.norm(due) > 0
         np.testing.assert_allclose(values, values_alone, atol=1e-9)
+
+
+def test_a_module_of_ones_own_is_warmed_up_on_rows_of_the_types_that_it_reads(base, world):
+    config = Config.from_values(SETTINGS).replaced({"data": str(base / "in turn"), **OWN["own"]})
+    ctx = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers()).ctx
+    warm_up(world, ctx, config)
+    assert not any(each.any() for each in ctx.parameters.gradients)

@@ -24,7 +24,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.own.initial import Draws, begin
 from leapmpi.nn.own.module import OwnModel
-from leapmpi.nn.own.typed_graph import edge_types
+from leapmpi.nn.own.relation_graph import edge_types
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.nn.typed_matrix import TypedMatrix

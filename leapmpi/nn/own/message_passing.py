@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from leapmpi.errors import ConfigError
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.passage import PLAIN, Mark, Passage, marks_of
-from leapmpi.nn.own.typed_graph import RelationGraph, TypedBlockGraph
+from leapmpi.nn.own.relation_graph import RelationGraph, TypedBlockGraph
 
 _CARRIED = ("edge_weight", "edge_attr")
 """Arguments that receive data of edges."""

@@ -18,7 +18,7 @@ from leapmpi.nn.model import Model
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.message_passing import ALL_EDGES, EDGES, MessagePassings
 from leapmpi.nn.own.passage import PLAIN, Mark, Passage
-from leapmpi.nn.own.typed_graph import TypedBlockGraph
+from leapmpi.nn.own.relation_graph import TypedBlockGraph
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.nn.typed_matrix import TypedMatrix

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from leapmpi.nn.dropout import DropoutKey, drop_edges, drop_features
 from leapmpi.nn.own.block_graph import BlockGraph
-from leapmpi.nn.own.typed_graph import TypedBlockGraph
+from leapmpi.nn.own.relation_graph import TypedBlockGraph
 from leapmpi.nn.rows import dense
 from leapmpi.system.counter_rng import fold, key_hash
 
