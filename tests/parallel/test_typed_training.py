@@ -12,6 +12,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
+import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -176,3 +177,20 @@ def test_a_module_of_ones_own_is_warmed_up_on_rows_of_the_types_that_it_reads(ba
     ctx = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers()).ctx
     warm_up(world, ctx, config)
     assert not any(each.any() for each in ctx.parameters.gradients)
+
+
+def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, folder):
+    featured = {"sampling.relation_fanout": "author:*=0", "train.epochs": 2, "strategy.name": "leap"}
+    values = {"data": str(base / "in turn"), "model.name": "rgcn", **featured}
+    config = Config.from_values(SETTINGS).replaced(values)
+    together = config.replaced({"strategy.vary": ("model.hidden=4,8",), "run.folder": str(folder / "together")})
+    run = leapmpi.train(together, world.comm)
+    if world.rank:
+        return
+    for number, hidden in enumerate((4, 8)):
+        own = config.replaced({"model.hidden": hidden, "run.folder": str(folder / f"hidden-{hidden}")})
+        wanted = leapmpi.train(own, MPI.COMM_SELF).weights("final")
+        found = leapmpi.load_run(f"{run.path}/model-{number:02}").weights("final")
+        assert found.keys() == wanted.keys()
+        for name, each in wanted.items():
+            np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-11)
