@@ -211,6 +211,7 @@ class _ProjectedShares:
 
         @torch.no_grad()
         def backward(gradient: Tensor) -> None:
+            # Made when the first part comes: with no gradient at all nothing is allocated.
             if self._gradient is None:
                 self._gradient = torch.zeros_like(rows)
             csr.add_to_sources(self._gradient, edges.indptr, edges.indices, terms.weight, gradient.contiguous())
@@ -257,6 +258,7 @@ class _AutogradStep(Function):
         if activates:
             out.relu_()
         ctx.edges, ctx.projects_first, ctx.activates = edges, projects_first, activates
+        # Only what the backward pass reads is kept: rows are the largest array of a step.
         kept = rows if own is not None or projects_first else None
         ctx.save_for_backward(kept, summed, neighbour, own, weight, out if activates else None)
         return out

@@ -89,6 +89,7 @@ def _made(config: ModelConfig, sizes: tuple[int, int, int, int], schema: TypedSc
     """Make the model by its code, while `draws` notes the draws. `sizes`: layers, in_dim, out_dim, edge_dim."""
     named, (layers, in_dim, out_dim, edge_dim) = config.name, sizes
     made_by = load_named(named, FLAG)
+    # A layer of leapmpi is stacked like the built-in ones, and keeps their ways to cross ranks.
     if isinstance(made_by, type) and issubclass(made_by, Layer):
         if schema is not None:
             raise ConfigError(f"{FLAG} {named}: a layer in parts is not given types, as this graph has; write a module")
@@ -99,6 +100,7 @@ def _made(config: ModelConfig, sizes: tuple[int, int, int, int], schema: TypedSc
             return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
     if not callable(made_by) or isinstance(made_by, nn.Module):
         raise ConfigError(f"{FLAG} {named}: it is of type {type(made_by).__name__}; name a class or a function")
+    # Anything else is called with what its signature names, and must make a module.
     options = options_for(made_by, config)
     given = arguments_for(config, layers, in_dim, out_dim, edge_dim) | _of_types(schema) | options
     known = _chosen(made_by, given, named)
@@ -263,6 +265,7 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
 
 def _run_once(model: OwnModel, blocks: Sequence[BlockTensors], rows: Rows) -> None:
     """Run `model` on `rows`. Raises ConfigError where it changes a buffer."""
+    # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.no_grad():
         model(blocks, rows)

@@ -44,6 +44,7 @@ class MessagePassings:
                 for step in ("propagate", "edge_update"):
                     getattr(each, f"register_{step}_forward_pre_hook")(self._passes)
                     getattr(each, f"register_{step}_forward_hook")(self._passed)
+        # All modules are followed, so that messages can say where an error arose.
         for name, each in module.named_modules():
             each.register_forward_pre_hook(partial(self._enters, f"{name or 'forward'} ({type(each).__name__})"))
             each.register_forward_hook(self._leaves)
@@ -121,6 +122,7 @@ class MessagePassings:
             module, name, value = self._put_back.pop()
             setattr(module, name, value)
 
+        # Layers that keep the rows of all sources: only those of destinations go on.
         def of_destinations(rows: Any, source: int, kind: int) -> Any:
             if isinstance(rows, Tensor) and rows.dim() and rows.size(0) == sources[source] != destinations[kind]:
                 rows = rows[: destinations[kind]]

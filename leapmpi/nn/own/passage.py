@@ -207,6 +207,7 @@ class Passage(TorchFunctionMode):
         flat = x.reshape(rows, -1) if x.dim() and x.numel() else x
         if not x.numel():
             return x
+        # The number of rows tells what they are: rows of edges, of vertices of a level, or neither.
         kind = self._kind(x)
         if self.edges is not None and self.ends is not None and rows == self.edges.size(1):
             source, target = (self.vertices[end][each] for end, each in zip(self.ends, self.edges, strict=True))
