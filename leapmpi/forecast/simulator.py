@@ -95,7 +95,7 @@ class Forecast:
     epoch_rows: dict[str, float]
     """Rows by place, over the iterations of an epoch."""
     typed: dict[str, list[dict[str, Any]]] | None = None
-    """What an iteration on a typed graph reads from other ranks, by type and relation."""
+    """Rows that an iteration on a typed graph reads from other ranks, by type and relation."""
 
     @property
     def remote_ratio(self) -> float:
