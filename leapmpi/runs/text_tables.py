@@ -170,7 +170,7 @@ def _about_seconds(outcome: dict[str, Any]) -> list[str]:
 
 def _choice_of_auto(choice: dict[str, Any]) -> str:
     """Return what `--strategy auto` takes, and why others were left out."""
-    why = f", {choice['why']}" if choice["why"] else ""
+    why = f": {choice['why']}" if choice["why"] else ""
     left_out = "".join(f"; not {name}: {each}" for name, each in choice["left_out"].items())
     return f"--strategy auto takes {choice['strategy']}{why}{left_out}"
 
