@@ -62,17 +62,6 @@ class Edges:
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
-def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
-
-    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `sampled` and
-    `degree` are int64[destinations].
-    """
-    if weight is None:
-        return sampled.to(dtype).reciprocal_().repeat_interleave(edges.counts, output_size=len(edges.indices))
-    return weight.to(dtype) / degree.repeat_interleave(edges.counts, output_size=len(edges.indices))
-
-
 @dataclass(frozen=True, eq=False)
 class EdgeWeights:
     """The weights of the dataset's edges in a block: float32[edges], and the sums that they are divided by.
@@ -224,7 +213,8 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
+        edges = self.edges
+        return csr_torch.shares(edges.indptr, len(edges.indices), None, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:
@@ -338,7 +328,8 @@ class PartialBlock:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
+        edges = self.edges
+        return csr_torch.shares(edges.indptr, len(edges.indices), self.sampled, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:
