@@ -34,6 +34,13 @@ def _fill_by_number(base, step, rows, out):
 
 
 @compiled
+def _fill_in_order(base, step, count, out):
+    """Write the addresses of the first `count` rows of a matrix at `base`, the last one repeated."""
+    for k in range(len(out)):
+        out[k] = base + step * min(k, count - 1)
+
+
+@compiled
 def _fill_by_address(addresses, out):
     """Copy `addresses`, the last one repeated."""
     for k in range(len(out)):
@@ -192,9 +199,10 @@ def _addresses(x: Tensor | ScatteredRows, rows: Tensor | None, count: int) -> np
     out = np.empty(count, np.int64)
     if isinstance(x, ScatteredRows):
         _fill_by_address(_array(select(x, rows).addresses), out)
+    elif rows is None:
+        _fill_in_order(x.data_ptr(), x.element_size() * x.shape[1], x.shape[0], out)
     else:
-        numbers = np.arange(len(x)) if rows is None else _array(rows)
-        _fill_by_number(x.data_ptr(), x.element_size() * x.shape[1], numbers, out)
+        _fill_by_number(x.data_ptr(), x.element_size() * x.shape[1], _array(rows), out)
     return out
 
 

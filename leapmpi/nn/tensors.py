@@ -54,6 +54,10 @@ class Edges:
         rows = torch.arange(self.destinations, device=self.indptr.device)
         return rows.repeat_interleave(self.counts, output_size=len(self.indices))
 
+    def spread(self, values: Tensor) -> Tensor:
+        """Return the one of `values` (float[destinations]) of each edge's destination: float[edges]."""
+        return operations(values.device).spread(self.indptr, values, len(self.indices))
+
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
         """Return the edges of destinations `first` to `end` (exclusive), and their slice of this list."""
         indptr = self.indptr[first : end + 1]
@@ -68,9 +72,8 @@ def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor
     `degree` are int64[destinations].
     """
     if weight is None:
-        mean = sampled.to(dtype).reciprocal_()
-        return mean.repeat_interleave(edges.counts, output_size=len(edges.indices))
-    return weight.to(dtype) / degree.repeat_interleave(edges.counts, output_size=len(edges.indices))
+        return edges.spread(sampled.to(dtype).reciprocal_())
+    return weight.to(dtype) / edges.spread(degree)
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,6 +178,10 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
     return out_indptr, _rows(indptr, len(indices))[edges].to(indices.dtype), edges
 
 
+def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
+    return values.repeat_interleave(indptr.diff(), output_size=edges)
+
+
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     rows = len(indptr) - 1
     out_indptr = indptr + torch.arange(rows + 1, device=indices.device)

@@ -30,11 +30,11 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
     With weights of edges, deg under the root is their sum, and the numerator is multiplied by the edge's.
     """
     root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
-    own, counts, edges = root[: block.n_dst], block.edges.counts, len(block.edges.indices)
-    in_neighbours = block.plain_share(dtype) * block.dst_degree.repeat_interleave(counts, output_size=edges)
+    own = root[: block.n_dst]
+    in_neighbours = block.plain_share(dtype) * block.edges.spread(block.dst_degree)
     if block.edge_weight is not None:
         in_neighbours = in_neighbours * block.edge_weight
-    others = own.repeat_interleave(counts, output_size=edges) * root[block.edges.indices] * in_neighbours
+    others = block.edges.spread(own) * root[block.edges.indices] * in_neighbours
     return block.values_with_self(own * own, others)
 
 
@@ -56,7 +56,7 @@ class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
         degree = block.dst_degree.to(dtype)
         norm = degree if block.weights is None else block.weights.dst_sum.to(dtype)
         target = degree * (norm + 1).rsqrt()
-        weight = block.plain_share(dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
+        weight = block.plain_share(dtype) * block.edges.spread(target) * root[block.edges.indices]
         if block.edge_weight is not None:
             weight = weight * block.edge_weight
         return ShareTerms(weight, root[block.local[1]].square())
