@@ -21,7 +21,7 @@ from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
-from leapmpi.system.worker_threads import processor_count
+from leapmpi.system.worker_threads import given_processors, processor_count, set_processor_count
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # since Python 3.12
@@ -31,6 +31,10 @@ INTERPRETER_BYTES = 256 * 2**20
 
 LEAST_BYTES = 2 * INTERPRETER_BYTES
 """The smallest --max-mem."""
+
+_WORKERS_FITTING = 8
+_BYTES_PER_WORKER = 128 * 2**20
+"""Memory for the blocks of a worker, beyond those that fit any --max-mem."""
 
 
 def memory_budget(text: str | None) -> int:
@@ -49,6 +53,15 @@ def memory_budget(text: str | None) -> int:
 def disk_budget(text: str | None) -> int | None:
     """Return the bytes that --max-disk `text` allows the work folder; None without. Raises ConfigError for no size."""
     return None if text is None else parse_size(text, "--max-disk")
+
+
+def use_workers(wanted: int | None, memory: int) -> None:
+    """Share the work of this process among `wanted` threads, by default a thread for each processor given.
+
+    Without `wanted` there are no more than `memory` bytes suffice for.
+    """
+    fitting = max(_WORKERS_FITTING, memory // _BYTES_PER_WORKER)
+    set_processor_count(wanted or min(fitting, given_processors()))
 
 
 def require(memory: int, size: int, step: str, advice: str) -> None:

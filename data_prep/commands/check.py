@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_prep.commands.import_graph import add_workers
+
 if TYPE_CHECKING:
     from leapmpi.dataset.graph import Graph
     from leapmpi.dataset.partitioned import Dataset
@@ -19,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
+    add_workers(parser)
 
 
 def open_any(path: Path) -> Graph | Dataset:
@@ -40,7 +43,7 @@ def open_any(path: Path) -> Graph | Dataset:
 def run(arguments: argparse.Namespace) -> int:
     """Verify; one line when all is well, DataError with the first fault otherwise."""
     from data_prep.progress import Steps
-    from data_prep.workspace import memory_budget, require
+    from data_prep.workspace import memory_budget, require, use_workers
     from leapmpi.dataset.hdf5.names import DATASET_FILE
     from leapmpi.dataset.names_of_vertices import open_names
     from leapmpi.dataset.partitioned import Dataset
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # The file is opened once; its kind decides what is verified.
     memory = memory_budget(arguments.max_mem)
+    use_workers(arguments.workers, memory)
     found = open_any(arguments.path)
     require(memory, found.vertices * BYTES_PER_VERTEX, f"checking {found.vertices:,} vertices", "allow more")
     steps = Steps()

@@ -55,8 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_vertex_data(parser)
     _add_edge_data(parser)
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add --workers to the flags of a command."""
+    workers = "threads that share the work, by default the cores that the process may use; the result is the same"
+    parser.add_argument("--workers", type=number_between(1), metavar="N", help=workers)
 
 
 def _add_splits(parser: argparse.ArgumentParser) -> None:
@@ -119,10 +126,11 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    use_workers(arguments.workers, memory)
     check_output(arguments.graph, arguments.overwrite)
     drawn = arguments.split_edges not in (None, "source", "none")
     shares = arguments.split_edges if drawn else None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY
+from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY, add_workers
 from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
@@ -71,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     most = "most bytes of temporary files beside FOLDER; by default what is free there"
     parser.add_argument("--max-disk", metavar="SIZE", help=most)
+    add_workers(parser)
     small = (
         "typed graphs: types of vertices whose rows take less than SIZE are recorded as replicated on every rank; by "
         "default 1 %% of the rows of a part, 0 for none"
@@ -100,13 +101,14 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.partitioning.quality_report import report_on
     from data_prep.partitioning.vertex_order import community_order
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, require, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, require, use_workers, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.verify import verify_graph
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    use_workers(arguments.workers, memory)
     if arguments.parts_from and arguments.method == "auto":
         arguments.method = GIVEN
     request = _request(arguments, memory)

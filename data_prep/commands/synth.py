@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from data_prep.commands.import_graph import FEATURE_DTYPE
+from data_prep.commands.import_graph import FEATURE_DTYPE, add_workers
 from leapmpi.config.parser import number_between
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.errors import ConfigError
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
@@ -52,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.splits import SplitRule
     from data_prep.formats.npz_writer import write_source
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    use_workers(arguments.workers, memory)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
     names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "scored", "seed")

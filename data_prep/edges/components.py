@@ -15,6 +15,9 @@ from leapmpi.dataset.hdf5.row_blocks import row_groups
 from leapmpi.system.jit import compiled
 
 _BLOCK_BYTES = 64 * 2**20
+_FEW_ENTRIES, _ALL_ENTRIES = 2, 2**62
+_SAMPLED = 1024
+"""Vertices in the sample that finds the largest component."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +36,31 @@ class Components:
 
 
 @compiled
-def _join(first, indptr, indices, symmetric, root):
+def _root_of(root, v):
+    """Return the root of `v`; the path to it is halved."""
+    while root[v] != v:
+        root[v] = root[root[v]]
+        v = np.int64(root[v])
+    return v
+
+
+@compiled
+def _join(first, indptr, indices, most, below, giant, root):
     """Join the rows by union-find with path halving; the root of a component is its smallest vertex.
 
-    Directions do not count; half the entries of a symmetric adjacency suffice.
+    Takes the first `most` entries of each row; with `below`, only those smaller than the row's vertex. Rows in the
+    component of the vertex `giant` are left out; -1 is in none.
     """
     for row in range(len(indptr) - 1):
-        v = first + row
-        for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
-            a, b = v, np.int64(indices[e])
-            if symmetric and b > a:
+        v = np.int64(first + row)
+        if giant >= 0 and _root_of(root, v) == _root_of(root, giant):
+            continue
+        begin = indptr[row] - indptr[0]
+        for e in range(begin, min(indptr[row + 1] - indptr[0], begin + most)):
+            b = np.int64(indices[e])
+            if below and b > v:
                 break
-
-            # The roots of both ends; paths are halved on the way.
-            while root[a] != a:
-                root[a] = root[root[a]]
-                a = root[a]
-            while root[b] != b:
-                root[b] = root[root[b]]
-                b = root[b]
+            a, b = _root_of(root, v), _root_of(root, b)
             if a < b:
                 root[b] = a
             else:
@@ -102,12 +111,27 @@ def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SI
     """
     dtype = index_dtype(adjacency.vertices)
     root = np.arange(adjacency.vertices, dtype=dtype)
-    progress.start(adjacency.vertices, "vertices")
-    for start, stop in row_groups(adjacency.indptr, 8, adjacency.indices.itemsize, _BLOCK_BYTES):
-        indptr = np.asarray(adjacency.indptr[start : stop + 1])
-        _join(start, indptr, np.asarray(adjacency.indices[indptr[0] : indptr[-1]]), symmetric, root)
-        progress.reach(stop)
+
+    # A few entries of each row join most vertices to one component. Both ends name an edge of a symmetric adjacency, so
+    # rows in that component need not be read (Afforest: Sutton, Ben-Nun, Barak, IPDPS 2018).
+    passes: list[tuple[int, bool]] = [(_ALL_ENTRIES, symmetric)]
+    if symmetric and adjacency.vertices >= _SAMPLED:
+        passes = [(_FEW_ENTRIES, False), (_ALL_ENTRIES, False)]
+    progress.start(adjacency.vertices * len(passes), "vertices")
+    for number, (most, below) in enumerate(passes):
+        giant = _frequent(root) if number else -1
+        for start, stop in row_groups(adjacency.indptr, 8, adjacency.indices.itemsize, _BLOCK_BYTES):
+            indptr = np.asarray(adjacency.indptr[start : stop + 1])
+            indices = np.asarray(adjacency.indices[indptr[0] : indptr[-1]])
+            _join(start, indptr, indices, most, below, giant, root)
+            progress.reach(number * adjacency.vertices + stop)
     return Components(root, *map(int, _sizes(root, np.zeros(adjacency.vertices, dtype))))
+
+
+def _frequent(root: np.ndarray) -> int:
+    """Return the root of a component that is probably the largest so far, by a sample."""
+    roots = [int(_root_of(root, v)) for v in range(0, len(root), len(root) // _SAMPLED)]
+    return max(sorted(set(roots)), key=roots.count)
 
 
 def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adjacency:

@@ -2,8 +2,8 @@
 
 An edge becomes one 64-bit key: the row within its bucket, the column, and whether it is a reverse edge. Keys are
 scattered to buckets of consecutive rows, in files where memory does not hold them all (distribution sort). Then each
-bucket is sorted by itself, a counting sort by row and a sort within rows, and written in order. A bucket that memory
-cannot hold is taken in several groups of rows.
+bucket is sorted by itself and written in order. A bucket that memory cannot hold is taken in several groups of rows.
+Threads share all of that; what they write depends on the edges alone, whatever their number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.edges.edge_keys import count_rows, distinct, scatter_keys, sort_rows, take_rows
+from data_prep.edges.edge_keys import count_keys, count_rows, distinct, scatter_keys, sort_rows, take_rows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
@@ -93,6 +93,14 @@ class _RowGroup(NamedTuple):
     keys: int
 
 
+def _ends(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sources and destinations, contiguous and read-only: kernels are compiled for one kind of arrays."""
+    found = [np.ascontiguousarray(row).view(np.ndarray) for row in edges]
+    for row in found:
+        row.flags.writeable = False
+    return found[0], found[1]
+
+
 class EdgeSorter:
     """Sorts edges, which are added by chunks, into one adjacency, each edge both ways unless `directed`.
 
@@ -128,22 +136,53 @@ class EdgeSorter:
 
     def add(self, edges: np.ndarray) -> None:
         """Take `edges` [2, k], sources and destinations. Raises DataError naming the first id out of range."""
+        self.hold(self.checked(edges, self._read))
+
+    def checked(self, edges: np.ndarray, first: int) -> np.ndarray:
+        """Return `edges` [2, k] as numbers to `hold`; any thread may call this. first: the number of the first edge.
+
+        Raises DataError naming the first id out of range.
+        """
+        if not self._checked:
+            check_ids(edges, self.vertices, self._name, first)
+        # Mapped edges of this type stay where they are.
+        return edges.astype(self._dtype, copy=False)
+
+    def hold(self, edges: np.ndarray) -> None:
+        """Take `edges` that `checked` returned."""
+        self._read += edges.shape[1]
         for start in range(0, edges.shape[1], self._most_edges):
             chunk = edges[:, start : start + self._most_edges]
-            if not self._checked:
-                check_ids(chunk, self.vertices, self._name, self._read)
-            self._read += chunk.shape[1]
             if self._pending_edges + chunk.shape[1] > self._most_edges:
                 self._spill()
-            self._pending.append(chunk.astype(self._dtype))
+            self._pending.append(chunk)
             self._pending_edges += chunk.shape[1]
 
-    def _scattered(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return the first key of each bucket, int64[buckets + 1], the keys, uint64, and the number of loops."""
-        starts = np.zeros(self._buckets + 1, np.int64)
-        keys = np.empty(edges.shape[1] * (1 if self._directed else 2), np.uint64)
-        loops = scatter_keys(edges, self._bucket_bits, self._key_shift, self._directed, starts, keys)
-        return starts, keys, loops
+    def _scattered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first key of each bucket, int64[buckets + 1], and the keys, uint64, of all pending edges."""
+        threads = self._workspace.threads
+        shares = [self._pending[worker::threads] for worker in range(threads)]
+        self._pending, self._pending_edges = [], 0
+        counts = np.zeros((threads, self._buckets), np.int64)
+
+        def count(worker: int) -> int:
+            edges = shares[worker]
+            return sum(count_keys(*_ends(chunk), self._bucket_bits, self._directed, counts[worker]) for chunk in edges)
+
+        def scatter(worker: int) -> None:
+            for chunk in shares[worker]:
+                scatter_keys(*_ends(chunk), self._bucket_bits, self._key_shift, self._directed, place[worker], keys)
+
+        # In each bucket the keys of the first share come first, then those of the next.
+        with ThreadPoolExecutor(threads) as pool:
+            self._loops += sum(pool.map(count, range(threads)))
+            sizes = counts.sum(axis=0)
+            self._sizes += sizes
+            starts = np.concatenate([[0], np.cumsum(sizes)])
+            place = starts[:-1] + np.cumsum(counts, axis=0) - counts
+            keys = np.empty(starts[-1], np.uint64)
+            list(pool.map(scatter, range(threads)))
+        return starts, keys
 
     def _spill(self) -> None:
         """Append the keys of all pending edges to the files of their buckets."""
@@ -151,37 +190,21 @@ class EdgeSorter:
             self._folder = self._workspace.path("edges")
             self._folder.mkdir()
         self._workspace.take(self._pending_edges * 8 * (1 if self._directed else 2), "sorting edges")
-        threads = self._workspace.threads
-        shares = [self._pending[worker::threads] for worker in range(threads)]
-        self._pending, self._pending_edges = [], 0
-        with ThreadPoolExecutor(threads) as pool:
-            for loops, sizes in pool.map(self._spill_share, range(threads), shares):
-                self._loops += loops
-                self._sizes += sizes
+        starts, keys = self._scattered()
 
-    def _spill_share(self, worker: int, chunks: list[np.ndarray]) -> tuple[int, np.ndarray]:
-        """Append the keys of `chunks` to this worker's files; returns the loops, and how many keys each bucket got."""
-        if not chunks:
-            return 0, np.zeros(self._buckets, np.int64)
-        edges = np.concatenate(chunks, axis=1)
-        chunks.clear()
-        starts, keys, loops = self._scattered(edges)
-        sizes = np.diff(starts)
-        for bucket in np.flatnonzero(sizes):
-            with (self._folder / f"{bucket}-{worker}").open("ab") as file:
+        def append(bucket: int) -> None:
+            with self._file(bucket).open("ab") as file:
                 file.write(keys[starts[bucket] : starts[bucket + 1]])
-        return loops, sizes
+
+        with ThreadPoolExecutor(self._workspace.threads) as pool:
+            list(pool.map(append, np.flatnonzero(np.diff(starts)).tolist()))
 
     def finish(self, progress: Progress = SILENT) -> tuple[Adjacency, EdgeCounts]:
         """Return the adjacency of all edges taken, mapped from temporary files, and the counts of edges."""
         if self._folder is not None:
             self._spill()
         else:
-            edges = np.concatenate([np.empty((2, 0), self._dtype), *self._pending], axis=1)
-            self._pending = []
-            self._starts, self._keys, self._loops = self._scattered(edges)
-            del edges
-            self._sizes = np.diff(self._starts)
+            self._starts, self._keys = self._scattered()
 
         # Threads sort groups; what they return is written in the order of rows.
         indptr = self._workspace.array("indptr", (self.vertices + 1,), np.int64)
@@ -245,23 +268,21 @@ class EdgeSorter:
                 keys = distinct(np.concatenate([keys, out[:filled]]))
         return keys
 
-    def _files(self, bucket: int) -> list[Path]:
-        paths = (self._folder / f"{bucket}-{worker}" for worker in range(self._workspace.threads))
-        return [path for path in paths if path.exists()]
+    def _file(self, bucket: int) -> Path:
+        assert self._folder is not None
+        return self._folder / str(bucket)
 
     def _blocks(self, bucket: int) -> Iterator[np.ndarray]:
-        """Yield the keys in the files of `bucket`, some at a time."""
-        for path in self._files(bucket):
-            with path.open("rb") as file:
+        """Yield the keys in the file of `bucket`, some at a time."""
+        if self._sizes[bucket]:
+            with self._file(bucket).open("rb") as file:
                 while len(block := np.fromfile(file, np.uint64, _READ_KEYS)):
                     yield block
 
     def _all_keys(self, group: _RowGroup) -> np.ndarray:
-        """Read all keys of a bucket and remove its files: each bucket is read once."""
-        keys = np.empty(group.keys, np.uint64)
-        rest = keys.view(np.uint8)
-        for path in self._files(group.bucket):
-            with path.open("rb") as file:
-                rest = rest[file.readinto(rest) :]
-            path.unlink()
+        """Read all keys of a bucket and remove its file: each bucket is read once."""
+        if not group.keys:
+            return np.empty(0, np.uint64)
+        keys = np.fromfile(self._file(group.bucket), np.uint64, group.keys)
+        self._file(group.bucket).unlink()
         return keys

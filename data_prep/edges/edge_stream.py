@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace, require
+from leapmpi.system.worker_threads import in_order
 
 _EDGES_AT_ONCE = 1 << 20
+_BYTES_PER_ID = 9  # of a table by id: whether it occurs, and its place
 _BYTES_PER_VERTEX = 20  # held while components, labels and splits are checked; the rest is mapped
 _MOST_VERTICES = 1 << 40  # refused before the edges are read rather than after
 
@@ -27,13 +30,15 @@ class EdgeStream:
     Where `carries` is the type of a record, it yields pairs of these and of what the edges carry.
 
     count: the number of all edges, where that is known beforehand. final: maps the ids in the chunks to vertex numbers,
-    for streams whose numbers are known only once all edges have been read and the vertices are counted.
+    for streams whose numbers are known only once all edges have been read and the vertices are counted. mapped: the
+    edges are those of an array, which are read again rather than copied to a temporary file.
     """
 
     chunks: Callable[[], Iterator[Chunk]]
     count: int | None = None
     final: Callable[[np.ndarray], np.ndarray] | None = None
     carries: np.dtype | None = None
+    mapped: bool = False
 
 
 Edges = np.ndarray | EdgeStream
@@ -49,7 +54,9 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
     if not isinstance(edges, EdgeStream):
         # In chunks: the array may be mapped and larger than memory.
         starts, whole = range(0, edges.shape[1], _EDGES_AT_ONCE), edges
-        edges = EdgeStream(lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1])
+        edges = EdgeStream(
+            lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1], mapped=True
+        )
     if not arrays:
         return edges
     if edges.count is not None:
@@ -67,43 +74,71 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
     return replace(plain, chunks=chunks, carries=arrays.dtype)
 
 
-class _StagedEdges:
-    """Edges in a temporary file: all ids must be known before the edges can be sorted."""
+class _SeenEdges:
+    """Edges that have all been read once, and are read again: all ids must be known before the edges can be sorted.
+
+    They are in a temporary file, unless they are mapped. count: their number; smallest, largest: of the ids.
+    """
 
     def __init__(self, edges: EdgeStream, workspace: Workspace, progress: Progress) -> None:
-        self.path, self._carried = workspace.path("staged"), workspace.path("staged-records")
+        self._edges, self._workspace = edges, workspace
         self.carries = edges.carries
+        self._files: tuple[Path, Path] | None = None
         self._chunks: list[tuple[int, np.dtype]] = []
-        self.count = 0
-        self.largest = -1
-        with workspace.written(self.path) as file, workspace.written(self._carried) as carried:
-            for chunk, records in with_records(edges.chunks()):
-                if chunk.shape[1]:
-                    # Four bytes an id where these suffice.
-                    narrow = chunk.min() >= -(2**31) and chunk.max() < 2**31
-                    chunk = np.ascontiguousarray(chunk, np.int32 if narrow else np.int64)
-                    self._chunks.append((chunk.shape[1], chunk.dtype))
-                    self.largest = max(self.largest, int(chunk.max()))
-                    self.count += chunk.shape[1]
-                    file.write(chunk)
-                    if records is not None:
-                        carried.write(records.tobytes())
-                    progress.reach(self.count)
+        self.count, self.smallest, self.largest = 0, 0, -1
+        chunks = (each for each in with_records(edges.chunks()) if each[0].shape[1])
+        seen = in_order(_narrowed if not edges.mapped else _bounds, chunks, workspace.threads)
+        if edges.mapped:
+            for _ in self._counted(seen, progress):
+                pass
+            return
+        self._files = workspace.path("staged"), workspace.path("staged-records")
+        with workspace.written(self._files[0]) as file, workspace.written(self._files[1]) as carried:
+            for chunk, records in self._counted(seen, progress):
+                self._chunks.append((chunk.shape[1], chunk.dtype))
+                file.write(chunk)
+                if records is not None:
+                    carried.write(records.tobytes())
+
+    def _counted(self, seen: Iterator[_Seen], progress: Progress) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        for chunk, records, smallest, largest in seen:
+            self.smallest, self.largest = min(self.smallest, smallest), max(self.largest, largest)
+            self.count += chunk.shape[1]
+            yield chunk, records
+            progress.reach(self.count)
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the edges again, with their data."""
-        with self.path.open("rb") as file, self._carried.open("rb") as carried:
+        if self._files is None:
+            yield from self._edges.chunks()
+            return
+        with self._files[0].open("rb") as file, self._files[1].open("rb") as carried:
             for count, dtype in self._chunks:
                 chunk = np.fromfile(file, dtype, 2 * count).reshape(2, count)
                 yield chunk if self.carries is None else (chunk, np.fromfile(carried, self.carries, count))
 
     def remove(self) -> None:
-        """Remove the files."""
-        self.path.unlink()
-        self._carried.unlink()
+        """Remove the temporary files."""
+        for path in self._files or ():
+            path.unlink()
 
-    def ids(self) -> np.ndarray:
-        """List all ids that occur, ascending."""
+    def numbering(self) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray] | None]:
+        """Return all ids that occur, ascending, and a function from ids to their places; None where they are equal."""
+        # Where ids are dense enough, a table by id costs far less than searches.
+        if self.smallest >= 0 and (self.largest + 1) * _BYTES_PER_ID <= self._workspace.capacity(0.25):
+            occurs = np.zeros(self.largest + 1, bool)
+            for chunk, _ in with_records(self.chunks()):
+                occurs[chunk[0]] = occurs[chunk[1]] = True
+            ids = np.flatnonzero(occurs)
+            places = np.cumsum(occurs, dtype=np.int32 if len(ids) < 2**31 else np.int64) - 1
+            number = places.__getitem__
+        else:
+            ids = self._sorted_ids()
+            number = partial(np.searchsorted, ids)
+        natural = len(ids) > 0 and ids[0] == 0 and ids[-1] == len(ids) - 1
+        return ids, None if natural else number
+
+    def _sorted_ids(self) -> np.ndarray:
         found = np.empty(0, np.int64)
         for chunk, _ in with_records(self.chunks()):
             fresh = distinct(chunk.reshape(-1).astype(np.int64))
@@ -113,6 +148,21 @@ class _StagedEdges:
             if len(fresh):
                 found = np.sort(np.concatenate([found, fresh]), kind="stable")  # two runs: a merge
         return found
+
+
+_Seen = tuple[np.ndarray, np.ndarray | None, int, int]
+"""Edges, their records, the smallest and the largest id."""
+
+
+def _bounds(each: tuple[np.ndarray, np.ndarray | None]) -> _Seen:
+    return *each, int(each[0].min()), int(each[0].max())
+
+
+def _narrowed(each: tuple[np.ndarray, np.ndarray | None]) -> _Seen:
+    """Return the edges in four bytes an id, where these suffice."""
+    chunk, records, smallest, largest = _bounds(each)
+    narrow = smallest >= -(2**31) and largest < 2**31
+    return np.ascontiguousarray(chunk, np.int32 if narrow else np.int64), records, smallest, largest
 
 
 def check_memory(vertices: int, workspace: Workspace) -> None:
@@ -144,32 +194,27 @@ def sort_edges(
     first edge with a bad id or a value that is not finite.
     """
     stream = as_stream(edges, arrays if carried else None)
-    final, staged, ids = stream.final, None, None
+    final, seen, ids = stream.final, None, None
 
-    # Where the vertices are not counted yet, read all edges into a temporary file first.
+    # Where the vertices are not counted yet, read all edges first.
     progress.start(stream.count, "edges read")
     if callable(vertices):
-        staged = stream = _StagedEdges(stream, workspace, progress)
-        ids = staged.ids() if compact else None
-        vertices = vertices(staged.largest if ids is None else len(ids) - 1, staged.count)
-
-    # Ids 0 ... n-1 are numbers already; others become numbers by binary search.
-    if ids is not None and len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
-        ids = None
-    if ids is not None:
-        final = partial(np.searchsorted, ids)
+        seen = stream = _SeenEdges(stream, workspace, progress)
+        if compact:
+            ids, final = seen.numbering()
+        vertices = vertices(seen.largest if ids is None else len(ids) - 1, seen.count)
+        ids = ids if final else None
     if vertices > _MOST_VERTICES:
         check_memory(vertices, workspace)
 
-    def numbered() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        for chunk, records in with_records(stream.chunks()):
-            yield final(chunk) if final else chunk, records
-        if staged:
-            staged.remove()
+    def once() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        yield from with_records(stream.chunks())
+        if seen:
+            seen.remove()
 
     progress.start(stream.count, "edges taken")
     carries = stream.carries if carried else None
-    adjacency, counts, found = adjacency_of(numbered(), vertices, carries, directed, name, workspace, progress)
+    adjacency, counts, found = adjacency_of(once(), vertices, carries, directed, name, workspace, progress, final=final)
     if notes is not None:
         notes += found
     return adjacency, counts, ids
@@ -184,18 +229,31 @@ def adjacency_of(
     workspace: Workspace,
     progress: Progress,
     columns: int | None = None,
+    final: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[Adjacency, EdgeCounts, list[str]]:
     """Sort `chunks` of vertex numbers [2, k] with records of type `carries` [k]; other arguments are those of a sorter.
 
-    Returns the adjacency with its edge data, what became of the edges, and notes about edges that were read several
-    times.
+    final: maps ids to vertex numbers, where they are not. Returns the adjacency with its edge data, what became of the
+    edges, and notes about edges that were read several times.
     """
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace, columns=columns)
     placer = None
     if carries is not None:
         placer = EdgePlacer(vertices, carries, directed=directed, name=name, workspace=workspace)
-    for chunk, records in chunks:
-        sorter.add(chunk)
+
+    # Several threads read mapped edges, number and check them; they are then taken in order.
+    def counted() -> Iterator[tuple[np.ndarray, np.ndarray | None, int]]:
+        first = 0
+        for chunk, records in chunks:
+            yield chunk, records, first
+            first += chunk.shape[1]
+
+    def checked(each: tuple[np.ndarray, np.ndarray | None, int]) -> tuple[np.ndarray, np.ndarray | None]:
+        chunk, records, first = each
+        return sorter.checked(final(chunk) if final else chunk, first), records
+
+    for chunk, records in in_order(checked, counted(), workspace.threads):
+        sorter.hold(chunk)
         if placer and records is not None:
             placer.add(chunk, records)
         progress.advance(chunk.shape[1])

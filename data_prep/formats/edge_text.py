@@ -16,6 +16,7 @@ from data_prep.formats.columns import EdgeColumns, edge_columns, numbered
 from data_prep.formats.integer_lines import scanned, whole_lines
 from data_prep.formats.numeric_text import COMMENTS, DELIMITERS, Layout, find_layout, open_bytes, parsed
 from leapmpi.errors import DataError
+from leapmpi.system.worker_threads import in_order
 
 _KIND = "vertex id; ids are whole numbers from 0 on"
 _FIRST_LINES = 100
@@ -102,9 +103,9 @@ def _chunks(path: Path, layout: Layout, carried: EdgeColumns) -> Iterator[Chunk]
     """Yield the edges int64[2, k] by blocks of lines, with their data. Raises DataError where there are none."""
     delimiter = ord(layout.delimiter) if layout.delimiter else 0
     rows = 0
-    for text in whole_lines(path, layout.lines_before):
-        content = text.removeprefix(codecs.BOM_UTF8) if rows == 0 else text
-        values, lengths, fault = scanned(content, 2, delimiter)
+    contents = whole_lines(path, layout.lines_before)
+    contents = (text if number else text.removeprefix(codecs.BOM_UTF8) for number, text in enumerate(contents))
+    for content, (values, lengths, fault) in in_order(lambda text: (text, scanned(text, 2, delimiter)), contents):
         # Numpy reads all that is allowed, and names what is not.
         plain = fault < 0 and not (lengths == 1).any()
         chunk = values.reshape(-1, 2).T if plain else _parsed_by_numpy(path, content, layout, rows)

@@ -15,6 +15,7 @@ import numpy as np
 from data_prep.formats.numeric_text import open_bytes
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import in_order
 
 COMMENT = -1
 _BLOCK_BYTES = 4 * 2**20
@@ -108,6 +109,44 @@ def _scan(data, columns, delimiter, values, lengths):
     return count, lines, -1
 
 
+@compiled
+def _scan_pairs(data, delimiter, values, lengths):
+    """Read lines of exactly two numbers without sign, one byte between them, as far as such lines go.
+
+    Returns the lines, and the place where they end: that of a line of another form, or the end. Most files have no
+    other lines, and this takes a third of the time of `_scan`.
+    """
+    lines, i = 0, 0
+    # The end of the last line ends every loop.
+    size = len(data)
+    while size > 0 and data[size - 1] != 10:
+        size -= 1
+    while i < size:
+        start = i
+        for column in range(2):
+            first, number = i, np.int64(0)
+            digit = data[i] - np.uint8(48)
+            while digit < 10:
+                number = number * 10 + np.int64(digit)
+                i += 1
+                digit = data[i] - np.uint8(48)
+            if i == first or i - first > _MOST_DIGITS:
+                return lines, start
+            values[2 * lines + column] = number
+            if column == 0:
+                if data[i] != delimiter and not (delimiter == 0 and (data[i] == 32 or data[i] == 9)):
+                    return lines, start
+                i += 1
+        if data[i] == 13:
+            i += 1
+        if data[i] != 10:
+            return lines, start
+        i += 1
+        lengths[lines] = 2
+        lines += 1
+    return lines, i
+
+
 def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
     """Scan `text` for the numbers int64[k] in its first `columns` columns, and the words of each line, as of LineBlock.
 
@@ -115,9 +154,11 @@ def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, 
     the byte between words, 0 for blanks.
     """
     lengths = np.empty(text.count(b"\n") + 1, np.int32)
-    values = np.empty(min(len(text) // 2 + 1, columns * len(lengths)), np.int64)
-    count, lines, fault = _scan(np.frombuffer(text, np.uint8), columns, delimiter, values, lengths)
-    return values[:count], lengths[:lines], fault
+    values = np.empty(min(len(text) // 2 + 2, columns * len(lengths)), np.int64)
+    data = np.frombuffer(text, np.uint8)
+    plain, begin = _scan_pairs(data, delimiter, values, lengths) if columns == 2 else (0, 0)
+    count, lines, fault = _scan(data[begin:], columns, delimiter, values[2 * plain :], lengths[plain:])
+    return values[: 2 * plain + count], lengths[: plain + lines], fault if fault < 0 else begin + fault
 
 
 def whole_lines(path: Path, skip: int) -> Iterator[bytes]:
@@ -142,8 +183,9 @@ def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBl
     Raises DataError naming file, line and text for the first word there that is not a whole number.
     """
     line = skip + 1
-    for text in whole_lines(path, skip):
-        values, lengths, fault = scanned(text, columns)
+    for text, (values, lengths, fault) in in_order(
+        lambda text: (text, scanned(text, columns)), whole_lines(path, skip)
+    ):
         if fault >= 0:
             word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
             raise DataError(f"{path}, line {line + len(lengths)}: {word!r} is not a whole number")

@@ -142,6 +142,6 @@ def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
 
 
 def _without_edges(block: Block) -> Block:
-    names = ("indices", "weight", "edge_numbers", "edge_weight")
+    names = ("indices", "weight", "edge_numbers", "edge_weight", "relation")
     arrays = {name: array[:0] for name in names if (array := getattr(block, name)) is not None}
     return replace(block, indptr=np.zeros_like(block.indptr), **arrays)

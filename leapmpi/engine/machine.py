@@ -10,18 +10,22 @@ from leapmpi.errors import LaunchError
 from leapmpi.plan.machine_rates import MachineRates, kept_rates, machine_key, processor_name
 
 
-def kept_for(ranks: int, on_gpu: bool) -> MachineRates:
-    """Return kept rates for jobs of `ranks` ranks on one node like this, else the documented constants. Local, without
-    a job.
+def kept_for(ranks: int, on_gpu: bool) -> tuple[MachineRates, int]:
+    """Return kept rates for jobs of `ranks` ranks on nodes like this one, and on how many nodes they were measured.
+    Local, without a job.
 
-    Raises ConfigError where the file of kept rates is damaged.
+    Of several, those on most nodes are taken; without any, the documented constants and 0. Raises ConfigError where
+    the file of kept rates is damaged.
     """
     computes = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else processor_name()
     try:
         library = library_name(load_mpi())
     except LaunchError:
-        return MachineRates()
-    return kept_rates(machine_key(computes, library, ranks, 1)) or MachineRates()
+        return MachineRates(), 0
+    for nodes in range(ranks, 0, -1):
+        if found := kept_rates(machine_key(computes, library, ranks, nodes)):
+            return found, nodes
+    return MachineRates(), 0
 
 
 def key_of(world: World, device: torch.device) -> str:

@@ -33,12 +33,13 @@ from leapmpi.exchange.selection import (
 )
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
+from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
 from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
+from leapmpi.plan.cost_model import Counts, Rates
 from leapmpi.plan.homes import home_of, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
@@ -85,7 +86,8 @@ class Forecast:
     """Work of the slowest rank at each time step, over the mean."""
     memory: list[int]
     """Bytes by rank."""
-    seconds: float | None
+    epoch_seconds: float | None
+    """By the rates of the machine; None for several models."""
     epoch_sent: dict[str, float]
     """Bytes by kind, over the iterations of an epoch."""
     epoch_rows: dict[str, float]
@@ -109,6 +111,8 @@ class Sampled:
     counts: Counts
     memory: np.ndarray
     """int64[ranks]: bytes that the iteration takes on each rank."""
+    seconds: float
+    """By the rates of the machine."""
 
 
 class Forecaster:
@@ -128,7 +132,7 @@ class Forecaster:
         self.machine: MachineRates | None = None
         """Rates by which engines choose, where they are not the documented ones."""
 
-    def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
+    def forecast(self, label: str, config: Config, ranks: int) -> Forecast:
         """Predict `config` on `ranks` ranks. Raises ConfigError and DataError for settings that cannot be trained."""
         check(facts_of(config, self.dataset))
         strategy_named(config.strategy.name).check_settings(config, self.dataset)
@@ -142,9 +146,9 @@ class Forecaster:
         first, batches, begun = engines[0], *self.batches(job, config)
         names = modes_for(several, first.ctx.features, config) if several else None
         drawn = None
-        if mode_is_open(first.placement) and not self.takes_known_mode(job, config, rates, names):
+        if mode_is_open(first.placement) and not self.takes_known_mode(job, config, names):
             drawn = job.draw(batches[0], 0)
-            self.choose_mode(job, config, drawn, batches[0], rates, names)
+            self.choose_mode(job, config, drawn, batches[0], names)
 
         # Whole batches are alike, so a few stand for all. The last one may be short, and is counted apart.
         whole = max(1, len(batches) - 1)
@@ -157,9 +161,7 @@ class Forecaster:
         # An epoch has the mean of the sampled iterations for all but the last.
         sent, rows = _mean(found, Traffic.bytes_by_kind), _mean(found, Traffic.rows_by_place)
         others = len(batches) - 1
-        seconds = None
-        if rates is not None and not models:
-            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in found]))
+        seconds = None if models else others * float(np.mean([each.seconds for each in found])) + last.seconds
         micrographs, offsets = roots_of(job, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
         work = np.mean([each.counts.rows + each.counts.edges for each in found], axis=0)
         return Forecast(
@@ -174,7 +176,7 @@ class Forecaster:
             micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, found, self.topology_bytes(config, ranks), sum(models)),
-            seconds=seconds,
+            epoch_seconds=seconds,
             epoch_sent={
                 kind: begun[kind] + others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()
             },
@@ -198,7 +200,7 @@ class Forecaster:
             return kept
         minibatches = drawn or job.draw(batch, iteration)
         traffic = job.count(minibatches, models)
-        return Sampled(traffic, counts_of(job.engines[0], minibatches, traffic), memory_of(job, minibatches))
+        return sampled_of(job, minibatches, traffic)
 
     def keep(self, job: VirtualJob, config: Config, iteration: int, sampled: Sampled) -> None:
         """Keep what was counted of an `iteration` of `config`, for its forecast."""
@@ -257,10 +259,9 @@ class Forecaster:
         config: Config,
         minibatches: Sequence[MiniBatch],
         batch: Batches,
-        rates_given: Rates | None = None,
         common: Sequence[str] | None = None,
     ) -> None:
-        """Choose the mode of the first layer as training does with `--remote auto`, by given or counted rates.
+        """Choose the mode of the first layer as training does with `--remote auto`, by counted rates.
 
         minibatches: those of all ranks when `batch` is trained. common: the modes that several models can share; the
         one that moves the fewest bytes is taken.
@@ -275,20 +276,18 @@ class Forecaster:
             found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
         name = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
-            rates = rates_given or _counted(job, batch)
+            rates = _counted(job, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
-        if rates_given is None and not common:
+        if not common:
             self._modes[config, len(engines), engines[0].ctx.machine] = name
         for engine in engines:
             engine.use_mode(name)
 
-    def takes_known_mode(
-        self, job: VirtualJob, config: Config, rates: Rates | None = None, common: Sequence[str] | None = None
-    ) -> bool:
+    def takes_known_mode(self, job: VirtualJob, config: Config, common: Sequence[str] | None = None) -> bool:
         """Use the mode that was chosen before for `config` on as many ranks; False where none was."""
         name = self._modes.get((config, len(job.engines), job.engines[0].ctx.machine))
-        if name is None or rates is not None or common:
+        if name is None or common:
             return False
         for engine in job.engines:
             engine.use_mode(name)
@@ -330,7 +329,16 @@ def _place_of(job: VirtualJob, config: Config, iteration: int) -> tuple[object, 
     return config, len(job.engines), first.ctx.machine, first.mode_name, iteration
 
 
-def memory_of(job: VirtualJob, minibatches: Sequence[MiniBatch]) -> np.ndarray:
+def sampled_of(job: VirtualJob, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Sampled:
+    """Return the iteration that trains `minibatches`, one a rank, with this `traffic`."""
+    first = job.engines[0]
+    counts = _counts(first, minibatches, traffic)
+    operations = most_operations(job.engines, minibatches, traffic)
+    seconds = predicted_seconds(counts, operations, first.ctx.machine, ahead=first.prefetch_depth > 0)
+    return Sampled(traffic, counts, _memory(job, minibatches), seconds)
+
+
+def _memory(job: VirtualJob, minibatches: Sequence[MiniBatch]) -> np.ndarray:
     """Return the bytes that an iteration of `minibatches` takes on each rank: int64[ranks]."""
     return np.array(list(map(predicted_memory, job.engines, minibatches)))
 
@@ -342,7 +350,7 @@ def _several_models(config: Config, dataset: Dataset) -> list[Model]:
     return [model_of(each, dataset) for each in variations(config).values()]
 
 
-def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
+def _counts(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
     """Return the counts for the cost model, from the mini-batches of all ranks and their `traffic`."""
     schedule = minibatches[0].planned
 

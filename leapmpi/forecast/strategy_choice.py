@@ -16,19 +16,15 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.engine import Engine, Preparation
+from leapmpi.engine.engine import Preparation
 from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
-from leapmpi.exchange.selection import COPYING
-from leapmpi.features.shards.sparse_shard import SparseShard
-from leapmpi.forecast.simulator import Forecaster, Sampled, counts_of, memory_of, roots_of
+from leapmpi.forecast.simulator import Forecaster, roots_of, sampled_of
 from leapmpi.forecast.virtual_job import VirtualJob
-from leapmpi.nn.layer import Layer, costs, least_cost, sparse_cost
 from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
-from leapmpi.plan.cost_model import Counts
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -222,15 +218,13 @@ class _Count:
 
     def _iteration(self, job: VirtualJob, config: Config, number: int) -> tuple[float, int]:
         """Return seconds and bytes of training batch `number`."""
-        engines, minibatches = job.engines, self._minibatches(job, number)
+        minibatches = self._minibatches(job, number)
         traffic = job.count(minibatches)
-        operations = max(_operations(each, minibatches, traffic) for each in engines)
-        counts = counts_of(engines[0], minibatches, traffic)
+        sampled = sampled_of(job, minibatches, traffic)
         if not self.forecaster.real:
             # `leapmpi plan` forecasts the same strategies next.
-            self.forecaster.keep(job, config, number, Sampled(traffic, counts, memory_of(job, minibatches)))
-        seconds = _seconds(counts, operations, self.machine, ahead=engines[0].prefetch_depth > 0)
-        return seconds, int(traffic.pairs().sum())
+            self.forecaster.keep(job, config, number, sampled)
+        return sampled.seconds, int(traffic.pairs().sum())
 
 
 def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> float:
@@ -242,34 +236,3 @@ def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> f
         of_all = topology.vertices * block.edges / max(1, block.n_dst)
         total += min(share * block.edges, ranks * min(topology.edges, of_all))
     return total
-
-
-def _seconds(counts: Counts, operations: int, machine: MachineRates, ahead: bool) -> float:
-    """Predict the seconds of an iteration in which the busiest rank computes `operations` multiply-adds.
-
-    With `ahead`, rows that need no weights are fetched while the previous iteration computes, except for the packing.
-    """
-    compute = operations * machine.multiply_add + counts.rows.shape[1] * machine.step
-    fetch = counts.bytes_ahead * machine.byte
-    exposed = max(fetch - compute, COPYING * fetch) if ahead else fetch
-    return compute + exposed + counts.bytes_within * machine.byte + counts.collectives * machine.collective
-
-
-def _operations(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> int:
-    """Estimate the multiply-adds of forward and backward on the rank of `engine`."""
-    ctx, (first, *others) = engine.ctx, engine.ctx.model.layers
-    total = _first_layer(ctx, first, *engine.mode.work(minibatches, traffic))
-    for micro_batch in minibatches[ctx.rank].micro_batches:
-        for layer, block in zip(others, reversed(micro_batch.blocks[:-1]), strict=True):
-            before, after = costs(layer, block.n_src, block.n_dst, block.edges, True)
-            total += min(before, after) if layer.linear else before
-    return total
-
-
-def _first_layer(ctx: RankContext, layer: Layer, sources: int, destinations: int, edges: int) -> int:
-    """Count the multiply-adds of the layer that reads features; of sparse rows, entries count, not columns."""
-    shard = ctx.features.shard
-    if not isinstance(shard, SparseShard):
-        return least_cost(layer, sources, destinations, edges)
-    entries = float(shard.entry_counts.mean(dtype=np.float64))
-    return int(sparse_cost(layer, sources, edges, entries * layer.in_dim / shard.width))

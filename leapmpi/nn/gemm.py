@@ -19,11 +19,13 @@ from torch.autograd.function import once_differentiable
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.kernel_choice import matmul, on_host
+from leapmpi.nn.kernels.placed_products import add_products_at_sources, place_products
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
+from leapmpi.nn.tensors import Edges
 from leapmpi.system.jit import compiled
-from leapmpi.system.worker_threads import share_rows
+from leapmpi.system.worker_threads import share_rows, threads
 
 
 @compiled
@@ -97,24 +99,20 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     """Return `product`, each element summed in the order of columns on the CPU. Not differentiable."""
     _check(x, weight, rows, x.shape[1] == weight.shape[1])
     count = len(x) if rows is None else len(rows)
-    columns, width = weight.shape
+    columns = len(weight)
     if not on_host(x.device) or x.dtype != torch.float32 or count == 0:
         product = torch.matmul if on_host(x.device) else matmul
         return product(dense(select(x, rows)), weight.t())
 
-    # Weights in slices of 16 columns of the result, padded by zeros, each stored as the kernel reads it.
-    if columns % COLUMNS:
-        weight = F.pad(weight, (0, 0, 0, -columns % COLUMNS))
-    slices = weight.detach().view(-1, COLUMNS, width).transpose(1, 2).contiguous()
-
     # Whole tiles; the last may repeat the last row.
-    out = weight.new_empty(count + -count % gemm_tile.ROWS, len(weight))
+    slices = _slices(weight)
+    out = weight.new_empty(count + -count % gemm_tile.ROWS, COLUMNS * len(slices))
     x = _contiguous(x)
     places = _addresses(x, rows, len(out))
     if isinstance(x, ScatteredRows) and x.kind != FLOAT32:
-        gemm_tile.products_of(x.kind)(places, slices.numpy(), x.scale, out.numpy())
+        gemm_tile.products_of(x.kind)(places, slices, x.scale, out.numpy())
     else:
-        gemm_tile.products(places, slices.numpy(), out.numpy())
+        gemm_tile.products(places, slices, out.numpy())
 
     # Cut the padding off. A slice out[:count] would be a view, and autograd forbids in-place changes of a view that a
     # Function returns, such as `add_`. So a new tensor takes the same memory, without the rows of the padding: it is no
@@ -122,6 +120,51 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     if columns < out.shape[1]:
         return out[:count, :columns].contiguous()
     return out.new_empty(0).set_(out.untyped_storage(), 0, (count, columns), (columns, 1))
+
+
+def place_product(
+    out: Tensor,
+    places: Tensor,
+    x: Tensor | ScatteredRows,
+    weight: Tensor,
+    rows: Tensor | None = None,
+    adds: bool = False,
+) -> None:
+    """Write `product` to the rows `places` (int64[n], distinct) of `out`, or add it to them. Not differentiable.
+
+    On the CPU no matrix of the products is made. Raises ValueError as `product` does.
+    """
+    if _tiled(x) and len(places):
+        _check(x, weight, rows, x.shape[1] == weight.shape[1])
+        x = _contiguous(x)
+        addresses = _addresses(x, rows, len(places) + -len(places) % gemm_tile.ROWS)
+        place_products(addresses, len(places), _slices(weight), _array(places), adds, out.numpy())
+    elif adds:
+        out.index_add_(0, places, times_transposed(x, weight, rows))
+    else:
+        out.index_copy_(0, places, times_transposed(x, weight, rows))
+
+
+def adds_at_sources(x: Tensor) -> bool:
+    """Return whether `add_product_at_sources` serves products of `x`: single precision on the CPU, with one thread."""
+    return _tiled(x) and threads() == 1
+
+
+def add_product_at_sources(
+    out: Tensor, edges: Edges, groups: slice, factors: Tensor, x: Tensor, weight: Tensor, rows: Tensor
+) -> None:
+    """Add factors[e] times row i of `product` to row s of `out` for each edge e, from source s to destination i.
+
+    Rows of the product, which is not made, are those of the destinations `groups` of `edges`; factors: float32[edges].
+    Not differentiable. Raises ValueError as `product` does.
+    """
+    _check(x, weight, rows, x.shape[1] == weight.shape[1])
+    if len(rows):
+        x = x.detach().contiguous()
+        addresses = _addresses(x, rows, len(rows) + -len(rows) % gemm_tile.ROWS)
+        indptr = _array(edges.indptr[groups.start : groups.stop + 1])
+        lists = indptr, _array(edges.indices), _array(factors)
+        add_products_at_sources(addresses, len(rows), _slices(weight), *lists, out.numpy())
 
 
 def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = None) -> Tensor:
@@ -178,6 +221,20 @@ class _Product(Function):
         grad_weight = sum_of_outer(grad.contiguous(), inputs, rows) if ctx.needs_input_grad[1] else None
         ctx.scattered = None
         return grad_x, grad_weight, None
+
+
+def _tiled(x: Tensor | ScatteredRows) -> bool:
+    """Return whether kernels read the rows of `x` as single-precision numbers in place."""
+    plain = isinstance(x, Tensor) or x.kind == FLOAT32
+    return plain and on_host(x.device) and x.dtype == torch.float32
+
+
+def _slices(weight: Tensor) -> np.ndarray:
+    """Cut float32 weight[out, in] into slices of 16 rows, padded by zeros, as kernels read them: [k, in, 16]."""
+    columns, width = weight.shape
+    if columns % COLUMNS:
+        weight = F.pad(weight, (0, 0, 0, -columns % COLUMNS))
+    return weight.detach().view(-1, COLUMNS, width).transpose(1, 2).contiguous().numpy()
 
 
 def _check(x: Tensor | ScatteredRows, factor: Tensor, rows: Tensor | None, fits: bool) -> None:

@@ -21,12 +21,11 @@ from torch import Tensor, nn
 
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.grouped import NO_WEIGHT, by_kind, grouped_product
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
-from leapmpi.nn.rows import Rows, dense, select
+from leapmpi.nn.relation_sums import NO_WEIGHT, OwnRows, relation_sums
+from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import SUM
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_inputs import InputLayer, TypedNormalise
@@ -109,8 +108,8 @@ class RelationLayer(Layer, traits=LayerTraits()):
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations, and the destinations' own terms: float[n_dst, out]."""
-        rows = dense(z)
-        return self._of_relations(block, rows) + self._of_own(rows[: block.n_dst], block.dst_original)
+        every = torch.arange(block.n_dst, device=block.dst_original.device)
+        return self._summed(block, dense(z), self._own(block.dst_original, every, every))
 
     @property
     def rows(self) -> RowForm:
@@ -128,30 +127,27 @@ class RelationLayer(Layer, traits=LayerTraits()):
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the terms of these rows over all relations, with the own terms of destinations that live here."""
-        rows = dense(self.prefix(x, block.src_original, key))
         destinations, local = block.local
-        own = self._of_own(rows.index_select(0, local), block.src_original[local])
-        return self._of_relations(block, rows).index_add(0, destinations, own)
+        own = self._own(block.src_original[local], local, destinations)
+        return self._summed(block, dense(self.prefix(x, block.src_original, key)), own)
 
     def _of_relations(self, block: BlockTensors | PartialBlock, rows: Rows) -> Tensor:
-        """Add up the relations' terms of `rows` (float[n_src, in] after prefix): float[n_dst, out].
+        """Add up the relations' terms of `rows` (float[n_src, in] after prefix): float[n_dst, out]."""
+        return self._summed(block, dense(rows), None)
+
+    def _summed(self, block: BlockTensors | PartialBlock, rows: Tensor, own: OwnRows | None) -> Tensor:
+        """Add up the relations' terms of `rows`, float[n_src, in] after prefix, and `own` ones: float[n_dst, out].
 
         A mean is multiplied by the matrix of its relation, once for each destination that has drawn from it.
         """
-        groups, rows = block.groups, dense(rows)
-        means = weighted_sum(groups.edges, rows, block.relation_share(rows.dtype))
         weights = self.weights() * self.scale.to(rows.dtype).view(-1, 1, 1)
-        numbers = [self._place_of.get(r, NO_WEIGHT) for r in groups.relations]
-        terms = grouped_product(means, weights, None, numbers, groups.bounds)
-        return weighted_sum(groups.by_destination, terms, terms.new_ones(len(terms)))
+        numbers = [self._place_of.get(r, NO_WEIGHT) for r in block.groups.relations]
+        given = None if own is None else (own, self.own, self.bias)
+        return relation_sums(rows, block.groups, block.relation_share(rows.dtype), weights, numbers, given)
 
-    def _of_own(self, rows: Tensor, original: Tensor) -> Tensor:
-        """Compute the own terms, with the bias, of `rows` (float[k, in]) of vertices with `original` ids, int64[k]."""
-        place = self.type_places[self.schema.types_of(original)]
-        order, bounds = by_kind(place, len(self.own))
-        numbers = range(NO_WEIGHT, len(self.own))
-        found = grouped_product(select(rows, order), self.own, self.bias, numbers, bounds)
-        return torch.empty_like(found).index_copy(0, order, found)
+    def _own(self, original: Tensor, rows: Tensor, destinations: Tensor) -> OwnRows:
+        """Sort by type the numbers of `rows` and their `destinations`, vertices with `original` ids: int64[k] each."""
+        return OwnRows.of(self.type_places[self.schema.types_of(original)], len(self.own), rows, destinations)
 
     def _no_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
         raise NotImplementedError("sums of typed rows depend on the weights of the input layer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -142,19 +142,13 @@ class SoftmaxCombination(Combination):
         logs, means, own = self._groups(positions)
         destinations = positions[logs]
 
-        # Each share's part of the exponentials of its destination.
-        share = values[logs]
-        top = values.new_full((third, width), -torch.inf)
-        top.scatter_reduce_(0, destinations.unsqueeze(1).expand_as(share), share, "amax")
-        exponentials = (share - top[destinations]).exp().masked_fill(share == -torch.inf, 0)
-        sums = values.new_zeros(third, width).index_add_(0, destinations, exponentials)
-        self._parts = exponentials / sums.clamp(min=1e-30)[destinations]
+        log, self._parts = parts_of_softmax(values[logs], destinations, third)
 
         # Means weighed by them, and how far each share's mean is from its destination's.
         mean = values.new_zeros(third, width).index_add_(0, destinations, self._parts * values[means])
         self._apart = values[means] - mean[destinations]
         self_parts = values.new_zeros(third, width).index_add_(0, positions[own] - 2 * third, values[own])
-        return torch.cat([torch.where(sums > 0, top + sums.log(), 0), mean, self_parts])
+        return torch.cat([log, mean, self_parts])
 
     def local_gradient(self, gradient: Tensor) -> Tensor:
         """Return the gradient of local shares; that of logarithms comes from their effect on the means."""
@@ -179,6 +173,60 @@ class SoftmaxCombination(Combination):
         return group == 0, group == 1, group == 2
 
 
+class AttentionCombination(Combination):
+    """Rows of logarithms of sums of exponentials, one for each of `heads`, then of means by these exponentials.
+
+    A share of no edge has logarithms of -inf. Means of all heads are side by side. Gradients are those of means, and
+    of the logarithms by their effect on them.
+    """
+
+    def __init__(self, heads: int, local: Tensor, positions: Tensor | None, total: int) -> None:
+        self._heads, self._total = heads, total
+        positions = torch.arange(total, device=local.device) if positions is None else positions
+        self._values, self._positions = [local], [positions]
+
+    def add(self, arrived: Tensor, positions: Tensor) -> None:
+        self._values.append(arrived)
+        self._positions.append(positions)
+
+    @cached_property
+    def rows(self) -> Tensor:  # type: ignore[override]
+        values, positions = torch.cat(self._values), torch.cat(self._positions)
+        share, means = values[:, : self._heads], values[:, self._heads :]
+        logs, self._parts = parts_of_softmax(share, positions, self._total)
+        mean = means.new_zeros(self._total, means.shape[1])
+        mean.index_add_(0, positions, self._by_head(means, self._parts).flatten(1))
+        self._apart = means - mean[positions]
+        return torch.cat([logs, mean], dim=1)
+
+    def local_gradient(self, gradient: Tensor) -> Tensor:
+        return self._gradient(gradient, self._positions[0], slice(0, len(self._positions[0])))
+
+    def arrived_gradient(self, gradient: Tensor) -> Tensor:
+        return self._gradient(gradient, self._positions[1], slice(len(self._positions[0]), None))
+
+    def _gradient(self, gradient: Tensor, positions: Tensor, shares: slice) -> Tensor:
+        of_mean = self._by_head(gradient.index_select(0, positions)[:, self._heads :], self._parts[shares])
+        of_log = (of_mean * self._apart[shares].view_as(of_mean)).sum(2)
+        return torch.cat([of_log, of_mean.flatten(1)], dim=1)
+
+    def _by_head(self, columns: Tensor, factor: Tensor) -> Tensor:
+        """Multiply columns float[k, width] by a `factor` of each head, float[k, heads]: float[k, heads, columns]."""
+        return columns.unflatten(1, (self._heads, -1)) * factor.unsqueeze(2)
+
+
+def parts_of_softmax(logs: Tensor, destinations: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """Combine logarithms of sums of exponentials, float[k, width], of shares of `destinations` (int64[k]).
+
+    Returns those of all sums, float[total, width], 0 without any, and each share's part of its sum, float[k, width].
+    """
+    top = logs.new_full((total, logs.shape[1]), -torch.inf)
+    top.scatter_reduce_(0, destinations.unsqueeze(1).expand_as(logs), logs, "amax")
+    exponentials = (logs - top[destinations]).exp().masked_fill(logs == -torch.inf, 0)
+    sums = torch.zeros_like(top).index_add_(0, destinations, exponentials)
+    return torch.where(sums > 0, top + sums.log(), 0), exponentials / sums.clamp(min=1e-30)[destinations]
+
+
 PartialStep = tuple[Tensor, Callable[[Tensor], None]]
 """Shares, and what passes the gradient of them on to the weights."""
 
@@ -187,7 +235,8 @@ PartialStep = tuple[Tensor, Callable[[Tensor], None]]
 class PartialForm:
     """Layout and combination of shares of a layer's aggregate. One instance serves all layers of its kind."""
 
-    combination: type[Combination]
+    combination: Callable[[Tensor, Tensor | None, int], Combination]
+    """A constructor from local shares, their positions, and the number of rows."""
     separate_self: bool = False
     """Whether a destination's self part travels as a row of its own instead of within its home rank's share."""
     share_rows: int = 1
@@ -210,3 +259,8 @@ SUM, MAXIMUM = PartialForm(SumCombination), PartialForm(MaximumCombination, sepa
 
 SEPARATE_SUM, SOFTMAX = PartialForm(SumCombination, True), PartialForm(SoftmaxCombination, True, 2)
 """Sums of what is not linear in rows, and means by a softmax: from every owner of a neighbour, and a self part."""
+
+
+def attention(heads: int) -> PartialForm:
+    """Return the form of attention by `heads`: one row for each owner of a neighbour, or of the destination itself."""
+    return PartialForm(partial(AttentionCombination, heads))

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.nn.kernels import csr, csr_torch
@@ -111,29 +112,27 @@ class RelationGroups:
 
     edges: from sources to groups, which are ordered by relation, then destination. order: int64[edges], the number of
     each of these edges in the block. relations: those with groups, ascending; bounds[k] to bounds[k + 1] are the groups
-    of relations[k]. by_destination: from groups to destinations, those of one destination in the order of relations.
+    of relations[k]. destination: int64[groups], that of each, below `destinations`.
     """
 
     edges: Edges
     order: Tensor
     relations: tuple[int, ...]
     bounds: tuple[int, ...]
-    by_destination: Edges
+    destination: Tensor
+    destinations: int
 
     @classmethod
     def of(cls, edges: Edges, relation: Tensor) -> RelationGroups:
         """Group `edges`, whose relations are integers[edges] and ascend within a destination."""
         order, first, destination, bounds = group_edges(edges.indptr, relation)
-        groups, device = len(destination), edges.indptr.device
-        one_each = Edges(
-            torch.arange(groups + 1, device=device), destination.to(edges.indices.dtype), edges.destinations
-        )
         return cls(
             edges=Edges(first, edges.indices[order], edges.sources),
             order=order,
             relations=tuple(np.flatnonzero(np.diff(bounds)).tolist()),
             bounds=(0, *bounds[1:][np.diff(bounds) > 0].tolist()),
-            by_destination=one_each.transposed[0],
+            destination=destination,
+            destinations=edges.destinations,
         )
 
 
@@ -250,8 +249,7 @@ class BlockTensors:
 
 
 def _groups(edges: Edges, relation: Tensor | None) -> RelationGroups:
-    relation = torch.zeros_like(edges.indices) if relation is None else relation
-    return RelationGroups.of(edges, relation)
+    return RelationGroups.of(edges, torch.zeros_like(edges.indices) if relation is None else relation)
 
 
 def as_tensor_dtype(relation: np.ndarray) -> np.ndarray:
@@ -317,6 +315,8 @@ class PartialBlock:
     relation_sum: Tensor | None = None
     """float64[edges], with relations: the number, or the sum of the sampler's weights, of the sampled edges of the same
     destination and relation, on all ranks together."""
+    dst_original: Tensor | None = None
+    """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
 
     @property
     def n_src(self) -> int:
@@ -355,6 +355,28 @@ class PartialBlock:
         each = torch.ones_like(self.relation_sum) if weight is None else weight.double()
         return (each / self.relation_sum)[order].to(dtype)
 
+    @property
+    def edges_with_self(self) -> Edges:
+        """The edges, with one from each destination of this rank to itself before its others."""
+        return self._with_self[0]
+
+    def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
+        """Merge `own` (float[local destinations]) of self edges with `others` (float[edges]), in their order."""
+        values = others.new_empty(len(own) + len(others))
+        values[self._with_self[1]], values[self._with_self[2]] = own, others
+        return values
+
+    @cached_property
+    def _with_self(self) -> tuple[Edges, Tensor, Tensor]:
+        """Edges with self edges, and int64: places of self edges and of the others among them."""
+        edges, (destinations, rows) = self.edges, self.local
+        before = torch.zeros_like(self.sampled).index_fill_(0, destinations, 1).cumsum(0)
+        indptr, every = edges.indptr + F.pad(before, (1, 0)), torch.arange(len(edges.indices), device=before.device)
+        own, others = indptr[:-1][destinations], every + before[edges.numbers]
+        indices = edges.indices.new_empty(len(own) + len(others))
+        indices[own], indices[others] = rows.to(indices.dtype), edges.indices
+        return Edges(indptr, indices, self.n_src), own, others
+
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """Split into blocks of the first `destinations` and of the others; they share the sources, and memory."""
         return self.of_destinations(0, destinations), self.of_destinations(destinations, self.n_dst)
@@ -376,4 +398,5 @@ class PartialBlock:
             None if self.sent is None else self.sent[first:end],
             None if self.relation is None else self.relation[kept],
             None if self.relation_sum is None else self.relation_sum[kept],
+            None if self.dst_original is None else self.dst_original[first:end],
         )

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.gemm import product
-from leapmpi.nn.grouped import by_kind
 from leapmpi.nn.layer import Weighted
+from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema, places_among

@@ -6,8 +6,10 @@ In: rows of plain values, as records and summaries hold them. Out: lines of alig
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Sequence
 from html import escape
+from textwrap import fill
 from typing import Any
 
 from leapmpi.runs.text import aligned, condensed, fitted, score_text, size_text
@@ -111,28 +113,60 @@ def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -
 
 
 _FORECAST_HEADINGS = (
-    *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote share", "R_micro", "imbalance"),
-    *("MiB sent", "busiest pair", "GiB a rank", "s"),
+    *("ranks", "strategy", "s/epoch", "MiB sent", "GiB a rank", "remote share", "steps", "remote"),
+    *("rows", "remote rows", "R_micro", "imbalance", "busiest pair"),
 )
 
 
 def forecast_table(outcome: dict[str, Any]) -> str:
-    """Format the figures of one iteration over all ranks, bytes by kind, and the strategies left out."""
-    tables = [*_of_forecasts(outcome["forecasts"]), *_of_roles(outcome["roles"]), *outcome["left_out"]]
-    tables += outcome["too_large"]
-    tables += [f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: {each['sentence']}" for each in outcome["auto"]]
-    tables += [
-        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: topology {size_text(each['node'][0])} in a copy per node, "
+    """Format predicted seconds of an epoch, figures of an iteration over all ranks, and the strategies left out."""
+    sentences = [*outcome["left_out"], *outcome["too_large"]]
+    sentences += [f"{_ranks(each)}: {_choice_of_auto(each)}" for each in outcome["auto"]]
+    sentences += [
+        f"{_ranks(each)}: topology {size_text(each['node'][0])} in a copy per node, "
         f"or sharded {size_text(max(each['sharded']))} at most a rank"
         for each in outcome["topology"]
     ]
-    tables += [
-        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}{_preparing(each['preparing'])}: "
+    sentences += [
+        f"{_ranks(each)}{_preparing(each['preparing'])}: "
         f"features {size_text(max(each['resident']))} resident and "
         f"{size_text(max(each['mapped']))} mapped from files, at most a rank"
         for each in outcome["feature_memory"]
     ]
-    return "\n\n".join(tables)
+    if any(each["epoch_seconds"] is not None for each in outcome["forecasts"]):
+        sentences += _about_seconds(outcome)
+    tables = [*_of_forecasts(outcome["forecasts"]), *_of_roles(outcome["roles"])]
+    width = shutil.get_terminal_size().columns
+    return "\n\n".join([*tables, "\n".join(fill(each, width, subsequent_indent="  ") for each in sentences)])
+
+
+def _ranks(each: dict[str, Any]) -> str:
+    return f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}"
+
+
+def _about_seconds(outcome: dict[str, Any]) -> list[str]:
+    """Return sentences that say what the seconds, and the other figures, are."""
+    iterations = sorted({each["iterations"] for each in outcome["forecasts"]})
+    several = "s" * (iterations != [1])
+    sentences = [
+        f"s/epoch: predicted seconds of an epoch of {' or '.join(map(str, iterations))} iteration{several}; "
+        "other figures are of one iteration, over all ranks"
+    ]
+    for each in outcome["rates"]:
+        link = f", links as --link {each['link']}" if each["link"] else ""
+        nodes = each["nodes_measured"]
+        rates = f"rates measured on {nodes} node{'s' * (nodes > 1)}" if nodes else "documented constants"
+        sentences.append(f"{_ranks(each)}: seconds by {rates}{link}")
+    if not all(each["nodes_measured"] for each in outcome["rates"]):
+        sentences.append("leapmpi doctor --measure, on as many ranks, calibrates predictions")
+    return sentences
+
+
+def _choice_of_auto(choice: dict[str, Any]) -> str:
+    """Return what `--strategy auto` takes, and why others were left out."""
+    why = f", {choice['why']}" if choice["why"] else ""
+    left_out = "".join(f"; not {name}: {each}" for name, each in choice["left_out"].items())
+    return f"--strategy auto takes {choice['strategy']}{why}{left_out}"
 
 
 def _preparing(ranks: int) -> str:
@@ -144,7 +178,7 @@ def _of_roles(roles: list[dict[str, Any]]) -> list[str]:
     if not roles:
         return []
     lines: list[tuple[str, ...]] = [
-        ("ranks", "strategy", "compute", "prepare", "needed", "busy", "s", "MiB of shares", "MiB of rows")
+        ("ranks", "strategy", "compute", "prepare", "needed", "busy", "s/iteration", "MiB of shares", "MiB of rows")
     ]
     for each in roles:
         counts = each["ranks"], each["strategy"], each["computing"], each["preparing"], each["ranks_needed"] or "-"
@@ -171,17 +205,17 @@ def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(each["ranks"]),
         each["strategy"],
+        "-" if each["epoch_seconds"] is None else f"{each['epoch_seconds']:.3g}",
+        f"{sum(each['sent'].values()) / 2**20:.2f}",
+        f"{max(each['memory']) / 2**30:.2f}",
+        f"{each['remote_ratio']:.1%}",
         str(each["time_steps"]),
         each["remote"],
         f"{sum(each['rows'].values()):,.0f}",
         f"{each['rows']['remote']:,.0f}",
-        f"{each['remote_ratio']:.1%}",
         f"{each['micrograph_locality']:.2f}",
         f"{each['imbalance']:.2f}",
-        f"{sum(each['sent'].values()) / 2**20:.2f}",
         f"{max(map(max, each['pairs'])) / 2**20:.2f}",
-        f"{max(each['memory']) / 2**30:.2f}",
-        "-" if each["seconds"] is None else f"{each['seconds']:.4f}",
     )
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from leapmpi.config.setting import names_code
 from leapmpi.engine.engine import Preparation
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, LayerInputs, SampledGraphBuilder, build_here
+from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, SampledGraphBuilder, build_here
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.full_batch.full_batch_placement import (
     FullBatchPlacement,
     FullBatchRules,
@@ -44,16 +45,22 @@ class Owner(FullBatchPlacement):
         ways = 1 if inputs.layer == 0 else 2
         mixes = self.mixes(layer)
 
-        def count(kind: str) -> int:
+        def count(kind: str) -> float:
+            if kind == RAW and layer.inputs is not None:
+                return self._stored_bytes(inputs.block.src[remote]) / layer.bias.element_size()
+            width = width_across_ranks(self.ctx, layer, kind)
             if kind == PARTIAL:
-                return 2 * inputs.items(remote, self.ctx.ranks, exact=False, mixes=mixes).count
-            return (2 if kind == PROJECTED else ways) * int(remote.sum())
+                return 2 * inputs.items(remote, self.ctx.ranks, exact=False, mixes=mixes).count * width
+            return (2 if kind == PROJECTED else ways) * int(remote.sum()) * width
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
-        return np.array(
-            [count(kind) * width_across_ranks(self.ctx, layer, kind) if kind in served else np.inf for kind in KINDS],
-            np.float64,
-        )
+        return np.array([count(kind) if kind in served else np.inf for kind in KINDS], np.float64)
+
+    def _stored_bytes(self, remote: np.ndarray) -> int:
+        """Count the bytes of the stored rows of `remote` vertices (int64[k]), and of gradients of learned ones."""
+        features = self.ctx.features
+        request = RowRequest(remote, self.ctx.rank_offsets, self.ctx.rank)
+        return int(features.answer_bytes(request).sum()) + features.returned_bytes(request)
 
 
 class OwnerGraphs(Preparation):

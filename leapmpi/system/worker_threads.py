@@ -10,7 +10,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import TypeVar
 from weakref import WeakMethod
 
@@ -21,8 +23,29 @@ Result = TypeVar("Result")
 
 
 def processor_count() -> int:
-    """Return the threads worth starting: the processors this process may use, at most eight."""
-    return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    """Return the threads worth starting: as `set_processor_count` says, else the processors given, at most eight."""
+    return _Processors.count or min(_MOST_THREADS, given_processors())
+
+
+def given_processors() -> int:
+    """Return the processors that this process may use: those of its affinity mask, within its group's quota."""
+    count = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):
+        # A container is often limited by processor time, as in "200000 100000" for two processors.
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        count = min(count, max(1, int(quota) // int(period)))
+    return count
+
+
+def set_processor_count(count: int) -> None:
+    """Let `processor_count` return `count` from now on."""
+    _Processors.count = count
+
+
+class _Processors:
+    """The number that `set_processor_count` chose; 0 before."""
+
+    count = 0
 
 
 class _RowThreads:

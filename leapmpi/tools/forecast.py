@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import strategy_named
-from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
+from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS, RATES
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.exchange.selection import MODES
 from leapmpi.features.shards.mapped_shard import bytes_apart
@@ -27,7 +28,7 @@ from leapmpi.forecast.role_forecast import forecast_roles
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import AUTO, choose
 from leapmpi.nn.task import task_of
-from leapmpi.plan.chosen_strategy import Choice
+from leapmpi.plan.cost_model import Rates, link_rates
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
@@ -38,13 +39,21 @@ from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.session.setup import open_for_training, with_batch_size
 from leapmpi.session.topology_kind import SHARDED
-from leapmpi.tools.link_rates import LinkRates, check_link
+
+_COMPARED = ("leap", "pull")
+"""Strategies that are forecast where none are given and `--strategy auto` compares none."""
+
+_KINDS = ("forecasts", "roles", "left_out", "too_large", "auto", "rates")
 
 _SHARED = ("model", "sampling", "strategy", "train", "link")
 
 
-def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
+def plan(
+    config: Config, ranks: str, strategies: str | None = None, link: str | None = None, iterations: int = 4
+) -> dict[str, Any]:
     """Forecast all `strategies` (as in `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
+
+    Without `strategies`, those are forecast that `--strategy auto` chooses from, or leap and pull if it does not.
 
     Returns a dict of
     - "forecasts": one row of figures each,
@@ -52,40 +61,37 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     - "left_out": a sentence for each impossible one,
     - "too_large": a sentence for each that exceeds --memory-limit,
     - "auto": the choice of `--strategy auto` on each number of ranks,
+    - "rates": rates of the machine on each number of ranks, and on how many nodes they were measured (0: documented),
     - "topology": its bytes by rank, with a copy per node and sharded,
     - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory.
 
     Raises ConfigError, and DataError if all are impossible.
     """
     sizes = parse_ranks(ranks)
-    if link:
-        check_link(link)
+    rates = _rates_of_link(link) if link else {}
     forecaster = _forecaster(config, iterations)
-    rates = LinkRates(link, forecaster) if link else None
-    configs = parse_strategies(strategies, config)
+    requested = parse_strategies(strategies, config) if strategies is not None else {}
 
     # Impossible combinations are skipped with a reason, so that they do not hide the others.
-    found: dict[str, list[Any]] = {"forecasts": [], "roles": [], "left_out": [], "too_large": [], "auto": []}
+    found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     for size in sizes:
-        forecaster.machine = _machine(config, size, rates)
-        if size > forecaster.dataset.parts and not any(each.strategy.prepare_ranks for each in configs.values()):
+        kept, nodes = kept_for(size, config.run.device != "cpu")
+        forecaster.machine = machine = replace(kept, **rates)
+        found["rates"].append({"ranks": size, "nodes_measured": nodes, "link": link, **machine.to_values()})
+        if size > forecaster.dataset.parts and not any(each.strategy.prepare_ranks for each in requested.values()):
             found["left_out"].append(
                 f"{size} ranks need a dataset of at least {size} parts and this one has {forecaster.dataset.parts}: "
                 f"partition the graph again with --parts {size}"
             )
             continue
+        compared: Iterable[str] = ()
         if config.strategy.name == AUTO and not config.strategy.prepare_ranks and size <= forecaster.dataset.parts:
             config = with_batch_size(config, forecaster.dataset)
-            choice = _choice(config, forecaster, size, rates)
-            found["auto"].append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
-        for label, requested in configs.items():
-            try:
-                each = with_batch_size(requested, forecaster.dataset)
-                rows = found["roles" if each.strategy.prepare_ranks else "forecasts"]
-                rows.append(_forecast(label, each, size, forecaster, rates))
-                found["too_large"] += _too_large(label, each, forecaster, size)
-            except (ConfigError, DataError) as error:
-                found["left_out"].append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
+            choice = choose(config, forecaster.dataset, forecaster.topology, size, machine, forecaster=forecaster)
+            found["auto"].append({"ranks": size, **choice.to_values()})
+            compared = choice.forecasts
+        configs = requested or parse_strategies(",".join(compared or _COMPARED), config)
+        _forecast_all(configs, size, forecaster, machine, found)
     if not found["forecasts"] and not found["roles"]:
         raise DataError(found["left_out"][0])
     topology = [
@@ -97,19 +103,29 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
         "data": config.data,
         **found,
         "topology": topology,
-        "feature_memory": _feature_memory(config, configs.values(), forecaster.dataset, sizes),
+        "feature_memory": _feature_memory(config, requested.values(), forecaster.dataset, sizes),
     }
 
 
-def _forecast(
-    label: str, config: Config, ranks: int, forecaster: Forecaster, rates: LinkRates | None
-) -> dict[str, Any]:
-    """Return the row of figures of `config`, called `label`, on `ranks` ranks. Raises ConfigError, DataError."""
-    if config.strategy.prepare_ranks:
-        byte = _machine(config, ranks, rates).byte
-        return forecast_roles(label, config, forecaster.dataset, forecaster.topology, ranks, byte).to_values()
-    known = rates.rates(config, ranks) if rates and not config.strategy.vary else None
-    return forecaster.forecast(label, config, ranks, known).to_values()
+def _forecast_all(
+    configs: Mapping[str, Config],
+    ranks: int,
+    forecaster: Forecaster,
+    machine: MachineRates,
+    found: dict[str, list[Any]],
+) -> None:
+    """Add to `found` the row of figures of each of `configs` on `ranks` ranks, or a sentence why there is none."""
+    for label, config in configs.items():
+        try:
+            each = with_batch_size(config, forecaster.dataset)
+            if each.strategy.prepare_ranks:
+                data = forecaster.dataset, forecaster.topology
+                found["roles"].append(forecast_roles(label, each, *data, ranks, machine.byte).to_values())
+            else:
+                found["forecasts"].append(forecaster.forecast(label, each, ranks).to_values())
+            found["too_large"] += _too_large(label, each, forecaster, ranks)
+        except (ConfigError, DataError) as error:
+            found["left_out"].append(f"{label} on {ranks} rank{'s' * (ranks > 1)}: {error}")
 
 
 def _feature_memory(
@@ -151,17 +167,20 @@ def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -
     return [f"{why} --memory-limit {given}{f'; {fits}' if fits else ''}"]
 
 
-def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
-    """Return the choice of `--strategy auto` on `ranks` ranks of one node like this, or with the rates of `link`."""
-    data, machine = (forecaster.dataset, forecaster.topology), _machine(config, ranks, link)
-    choice = choose(config, *data, ranks, machine, forecaster=forecaster)
-    return replace(choice, rates="the rates of --link") if link and choice.rates else choice
+def _rates_of_link(link: str) -> dict[str, float]:
+    """Return the rates of a byte and of a collective that `link` names: bits per second, or a run that measured them.
 
-
-def _machine(config: Config, ranks: int, link: LinkRates | None) -> MachineRates:
-    """Return the rates kept for `ranks` ranks of one node like this, or those of `link`."""
-    machine = kept_for(ranks, config.run.device != "cpu")
-    return link.of_machine(machine) if link else machine
+    Raises ConfigError and RunFolderError.
+    """
+    if not Path(link, "config.toml").exists():
+        byte, latency = link_rates(link)
+        return {"byte": byte, "collective": latency}
+    for record in reversed(load_run(link).metrics()):
+        # Rates with evidence were derived from those of the machine, not measured.
+        if record["event"] == "decision" and record["about"] == RATES and not record["evidence"]:
+            found = Rates.from_values(record["value"])
+            return {"byte": found.byte, "collective": found.collective}
+    raise RunFolderError(f"{link}: the run measured no rates; train with --tune on several ranks")
 
 
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:

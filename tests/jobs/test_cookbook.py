@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.cli import main as prep
 from leapmpi.cli.main import main
-from tests.support.launch import PROJECT, child_environment, run
+from tests.support.launch import PROJECT, bare_environment, run
 
 PAGE = (PROJECT / "jobs/COOKBOOK.md").read_text()
 RECIPES = re.findall(r"^## (\d+)\. ([^\n]*)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
@@ -23,12 +23,6 @@ LEFT = {
 PROGRAMS = {"leapmpi": main, "leapmpi-prep": prep}
 NOTED = "".join(f"{name}() {{ printf '%s\\0' {name} \"$@\" $'\\n' >> \"$NOTES\"; }}\n" for name in PROGRAMS)
 """The start of a script that notes these programs and their words in the file $NOTES in place of running them."""
-
-
-def bare_environment(home, notes):
-    """The environment of a new container: no settings of Open MPI, a terminal of 80 columns, an empty home."""
-    kept = {key: value for key, value in child_environment().items() if not key.startswith(("OMPI_", "PRTE_", "PMIX_"))}
-    return kept | {"COLUMNS": "80", "HOME": str(home), "TERM": "dumb", "NOTES": str(notes)}
 
 
 @pytest.mark.long(15)
@@ -44,7 +38,7 @@ def test_every_recipe_runs(tmp_path, monkeypatch, capsys):
         commands = "\n".join(re.findall(r"```sh\n(.*?)```", body, flags=re.DOTALL))
         assert commands, title
         notes = tmp_path / f"notes-{number}"
-        job = run(["bash", "-euc", NOTED + commands], 120, bare_environment(tmp_path, notes), folder)
+        job = run(["bash", "-euc", NOTED + commands], 120, bare_environment(tmp_path) | {"NOTES": str(notes)}, folder)
         assert job.returncode == 0, f"{number}. {title}\n{job.stdout}\n{job.stderr}"
         assert "Traceback" not in job.stderr
         for line in notes.read_text().split("\n\0")[:-1] if notes.exists() else ():

@@ -86,10 +86,10 @@ def set_order(monkeypatch):
 def either_operations(request, monkeypatch):
     """Runs a test by the compiled kernels, and by the torch operations for other devices, both on the CPU."""
     if request.param == "csr_torch":
-        from leapmpi.nn import aggregate, messages, tensors
+        from leapmpi.nn import aggregate, messages, relation_sums, tensors
         from leapmpi.nn.kernels import csr_torch, message_sums_torch
 
-        for module in (aggregate, tensors):
+        for module in (aggregate, relation_sums, tensors):
             monkeypatch.setattr(module, "operations", lambda device: csr_torch)
         monkeypatch.setattr(messages, "kernels", lambda device: message_sums_torch)
     return request.param

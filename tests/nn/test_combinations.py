@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from leapmpi.nn.share_forms import MAXIMUM, SOFTMAX, SUM, MaximumCombination, SoftmaxCombination, SumCombination
+from leapmpi.nn.share_forms import (
+    MAXIMUM,
+    SOFTMAX,
+    SUM,
+    MaximumCombination,
+    SoftmaxCombination,
+    SumCombination,
+    attention,
+)
 
 DESTINATIONS, WIDTH, RANKS = 5, 3, 3
 
@@ -115,6 +123,35 @@ def test_shares_of_a_softmax_combine_to_that_of_all_sources(scored):
     gradient = torch.randn(9, WIDTH, dtype=torch.float64)
     gradient[:3] = 0
     wanted = torch.autograd.grad((expected * gradient[3:5]).sum(), (score, value))
+    back = torch.autograd.grad(
+        [local, arrived], (score, value), [combined.local_gradient(gradient), combined.arrived_gradient(gradient)]
+    )
+    torch.testing.assert_close(back, wanted)
+
+
+def test_shares_of_attention_combine_to_that_of_all_sources_head_by_head(scored):
+    score, value = scored[0][:, :2].clone().requires_grad_(), scored[1].repeat(1, 2).requires_grad_()
+    columns = torch.arange(2).repeat_interleave(WIDTH)
+
+    def share(own):
+        log = score[own].logsumexp(0)
+        return torch.cat([log, ((score[own] - log).exp()[:, columns] * value[own]).sum(0)])
+
+    # Three destinations: all ranks have sources of the first, one rank of the second, no rank of the third.
+    empty = torch.cat([torch.full((2,), -torch.inf), torch.zeros(2 * WIDTH)]).double()
+    local = torch.stack([share(slice(0, 4)), empty, empty])
+    arrived = torch.stack([share(slice(4, 9)), share(slice(4, 9)), share(slice(9, 12))])
+    combined = attention(2).combination(local.detach(), None, 3)
+    combined.add(arrived.detach(), torch.tensor([0, 1, 0]))
+
+    weights = score.softmax(0)[:, columns], score[4:9].softmax(0)[:, columns]
+    expected = torch.stack([(weights[0] * value).sum(0), (weights[1] * value[4:9]).sum(0)])
+    torch.testing.assert_close(combined.rows[:2, 2:], expected)
+    torch.testing.assert_close(combined.rows[0, :2], score.logsumexp(0))
+    assert not combined.rows[2].any()
+
+    gradient = torch.randn(3, 2 + 2 * WIDTH, dtype=torch.float64)
+    wanted = torch.autograd.grad((expected * gradient[:2, 2:]).sum(), (score, value), retain_graph=True)
     back = torch.autograd.grad(
         [local, arrived], (score, value), [combined.local_gradient(gradient), combined.arrived_gradient(gradient)]
     )

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from leapmpi.nn.gemm import product, sum_of_outer
+from leapmpi.nn.gemm import add_product_at_sources, place_product, product, sum_of_outer
+from leapmpi.nn.tensors import Edges
 from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
@@ -32,6 +33,35 @@ def test_products_of_numbered_rows_are_those_of_their_copies(rows, width, out, d
     gradients = (torch.autograd.grad(each, (x, weight), gradient) for each in (actual, expected))
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("rows", [0, 1, 12, 307])
+@pytest.mark.parametrize(("width", "out"), [(64, 64), (63, 20), (16, 33), (5, 7)])
+def test_products_are_placed_among_other_rows(rows, width, out, adds, threads):
+    set_threads(threads)
+    x, weight, numbers = torch.randn(400, width), torch.randn(out, width), torch.randint(400, (rows,))
+    found, places = torch.randn(350, out), torch.randperm(350)[:rows]
+    expected = found.clone()
+    expected[places] = x[numbers] @ weight.t() + (expected[places] if adds else 0)
+    place_product(found, places, x, weight, numbers, adds=adds)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    set_threads(1)
+
+
+@pytest.mark.parametrize(("width", "out"), [(64, 64), (20, 63)])
+def test_products_are_added_at_the_sources_of_some_destinations(width, out):
+    x, weight, numbers = torch.randn(40, width), torch.randn(out, width), torch.randint(40, (50,))
+    counts = torch.randint(4, (80,))
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    edges = Edges(indptr, torch.randint(30, (int(indptr[-1]),), dtype=torch.int32), 30)
+    factors, found = torch.randn(len(edges.indices)), torch.randn(30, out)
+    chosen = slice(int(indptr[20]), int(indptr[70]))
+    of_edges = (x[numbers] @ weight.t()).repeat_interleave(counts[20:70], 0) * factors[chosen, None]
+    expected = found.index_add(0, edges.indices[chosen], of_edges)
+    add_product_at_sources(found, edges, slice(20, 70), factors, x, weight, numbers)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_of_a_strided_matrix_are_found():

@@ -23,6 +23,10 @@ OTHERS = [
         PLAIN, model="film mean", labels="single, sparse features", batch="three roots", fanout="all,all", threads=2
     ),
     dataclasses.replace(PLAIN, model="film", fanout="3,2", labels="single, edges with data"),
+    dataclasses.replace(PLAIN, model="gat", dropout="everywhere", fanout="4,3,2", prefetch=1),
+    dataclasses.replace(PLAIN, model="gat", strategy="leap, ring", partition="uneven", parts=7, threads=2),
+    dataclasses.replace(PLAIN, model="gatv2", strategy="pull", partition="hash", dropout="everywhere"),
+    dataclasses.replace(PLAIN, model="gatv2", strategy="pull", batch="three roots", fanout="all,all", labels="multi"),
 ]
 CASES = [PLAIN, *here(OTHERS)]
 

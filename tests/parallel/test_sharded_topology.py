@@ -36,6 +36,8 @@ CASES = [
         ),
         ("leap, ring", "projected", "gat", {"sampler": "labor-0,fixed-size=no"}),
         ("pull", "partial", "gcn", {"sampler": "weighted"}),
+        ("pull", "partial", "gat", {"sampler": "weighted", "fanout": "4,3,2"}),
+        ("leap, ring", "partial", "gatv2", {"sampler": "labor-0", "partition": "hash"}),
         ("leap, ring of all steps but one", "partial", "sage max", {"partition": "lopsided", "dropout": "hidden"}),
         ("pull", "raw", "gat", {"labels": DATA, "fanout": "4,3,2", "dropout": "hidden"}),
         ("leap", "partial", "sage", {"labels": DATA, "sampler": "weighted,weights=edge"}),

@@ -14,7 +14,9 @@ from mpi4py import MPI
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.engine import Engine
+from leapmpi.exchange.layer_graphs import RAW
 from leapmpi.features.learned_rows import ROWS
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
@@ -108,6 +110,21 @@ def trained(config, world):
         rows = learned.gathered(communicator).get(ROWS)
         found.append((sum(world.comm.allgather(loss)), gradients, by_vertex, rows))
     return found
+
+
+def test_the_time_of_typed_blocks_is_measured(base, world):
+    config = Config.from_values(SETTINGS).replaced({"data": str(base / "in turn"), **MODELS["rgcn"]})
+    ctx = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers()).ctx
+    assert min(compute_rates(ctx, np.arange(*ctx.local_range)[:4])) >= 0
+
+
+@pytest.mark.parametrize(("hidden", "as_stored"), [(1, False), (64, True)])
+def test_owner_counts_the_bytes_of_stored_rows_by_type(hidden, as_stored, base, world):
+    settings = {"data": str(base / "in turn"), **MODELS["rgcn"], **MINI_BATCHES["owner"], "model.hidden": hidden}
+    config = Config.from_values(SETTINGS).replaced({**settings, "model.missing_features": "learned:8"})
+    ctx = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers()).ctx
+    minibatch = Engine(ctx, config.strategy).plan(np.arange(12) if world.rank == 0 else None, 0, 0)
+    assert world.size == 1 or (minibatch.graph.plans[0].kind == RAW) == as_stored
 
 
 @pytest.mark.parametrize("case", PRODUCT if SOAKS else FEW.get(MPI.COMM_WORLD.size, []), ids=str)

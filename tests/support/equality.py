@@ -133,7 +133,6 @@ EXCLUDED = {
         for mode in ("raw", "sums", "projected", "partial", "mixed")
     ),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
-    *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2")),
     *(pair("remote", "mixed", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
     *(pair("remote", "sums", "model", model) for model in ("sage max", "gat", *DEEP) if model != "gin"),
     pair("remote", "sums", "labels", "single, sparse features"),

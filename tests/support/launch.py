@@ -44,6 +44,13 @@ def child_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**result, **(env or {})}
 
 
+def bare_environment(home: Path) -> dict[str, str]:
+    """The environment of a new container: no settings of Open MPI, 80 columns, a home that is empty but for caches."""
+    kept = {key: value for key, value in child_environment().items() if not key.startswith(("OMPI_", "PRTE_", "PMIX_"))}
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return kept | {"COLUMNS": "80", "HOME": str(home), "TERM": "dumb", "XDG_CACHE_HOME": cache}
+
+
 def run(
     command: Sequence[str], timeout: float, environment: Mapping[str, str], cwd: Path
 ) -> subprocess.CompletedProcess[str]:

@@ -292,7 +292,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         needs = of_neighbours | of_itself
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
-        rows = needs if layer.linear else [*of_neighbours, *of_itself]
+        rows = [*of_neighbours, *of_itself] if layer.shares.layout.separate_self else needs
         if layer.shares.layout.share_rows == 2:
             rows += of_neighbours
         requested = [owner for owner, _ in rows if owner != communicator.rank]
@@ -318,6 +318,9 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             given = sum(home[vertex] == communicator.rank != owner for owner, vertex in named)
             counts["ids"] += ID * away
             counts["activations"] += (away + given) * layer.shares.sent_width * layer.bias.element_size()
+            if loaded.ctx.sampler.sharded and layer.attention_dropout:
+                # Masks read original ids, which only homes know.
+                counts["ids"] += 8 * given
             counts["control"] += _header(communicator)
         # Rows at home are read for the destinations of all ranks.
         everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}

@@ -8,12 +8,14 @@ import torch
 
 from leapmpi import Config, train
 from leapmpi.cli.main import main
+from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.model import build_model
+from leapmpi.plan.machine_rates import MachineRates, keep_rates, machine_key, processor_name
 from leapmpi.sampling.epoch_order import batches
 from leapmpi.tools.forecast import compare, parse_ranks, plan
 from tests.support.graphs import random_graph
@@ -122,7 +124,7 @@ def test_rows_are_copied_where_a_gpu_trains_and_read_where_they_lie_elsewhere(tm
     least = 20 * 4 * len(dataset.splits.train) // 20
     assert (memory("cuda") >= memory("cpu") + least).all()
     timed = plan(config(tmp_path / "wide", **{"run.device": "cuda"}), "2", "pull,leap", "1gbit")
-    assert all(each["seconds"] > 0 for each in timed["forecasts"])
+    assert all(each["epoch_seconds"] > 0 for each in timed["forecasts"])
 
 
 def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
@@ -146,11 +148,35 @@ def test_the_command_prints_a_table_or_json_without_mpi(small_data, capsys):
     assert main([*arguments, "--json"]) == 0
     pull, leap = json.loads(capsys.readouterr().out)["forecasts"]
     assert leap["rows"]["remote"] < pull["rows"]["remote"]
-    assert pull["seconds"] > 0
+    assert pull["epoch_seconds"] > 0
     assert main(["plan", str(small_data), "--link", "quick"]) == 2
     assert "--link quick" in capsys.readouterr().err
     assert main(["plan", str(small_data), "--compare", str(small_data)]) == 4
     capsys.readouterr()
+
+
+def test_seconds_are_one_prediction_by_rates_that_are_named_and_no_clock(small_data, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    settings = config(small_data, **{"train.batch_size": 200})
+    first, second = plan(settings, "2,4"), plan(settings, "2,4")
+    assert [each["epoch_seconds"] for each in first["forecasts"]] == [
+        each["epoch_seconds"] for each in second["forecasts"]
+    ]
+    # What --strategy auto compares is what the table shows.
+    table = {(each["ranks"], each["strategy"]): each["epoch_seconds"] for each in first["forecasts"]}
+    for choice in first["auto"]:
+        for name, cost in choice["forecasts"].items():
+            assert table[choice["ranks"], name] == pytest.approx(cost["seconds"], rel=0.05)
+    assert main(["plan", str(small_data), "--ranks", "2"]) == 0
+    assert "2 ranks: seconds by documented constants" in capsys.readouterr().out
+    slow = MachineRates(multiply_add=1.0)
+    keep_rates(machine_key(processor_name(), library_name(load_mpi()), 2, 2), slow, {})
+    assert main(["plan", str(small_data), "--ranks", "2", "--link", "1gbit"]) == 0
+    text = capsys.readouterr().out
+    assert "2 ranks: seconds by rates measured on 2 nodes, links as --link 1gbit" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    (row,) = plan(settings, "2", "leap", "1gbit")["forecasts"]
+    assert row["epoch_seconds"] > 1e3 * table[2, "leap"]
 
 
 @pytest.mark.parametrize("arguments", [
@@ -160,7 +186,7 @@ def test_a_link_tells_the_time_of_any_strategy_and_sampler(arguments, small_data
     assert (
         main(["plan", str(small_data), "--ranks", "2", *arguments, "--link", "1gbit", "--hidden", "16", "--json"]) == 0
     )
-    assert all(each["seconds"] > 0 for each in json.loads(capsys.readouterr().out)["forecasts"])
+    assert all(each["epoch_seconds"] > 0 for each in json.loads(capsys.readouterr().out)["forecasts"])
 
 
 def test_what_owners_answer_is_forecast_and_the_topology_is_sized_in_both_ways(small_data):

@@ -12,9 +12,6 @@ from leapmpi.config.program_imports import program_imports
 
 HELP = "predict rows, bytes, memory and time on any number of ranks"
 
-_STRATEGIES = "pull,leap,leap:time-steps=N"
-_STRATEGIES_OF_SEVERAL_MODELS = "pull,leap"
-
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the dataset, the ranks and strategies to predict, and all settings they share."""
@@ -25,13 +22,13 @@ def add_arguments(parser: CommandParser) -> None:
         "--strategies",
         metavar="LIST",
         help="names with settings of the strategy section, such as pull,leap:remote=partial,leap:time-steps=N "
-        f"(default {_STRATEGIES}; {_STRATEGIES_OF_SEVERAL_MODELS} for models that differ)",
+        "(default: those that --strategy auto compares, else leap,pull)",
     )
     parser.add_argument(
         "--link",
         metavar="RATE",
-        help="predict seconds for a link speed such as 10gbit, or for the rates that a run with --time-steps auto "
-        "measured (its folder)",
+        help="predict seconds for links of a speed such as 10gbit, or of the speed that a run with --tune measured "
+        "(its folder); default: as leapmpi doctor --measure found them here, else 8gbit",
     )
     parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to predict")
     parser.add_argument(
@@ -59,9 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = forecast.compare(config, arguments.compare, arguments.iterations)
         text = forecast_comparison(outcome)
     else:
-        usual = _STRATEGIES if not config.strategy.vary else _STRATEGIES_OF_SEVERAL_MODELS
-        strategies = usual if arguments.strategies is None else arguments.strategies
-        outcome = forecast.plan(config, arguments.ranks, strategies, arguments.link, arguments.iterations)
+        outcome = forecast.plan(config, arguments.ranks, arguments.strategies, arguments.link, arguments.iterations)
         text = forecast_table(outcome)
     sys.stdout.write((json.dumps(outcome, indent=1) if arguments.json else text) + "\n")
     return 0

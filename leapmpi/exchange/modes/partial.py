@@ -10,10 +10,11 @@ destinations from their owners: once for each, whoever named it. Their gradients
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import torch
 
 from leapmpi.exchange.computed_mode import NUMBER, ComputedRowsMode
 from leapmpi.exchange.context import RankContext
@@ -27,6 +28,7 @@ from leapmpi.exchange.stage import Route
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import ShareForm
 from leapmpi.nn.share_forms import SUM, PartialForm
+from leapmpi.nn.tensors import PartialBlock
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 
@@ -57,7 +59,7 @@ class Partial(ComputedRowsMode):
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
-        """Refuse layers without a partial form, such as attention, and layers with a residual."""
+        """Refuse layers without a partial form, such as users' own, and layers with a residual."""
         if layer.splits and "edge_features" in layer.edge_data:
             return "its first layer reads features of edges, which the owners of destinations hold"
         # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
@@ -104,7 +106,7 @@ class Partial(ComputedRowsMode):
             if sent:
                 home = home_of(block.dst, self.ctx.rank_offsets)
                 owner, destination = np.divmod(self._pairs_with_edges(block), block.n_dst)
-                total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + sent)
+                total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + self._name_bytes + sent)
         return total
 
     def plan_bytes(self, block: Block) -> int:
@@ -138,11 +140,35 @@ class Partial(ComputedRowsMode):
             sent_route, vertices = self.request_rows(distinct)
             original = ctx.sampler.original_ids(vertices)
             first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
+            if self.layer.attention_dropout:
+                share.block = self._with_names(share.block, np.concatenate((block.dst, foreign)), first)
         features = partial(share.rows, ctx.features, ctx.scatters)
         named = block.dst, foreign
         return PartialFeed(
             ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=named
         )
+
+    def _with_names(self, share: PartialBlock, destinations: np.ndarray, first: SentFirst) -> PartialBlock:
+        """Add the original ids of `destinations` (int64[n], ids), which masks of attention read. Collective.
+
+        Where the topology is sharded, owners send them along the route of `first`.
+        """
+        if self.ctx.answers is None:
+            names = self.ctx.sampler.topology.original_id[destinations]
+            return replace(share, dst_original=torch.from_numpy(names).to(self.ctx.device))
+        route, own = first.route, first.route.local_count
+        sent, arrived = first.original[own:], np.empty(len(route.received_positions), np.int64)
+        self.ctx.communicator.exchange(sent, route.sent_counts, arrived, route.received_counts, "ids")
+        found = np.empty(route.total, np.int64)
+        found[slice(None) if route.local_positions is None else route.local_positions] = first.original[:own]
+        found[route.received_positions] = arrived
+
+        # Destinations that no edge here reads keep 0, but for own ones, which read themselves.
+        names = np.zeros(len(destinations), np.int64)
+        names[first.destinations] = found[first.numbers]
+        original = torch.from_numpy(names).to(self.ctx.device)
+        local, rows = share.local
+        return replace(share, dst_original=original.index_copy(0, local, share.src_original[rows]))
 
     def _requests(self, block: Block) -> _Requests:
         """List the requests of this rank for `block`. Local."""
@@ -171,6 +197,10 @@ class Partial(ComputedRowsMode):
     @property
     def _inputs_id_bytes(self) -> int:
         return self.ctx.features.id_codec.id_bytes
+
+    @property
+    def _name_bytes(self) -> int:
+        return NUMBER if self.layer.attention_dropout and self.ctx.answers is not None else 0
 
     def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
         """List the places of the rows of shares of `destinations` in a block's matrix, then of their self parts."""

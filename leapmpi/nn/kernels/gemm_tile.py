@@ -229,7 +229,7 @@ def _share_vectors(kernel: Callable[..., None], out: np.ndarray, *arguments: obj
 
 
 @compiled
-def _set_row_of_tiles(x, ahead, size, weight, out, height, width):
+def set_row_of_tiles(x, ahead, size, weight, out, height, width):
     """Compute all tiles of ROWS rows, as `_set_inner`; out has `height` columns. The first prefetches rows `ahead`."""
     for h in range(0, height // _WIDE * _WIDE, _WIDE):
         later, bytes_each = (x, 4) if h else (ahead, size)
@@ -247,7 +247,7 @@ def _set_products(first, end, addresses, weight, out):
     out_at = np.int64(out.ctypes.data)
     for tile in range(first, end):
         later_at = x_at + 8 * ROWS * min(tile + 1, len(out) // ROWS - 1)
-        _set_row_of_tiles(
+        set_row_of_tiles(
             x_at + 8 * ROWS * tile, later_at, 4, weight_at, out_at + 4 * tile * ROWS * height, height, width
         )
 
@@ -314,7 +314,7 @@ def products_of(kind: RowType) -> Callable[..., None]:
         places_at, weight_at = np.int64(places.ctypes.data), np.int64(weight.ctypes.data)
         out_at = np.int64(out.ctypes.data) + 4 * tile * ROWS * height
         ahead = np.int64(addresses.ctypes.data) + 8 * ROWS * min(tile + 1, len(out) // ROWS - 1)
-        _set_row_of_tiles(places_at, ahead, size, weight_at, out_at, height, width)
+        set_row_of_tiles(places_at, ahead, size, weight_at, out_at, height, width)
 
     @compiled
     def set_tiles(first, end, addresses, weight, scale, out):

@@ -173,7 +173,7 @@ def _room_for_addresses(indptr: np.ndarray, indices: np.ndarray, last: int) -> n
 
 
 @intrinsic
-def _add_row(typing_context, to, row, factor, columns):
+def add_row(typing_context, to, row, factor, columns):
     """Compute to[:columns] += factor * row[:columns]; `to` and `row` are addresses (int64) of float32."""
 
     def generate(context, build, signature, arguments):
@@ -202,4 +202,4 @@ def add_rows_to_sources(first, end, indptr, indices, weight, g, out):
         for e in range(indptr[i], indptr[i + 1]):
             source = np.int64(indices[e])
             if first <= source < end:
-                _add_row(out_at + 4 * width * source, row_at + 4 * width * i, weight[e], width)
+                add_row(out_at + 4 * width * source, row_at + 4 * width * i, weight[e], width)

@@ -22,11 +22,12 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
-from leapmpi.nn.layer import Layer, Projection
-from leapmpi.nn.layer_forms import LayerTraits, RowForm
+from leapmpi.nn.layer import Layer, Projection, source_rows
+from leapmpi.nn.layer_forms import LayerTraits, RowForm, ShareForm
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors, Edges
+from leapmpi.nn.share_forms import attention
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -70,8 +71,51 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         """Projected rows, all heads side by side, in the last layer too."""
         return RowForm(self.attend_source.numel(), self.project, self.aggregate)
 
+    @property
+    def shares(self) -> ShareForm | None:
+        """Means by the softmax over an owner's edges and the logarithms of its sums; none with features of edges.
+
+        Destinations send first what scores read of them.
+        """
+        if self.edge is not None:
+            return None
+        heads, width = self.heads, self.rows.source_width
+        return ShareForm(
+            attention(heads), heads + width, self.partial, lambda _, rows: (None, rows[:, heads:]),
+            sent_width=self.target_width, project_sent=self.targets,
+        )  # fmt: skip
+
+    @property
+    def target_width(self) -> int:
+        """Numbers of a destination that scores read."""
+        return self.heads
+
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
+
+    def targets(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        """Compute what scores read of destinations, float[k, target_width]; with `rows` (int64[k]) those of x[rows].
+
+        Here these are scores themselves, products with one row of weights for each head.
+        """
+        weight = self.neighbour.weight.unflatten(0, (self.heads, -1))
+        return product(x, torch.einsum("hwf,hw->hf", weight, self.attend_target), rows)
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the share of this rank's rows in the attention of each destination, float[n_dst, heads + width]."""
+        assert block.sent is not None, "the exchange mode has brought what scores read of destinations"
+        rows, (local, own) = self.prefix(x, block.src_original, key), block.local
+        target = block.sent.index_copy(0, local, self.targets(rows, own))
+        edges, names = block.edges_with_self, (block.edges_with_self, block.src_original)
+        if key is not None and self.attention_dropout:
+            assert block.dst_original is not None, "the exchange mode has looked them up"
+            count = block.n_dst
+            named = Edges(edges.indptr, edges.indices + count, edges.sources + count)
+            names = named, torch.cat([block.dst_original, block.src_original])
+        weight = block.weight
+        if weight is not None:
+            weight = block.values_with_self(weight.new_ones(len(local)), weight).to(target.dtype)
+        return torch.cat(self.attention_share(edges, source_rows(self, rows), target, names, key, weight), dim=1)
 
     def scores(self, z: Tensor) -> Tensor:
         """Return scores float[rows, 2 heads]: dot products of a row's slice of `z`, as a source, then as a target.
@@ -95,21 +139,33 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         share = drop_attention(share, edges, block.mask_names(key, rate), with_seed(key, self.seed), self.number, rate)
         return weighted_sum(edges, z, share)
 
-    def attention_share(
-        self, edges: Edges, z: Tensor, target: Tensor, named: tuple[Edges, Tensor], key: DropoutKey | None
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the share of some edges, from rows `z`, in the attention of destinations with `target` scores.
-
-        named: the same edges between vertices that have the original ids int64 that follow, destinations first. Returns
-        the logarithm of the sum of exponentials of scores, float[n_dst, heads], -inf without edges; and the mean by
-        these exponentials, float[n_dst, width]. Both are differentiable.
-        """
+    def edge_scores(self, edges: Edges, z: Tensor, target: Tensor) -> Tensor:
+        """Compute scores float[edges, heads] of rows `z` for destinations with `target`, float[n_dst, target_width]."""
         source = self.scores(z)[:, : self.heads]
-        share = edge_softmax(edges, source, target, SLOPE)
-        score = F.leaky_relu(rows_by_edge(edges, source) + target.repeat_interleave(edges.counts, dim=0), SLOPE)
+        return F.leaky_relu(rows_by_edge(edges, source) + target.repeat_interleave(edges.counts, dim=0), SLOPE)
+
+    def attention_share(
+        self,
+        edges: Edges,
+        z: Tensor,
+        target: Tensor,
+        named: tuple[Edges, Tensor],
+        key: DropoutKey | None,
+        weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the share of some edges, from rows `z`, in the attention of destinations.
+
+        target: as of `edge_scores`. named: the same edges between vertices that have the original ids int64 that
+        follow, destinations first. weight: float[edges], those of a sampler, which multiply exponentials. Returns the
+        logarithm of the sum of exponentials of scores, float[n_dst, heads], -inf without edges; and the mean by these
+        exponentials, float[n_dst, width]. Both are differentiable.
+        """
+        score = self.edge_scores(edges, z, target)
+        if weight is not None:
+            score = score + weight.log().unsqueeze(1)
+        share, by_edge = softmax_of(edges, score), edges_of_their_own(edges)
 
         # The logarithm by its value, with a gradient that is the share of each edge.
-        by_edge = edges_of_their_own(edges)
         changing = weighted_sum(by_edge, score, share.detach())
         with torch.no_grad():
             top = maximum(by_edge, score)
@@ -140,6 +196,11 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
 
     def activation(self, h: Tensor) -> Tensor:
         return F.elu(h)
+
+
+def softmax_of(edges: Edges, score: Tensor) -> Tensor:
+    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
+    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
 
 
 def reweighted(share: Tensor, block: BlockTensors) -> Tensor:

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
-from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
+from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.models.gat import SLOPE, GATLayer, Options, check_heads, reweighted
+from leapmpi.nn.models.gat import SLOPE, GATLayer, Options, check_heads, reweighted, softmax_of
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
 
@@ -57,8 +57,18 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
         pair = PairForm(width, width, self.neighbour, self.target, self.join)
         return RowForm(2 * width, self.project, self.aggregate, pair)
 
+    @property
+    def target_width(self) -> int:
+        return self.attend.numel()
+
     def project(self, x: Rows) -> Tensor:
         return torch.cat([self.neighbour(x), self.target(x)], dim=1)
+
+    def targets(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        return self.target(x, rows)
+
+    def edge_scores(self, edges: Edges, z: Tensor, target: Tensor) -> Tensor:
+        return pair_scores(edges, z, target, self.attend, SLOPE)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         source, target = (each.contiguous() for each in dense(z).chunk(2, dim=1))
@@ -86,11 +96,6 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
         return rows_by_edge(block.edges_with_self, z) + block.values_with_self(
             z.new_zeros(block.n_dst, z.shape[1]), added
         )
-
-
-def softmax_of(edges: Edges, score: Tensor) -> Tensor:
-    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
-    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:

@@ -64,8 +64,10 @@ def test_keys_of_ids_beyond_32_bits():
     bucket_bits = min(bits - 9, 64 - bits - 1)
     local = edges - np.array([[0], [first]])
     local[0] |= 2**38  # no loops, and no bucket but the first
-    keys, starts = np.empty(500, np.uint64), np.zeros(2, np.int64)
-    assert edge_keys.scatter_keys(local, bucket_bits, bits + 1, True, starts, keys) == 0
+    keys, count = np.empty(500, np.uint64), np.zeros(1, np.int64)
+    assert edge_keys.count_keys(*local, bucket_bits, True, count) == 0
+    assert count.tolist() == [500]
+    edge_keys.scatter_keys(*local, bucket_bits, bits + 1, True, np.zeros(1, np.int64), keys)
     bounds, columns = np.zeros(5, np.int64), np.empty(500, np.uint64)
     written, distinct = edge_keys.sort_rows(keys, bits + 1, 0, bounds, columns)
     assert written == distinct == len(set(map(tuple, local.T.tolist())))

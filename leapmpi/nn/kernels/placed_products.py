@@ -1,0 +1,94 @@
+"""Products of single-precision rows that are used tile by tile while they are in cache: no matrix of them is made.
+
+Tiles are those of gemm_tile.py. The products of a tile are written to rows of a matrix, or added to them. Or they are
+added to the source rows of groups of edges: the gradient of weighted sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.nn.kernels.gemm_tile import ROWS, set_row_of_tiles
+from leapmpi.nn.kernels.row_sums import add_row
+from leapmpi.nn.kernels.simd import COLUMNS
+from leapmpi.system.intrinsics import prefetch
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
+
+_LEAST_TILES = 8
+"""Fewer tiles are not worth another thread."""
+
+
+@compiled
+def _prefetch_row(flat, row, width):
+    for column in range(0, width, COLUMNS):
+        prefetch(flat, row * width + column)
+
+
+@compiled
+def _place_products(first, end, addresses, count, weight, places, adds, out):
+    """Compute tiles `first` to `end` (exclusive) of `place_products`."""
+    height, width, columns = COLUMNS * len(weight), weight.shape[1], out.shape[1]
+    x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
+    tile_of_sums, flat = np.empty((ROWS, height), np.float32), out.reshape(-1)
+    sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
+    for tile in range(first, end):
+        begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
+        for i in range(begin, stop):
+            _prefetch_row(flat, places[i], columns)
+        later = x_at + 8 * ROWS * min(tile + 1, len(addresses) // ROWS - 1)
+        set_row_of_tiles(x_at + 8 * begin, later, 4, weight_at, sums_at, height, width)
+        for i in range(begin, stop):
+            if adds:
+                add_row(out_at + 4 * columns * places[i], sums_at + 4 * height * (i - begin), np.float32(1), columns)
+            else:
+                for j in range(columns):
+                    out[places[i], j] = tile_of_sums[i - begin, j]
+
+
+def place_products(
+    addresses: np.ndarray, count: int, weight: np.ndarray, places: np.ndarray, adds: bool, out: np.ndarray
+) -> None:
+    """Write x[i] weight to row places[i] of out[n, h], or add it with `adds`, for each i < count.
+
+    x is given by int64 addresses, a multiple of ROWS of them, the last one repeated; weight float32[k, in, 16] holds
+    slices of columns, 16 k not below h; places int64[count] are distinct. Threads share the rows.
+    """
+    share_rows(_place_products, len(addresses) // ROWS, addresses, count, weight, places, adds, out, least=_LEAST_TILES)
+
+
+@compiled
+def _add_at_sources(first, end, addresses, count, weight, indptr, indices, factors, out):
+    """Compute tiles `first` to `end` (exclusive) of `add_products_at_sources`."""
+    height, width, columns = COLUMNS * len(weight), weight.shape[1], out.shape[1]
+    x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
+    tile_of_sums, flat = np.empty((ROWS, height), np.float32), out.reshape(-1)
+    sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
+    for tile in range(first, end):
+        begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
+        for e in range(indptr[begin], indptr[stop]):
+            _prefetch_row(flat, np.int64(indices[e]), columns)
+        later = x_at + 8 * ROWS * min(tile + 1, len(addresses) // ROWS - 1)
+        set_row_of_tiles(x_at + 8 * begin, later, 4, weight_at, sums_at, height, width)
+        for i in range(begin, stop):
+            row_at = sums_at + 4 * height * (i - begin)
+            for e in range(indptr[i], indptr[i + 1]):
+                add_row(out_at + 4 * columns * np.int64(indices[e]), row_at, factors[e], columns)
+
+
+def add_products_at_sources(
+    addresses: np.ndarray,
+    count: int,
+    weight: np.ndarray,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    factors: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Add factors[e] x[i] weight to row indices[e] of `out` for each edge e of group i < count, in the order of edges.
+
+    Operands are those of `place_products`. indptr int64[count + 1], indices int32 or int64 and factors float32 list the
+    edges of groups. For one thread: several would add to the same rows.
+    """
+    edges = indptr, indices, factors
+    share_rows(_add_at_sources, len(addresses) // ROWS, addresses, count, weight, *edges, out, least=_LEAST_TILES)
