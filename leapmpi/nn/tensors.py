@@ -52,8 +52,7 @@ class Edges:
     @property
     def numbers(self) -> Tensor:
         """int64[edges]: the number of the destination of each edge."""
-        rows = torch.arange(self.destinations, device=self.indptr.device)
-        return rows.repeat_interleave(self.counts, output_size=len(self.indices))
+        return self.spread(torch.arange(self.destinations, device=self.indptr.device))
 
     def spread(self, values: Tensor) -> Tensor:
         """Return the one of `values` (float[destinations]) of each edge's destination: float[edges]."""
@@ -205,8 +204,7 @@ class BlockTensors:
     @cached_property
     def edges_with_self(self) -> Edges:
         """The edges, with one from each destination to itself before its others."""
-        indptr, indices = operations(self.edges.indptr.device).with_self(self.edges.indptr, self.edges.indices)
-        return Edges(indptr, indices, self.n_src)
+        return Edges(*operations(self.edges.indptr.device).with_self(self.edges.indptr, self.edges.indices), self.n_src)
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
         """Merge `own` (float[n_dst, ...]) of self edges with `others` (float[edges, ...]), in their order."""
