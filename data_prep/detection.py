@@ -76,7 +76,7 @@ def _within(path: Path, source: Source) -> Path:
 
 
 def _unknown(path: Path) -> DataError:
-    """Explain that `path` is in no known format. Raises DataError itself for a text or an archive with a fault."""
+    """Explain that `path` has an unknown format. Raises DataError itself for a text or an archive with a fault."""
     if path.is_dir():
         held = listed([entry.name + "/" * entry.is_dir() for entry in sorted(path.iterdir())]) or "nothing"
         return DataError(f"{path} holds no graph in a known format; it holds {held}; {_HOW_ON}")
@@ -92,4 +92,4 @@ def _unknown(path: Path) -> DataError:
         return DataError(
             f"{path} holds no edges by its first lines, which are not mostly whole numbers ({first_line(path)}); {how}"
         )
-    return DataError(f"{path} is in no known format; {_HOW_ON}")
+    return DataError(f"{path} has an unknown format; {_HOW_ON}")

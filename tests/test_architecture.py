@@ -47,7 +47,7 @@ FLOORS = {
     ),
     "data_prep": (
         *("data_prep", "data_prep.progress", "data_prep.workspace", "data_prep.mapped_arrays", "data_prep.edges"),
-        *("data_prep.formats", "data_prep.assembly", "data_prep.sources", "data_prep.detection"),
+        *("data_prep.formats", "data_prep.assembly", "data_prep.database", "data_prep.sources", "data_prep.detection"),
         *("data_prep.partitioning", "data_prep.commands", "data_prep.cli"),
     ),
 }
@@ -73,6 +73,7 @@ MEMBERS = {
     "leapmpi.tools.export.kinds": MEMBER,
     "leapmpi.scoring.metrics": MEMBER,
     "data_prep.commands": COMMAND,
+    "data_prep.database.encoders": MEMBER,
     "data_prep.partitioning.methods": MEMBER,
     "data_prep.sources": MEMBER,
 }

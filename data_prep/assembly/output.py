@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from data_prep.assembly.encoders_file import encoders_written
 from data_prep.assembly.given_parts import parts_path, parts_written
 from data_prep.assembly.vertex_data import labelled
 from data_prep.assembly.vertex_names import names_path, names_written
@@ -52,8 +54,9 @@ def write(
     steps: Steps,
     names: Sequence[str] | np.ndarray | None = None,
     parts: np.ndarray | None = None,
+    encoders: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `graph` to `path`, `names` and `parts` of its vertices beside it, and print the table below `source`.
+    """Write `graph` to `path`, `names`, `parts` and `encoders` beside it, and print the table below `source`.
 
     Raises DataError when the graph has a fault, ResourceError when the disk is full.
     """
@@ -68,6 +71,11 @@ def write(
                 beside.enter_context(parts_written(path, parts, graph, overwrite=overwrite))
                 summary.notes.append(
                     f"the source's parts are in {parts_path(path)}; partition --method given keeps them"
+                )
+            if encoders is not None:
+                file = beside.enter_context(encoders_written(path, encoders, graph, overwrite=overwrite))
+                summary.notes.append(
+                    f"encoders of the columns are in {file}; --encoders {path} encodes other tables alike"
                 )
             write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
     print(source)

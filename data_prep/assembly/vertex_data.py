@@ -161,7 +161,9 @@ def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
     times = raw.reshape(-1)
     with np.errstate(invalid="ignore"):
         whole = times.astype(np.int64)
-    if len(bad := np.flatnonzero((whole != times) | (np.abs(times.astype(np.float64)) >= 2**63))):
+    # Signed integers fit; others may have been wrapped around.
+    wrapped = False if times.dtype.kind == "i" else np.abs(times.astype(np.float64)) >= 2**63
+    if len(bad := np.flatnonzero((whole != times) | wrapped)):
         raise DataError(
             f"{where}: the time of vertex {bad[0]} (counted from 0) is {times[bad[0]]}; times of vertices are whole "
             "numbers of 64 bits"

@@ -44,9 +44,10 @@ class _Formats(argparse.Action):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
-    add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
+    add("graph", type=Path, nargs="?", metavar="GRAPH", help="graph file to write, e.g. graph.h5")
     add("--format", metavar="NAME", help="format of SOURCE, detected unless given")
     add("--formats", action=_Formats, nargs=0, help="list the supported formats, and exit")
+    _add_tables(parser)
     _add_splits(parser)
     add("--largest-component", action="store_true", help="keep the largest connected component only")
     add("--target", metavar="TYPE", help="typed graphs: type of vertices with labels and splits, of several")
@@ -58,6 +59,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def _add_tables(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--schema",
+        type=Path,
+        metavar="FILE",
+        help="tables: keys, times, columns and tasks, in TOML (data_prep/TABLES.md)",
+    )
+    guess = "tables: write a first schema of SOURCE, by names, types and keys, for you to edit; GRAPH is left out"
+    add("--guess-schema", type=Path, metavar="FILE", help=guess)
+    encoders = "tables: encode columns as those of this graph file or dataset, so that its runs can predict them"
+    add("--encoders", type=Path, metavar="DATA", help=encoders)
+    refuse = "tables: faults of rows that are errors, of dangling, duplicate, no-time; without, they are counted"
+    add("--refuse", metavar="FAULTS", help=refuse)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +145,11 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.progress import Steps
     from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
 
+    if arguments.guess_schema is not None:
+        return _guess_schema(arguments)
+    if arguments.graph is None:
+        raise ConfigError("name the graph file to write: leapmpi-prep import SOURCE GRAPH")
+
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
     use_workers(arguments.workers, memory)
@@ -158,7 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
             _check_plain(arguments, options, path)
             graph, summary = make_graph(raw, options, str(path), workspace, steps)
             given = raw.edge_splits
-        beside = {"names": raw.names, "parts": raw.parts}
+        beside = {"names": raw.names, "parts": raw.parts, "encoders": getattr(raw, "encoders", None)}
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)
@@ -166,6 +188,21 @@ def run(arguments: argparse.Namespace) -> int:
         graph = _held_back(graph, edge_split, given, arguments, summary, steps)
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps, **beside)
+    return 0
+
+
+def _guess_schema(arguments: argparse.Namespace) -> int:
+    """Write a first schema of the tables in SOURCE, and print what to look at. Raises LeapmpiError for a fault."""
+    from data_prep.database.guessed_schema import write_guess
+    from data_prep.workspace import disk_budget, memory_budget, workspace_beside
+
+    if arguments.graph is not None:
+        raise ConfigError("--guess-schema writes a schema and no graph; leave GRAPH out, and import by --schema then")
+    memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    with workspace_beside(arguments.guess_schema, memory, disk) as workspace:
+        print(
+            "\n".join(write_guess(arguments.source, arguments.guess_schema, workspace, overwrite=arguments.overwrite))
+        )
     return 0
 
 
@@ -257,12 +294,15 @@ def _read(
     from data_prep.edges.raw_graph import ReadOptions
     from data_prep.formats.array_files import read_array
 
-    name, path = locate(given, arguments.format or ("table" if arguments.vertex_table else None))
+    if arguments.schema and not arguments.format and given.exists():
+        name, path = "database", given
+    else:
+        name, path = locate(given, arguments.format or ("table" if arguments.vertex_table else None))
     source = SOURCES.load(name)
 
     # A flag that the source does not take is a mistake of the user.
     options = ("split_index", "labels", "vertices", "label_column", "missing_features", "feature_dim", "duplicate_rows")
-    options += ("edge_columns", "edge_labels", "vertex_times", "vertex_table")
+    options += ("edge_columns", "edge_labels", "vertex_times", "vertex_table", "schema", "encoders", "refuse")
     values = {option: getattr(arguments, option) for option in options} | {"features": features}
     times = Path(arguments.vertex_times) if arguments.vertex_times else None
     if times and times.is_file():

@@ -248,6 +248,8 @@ def _write(
 ) -> None:
     """Write the dataset, with the figures of the partition as its attributes."""
     from data_prep.partitioning.replicated_types import replicated_types
+    from leapmpi.dataset.column_encoders import FILE as ENCODERS
+    from leapmpi.dataset.column_encoders import encoders_path
     from leapmpi.dataset.dataset_writer import write_dataset
     from leapmpi.dataset.names_of_vertices import FILE, open_names
 
@@ -271,7 +273,7 @@ def _write(
         command=getattr(arguments, "command_line", ""),
         columns=arguments.layout == "columns",
         communities=communities,
-        vertex_names=named and named.path,
+        beside={FILE: named and named.path, ENCODERS: encoders_path(arguments.graph, graph.attributes)},
         block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
     )

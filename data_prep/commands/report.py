@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     require(memory_budget(arguments.max_mem), BYTES_PER_VERTEX * vertices, f"{arguments.path}: a report", advice)
     with Steps().step("report") as progress:
         progress.start(found.edges, "edges")
-        text, sections = dataset_page(str(arguments.path), health(found, progress.advance), class_names(found))
+        text, sections = dataset_page(
+            str(arguments.path), health(found, progress.advance, arguments.path), class_names(found)
+        )
     figures = figures_of(sections)
     for kind in ("png", "pdf"):
         for path in write_figures(figures, getattr(arguments, kind), kind, out) if getattr(arguments, kind) else ():

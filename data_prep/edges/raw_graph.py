@@ -49,6 +49,12 @@ class ReadOptions:
     """The column or array of the times of vertices."""
     duplicate_rows: str | None = None
     """Choice among two rows of one vertex, "first" or "last"; where they differ, None is a DataError."""
+    schema: Path | None = None
+    """The schema of tables, in TOML."""
+    encoders: Path | None = None
+    """The graph file or dataset whose encoders encode the columns of tables."""
+    refuse: str | None = None
+    """Faults of the rows of tables that are errors, with commas between them."""
     workspace: Workspace | None = None
     """Place for what a source unpacks; without one it holds all in memory."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -90,6 +91,8 @@ class TypedRawGraph:
     edge_splits: GivenTriples | None = None
     parts: np.ndarray | None = None
     """The part of each vertex, by type, of a source that is cut into parts."""
+    encoders: dict[str, Any] | None = None
+    """Encoders that made features of the columns of tables, as JSON holds them."""
 
     @property
     def names(self) -> Sequence[str] | None:

@@ -28,7 +28,7 @@ _LIKELY = {
 
 
 def describe(path: Path) -> str | None:
-    """Return what is in the file `path`, in no known format, and how to convert it; None for an unknown kind of file.
+    """Return what is in the file `path`, of an unknown format, and how to convert it; None for an unknown kind of file.
 
     Raises DataError for a damaged array file.
     """
@@ -75,13 +75,13 @@ def _of_npz(path: Path) -> str:
     }
     likely["edge_index"] = likely["edge_index"] if likely["edge_index"] in pairs else next(iter(sorted(pairs)), None)
     if likely["edge_index"] is None:
-        return f"holds {listed}, which is in no known format"
+        return f"holds {listed}: an unknown format"
     edges = likely["edge_index"]
     turned = "" if shapes[edges][0][0] == 2 else ".T"
     chosen = [f"edge_index=f[{edges!r}]{turned}"]
     chosen += [f"{known}=f[{name!r}]" for known, name in likely.items() if name and known != "edge_index"]
     command = _line(_ARRAYS, path, chosen=", ".join(chosen))
-    return f"holds {listed}, which is in no known format; if edges are {edges}, {command}"
+    return f"holds {listed}: an unknown format; if edges are {edges}, {command}"
 
 
 def _shapes(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:

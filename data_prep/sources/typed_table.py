@@ -20,7 +20,6 @@ destination = "paper_id"
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,14 @@ from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.chosen_columns import matching_files
 from data_prep.formats.columns import EdgeColumns
+from data_prep.formats.toml_sections import (
+    begins_with_sections,
+    checked_section,
+    column_of,
+    columns_of,
+    read_toml,
+    sections_of,
+)
 from data_prep.formats.typed_folders import relation_of
 from leapmpi.errors import DataError
 
@@ -38,36 +45,25 @@ OPTIONS = frozenset[str]()
 _VERTICES, _EDGES = "vertices", "edges"
 _OF_VERTICES = {"files", "id", "features", "label", "split", "time", "count"}
 _OF_EDGES = {"files", "source", "destination", "weight", "time", "features", "reverse_of"}
-_LOOKED_AT = 1 << 16
 
 
 def can_read(path: Path) -> bool:
-    if path.suffix != ".toml" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        beginning = file.read(_LOOKED_AT)
-    return all(f"[{name}.".encode() in beginning for name in (_VERTICES, _EDGES))
+    return begins_with_sections(path, _VERTICES, _EDGES)
 
 
 def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     """Read the typed graph whose schema is the file `path`. Raises DataError naming section and key of a fault."""
-    try:
-        about = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path} is not TOML ({' '.join(str(error).split())})") from None
-    sections = {key: about.get(key) for key in (_VERTICES, _EDGES)}
-    for key, found in sections.items():
-        if not isinstance(found, dict) or not found or not all(isinstance(each, dict) for each in found.values()):
-            raise DataError(f"{path} has no sections [{key}.NAME]")
-    vertices = {name: [_vertex_table(path, name, each)] for name, each in about[_VERTICES].items()}
-    edges = [_edge_table(path, name, each, list(vertices)) for name, each in about[_EDGES].items()]
+    about = read_toml(path)
+    found = {name: sections_of(about, name, path) for name in (_VERTICES, _EDGES)}
+    vertices = {name: [_vertex_table(path, name, each)] for name, each in found[_VERTICES].items()}
+    edges = [_edge_table(path, name, each, list(vertices)) for name, each in found[_EDGES].items()]
     graph, _ = read_tables(vertices, edges, options)
     target = about.get("target")
     if target is not None and target not in graph.vertices:
         raise DataError(f"{path}: target {str(target)[:40]!r} is none of the types {', '.join(graph.vertices)}")
     graph.target, graph.split_origin = target, path.name
     order = [str(each) for each in graph.relations]
-    for relation, each in zip(graph.relations, about[_EDGES].values(), strict=True):
+    for relation, each in zip(graph.relations, found[_EDGES].values(), strict=True):
         if (other := each.get("reverse_of")) is not None:
             if other not in order:
                 raise DataError(f"{path}: {relation} is the reverse of {str(other)[:60]!r}, which is not a relation")
@@ -75,49 +71,28 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     return graph
 
 
-def _checked(path: Path, section: str, about: dict[str, Any], known: set[str]) -> str:
-    """Return the name of a section in messages. Raises DataError for a key that it does not have."""
-    where = f"{path}: [{section}]"
-    if unknown := sorted(set(about) - known):
-        raise DataError(f"{where}: {unknown[0]!r} is none of {', '.join(sorted(known))}")
-    return where
-
-
-def _column(about: dict[str, Any], key: str, where: str) -> str | None:
-    value = about.get(key)
-    if value is not None and not isinstance(value, str):
-        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, which is not a name of a column")
-    return value
-
-
-def _columns(about: dict[str, Any], where: str) -> tuple[str, ...]:
-    value = about.get("features", [])
-    value = [value] if isinstance(value, str) else value
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise DataError(f"{where}: features is not a list of names of columns")
-    return tuple(value)
-
-
 def _vertex_table(path: Path, name: str, about: dict[str, Any]) -> VertexTable:
-    where = _checked(path, f"{_VERTICES}.{name}", about, _OF_VERTICES)
+    where = checked_section(path, f"{_VERTICES}.{name}", about, _OF_VERTICES)
     count = about.get("count")
     if (count is None) == ("files" not in about) or (count is not None and (type(count) is not int or count < 0)):
         raise DataError(f"{where} must have either files or a count")
     files = [] if count is not None else matching_files(about["files"], path.parent, where)
-    features = _columns(about, where)
-    roles = {key: _column(about, key, where) for key in ("id", "label", "split", "time")}
+    features = columns_of(about, "features", where)
+    roles = {key: column_of(about, key, where) for key in ("id", "label", "split", "time")}
     return VertexTable(where, files, features=tuple(FeatureColumns((each,)) for each in features), count=count, **roles)
 
 
 def _edge_table(path: Path, name: str, about: dict[str, Any], types: list[str]) -> EdgeTable:
-    where = _checked(path, f"{_EDGES}.{name}", about, _OF_EDGES)
+    where = checked_section(path, f"{_EDGES}.{name}", about, _OF_EDGES)
     relation = relation_of(name, ":", types)
     if relation is None:
         raise DataError(f"{where}: expected SOURCE:RELATION:DESTINATION as its name")
-    ends = [_column(about, key, where) for key in ("source", "destination")]
+    ends = [column_of(about, key, where) for key in ("source", "destination")]
     if ends[0] is None or ends[1] is None:
         raise DataError(f"{where} must name the columns source and destination")
-    carried = EdgeColumns(_column(about, "weight", where), _column(about, "time", where), _columns(about, where))
+    carried = EdgeColumns(
+        column_of(about, "weight", where), column_of(about, "time", where), columns_of(about, "features", where)
+    )
     return EdgeTable(where, relation, matching_files(about.get("files"), path.parent, where), ends[0], ends[1], carried)
 
 

@@ -358,9 +358,11 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     if inside := [name for name in known if name.startswith(f"{key}.")]:
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
     # Most wrong keys have the wrong section: their last part says most.
-    last = key.rpartition(".")[2].replace("-", "_")
-    if same_name := [name for name in known if name.rpartition(".")[2] == last]:
-        return f"unknown key {key!r}; did you mean {difflib.get_close_matches(key, same_name, 1, 0)[0]!r}?"
+    section, _, last = key.replace("-", "_").rpartition(".")
+    if same_name := {name.rpartition(".")[0]: name for name in known if name.rpartition(".")[2] == last}:
+        # A misspelt section, or any other: that of training comes before that of evaluation.
+        close = difflib.get_close_matches(section, same_name, n=1) or list(same_name)
+        return f"unknown key {key!r}; did you mean {same_name[close[0]]!r}?"
 
     # What others call so, by the flag, whose key is named.
     flags = {each.flag: name for name, each in known.items()}

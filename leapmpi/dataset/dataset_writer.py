@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
+from leapmpi.dataset import column_encoders as encoder_files
 from leapmpi.dataset.graph import Graph, content_uuid, counts, split_sizes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
@@ -20,6 +22,11 @@ from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber, type_
 from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
+
+_COPIES = {FILE: OF_DATASET, encoder_files.FILE: encoder_files.OF_DATASET}
+"""Names in a dataset of the files beside a graph file, by the attributes that name these."""
+
+_NOTHING: Mapping[str, Path | None] = MappingProxyType({})
 
 _FILES_AT_ONCE = 256
 """Most open files; the graph is read once per group of so many parts."""
@@ -73,7 +80,7 @@ def write_dataset(
     command: str = "",
     columns: bool = False,
     communities: np.ndarray | None = None,
-    vertex_names: Path | None = None,
+    beside: Mapping[str, Path | None] = _NOTHING,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
@@ -82,8 +89,8 @@ def write_dataset(
     The graph must be valid (validation.py). It is read in blocks of `block_bytes`; a mapped one may exceed memory, of
     which this takes 16 bytes per vertex. figures: attributes of the partition (edge_cut, balance). columns: also write
     features by columns, which reads them once more for each part. communities: all vertices (integers[n]), in their
-    order within parts; None: that of the graph. vertex_names: their file, which is copied. progress: called with the
-    number of finished vertices.
+    order within parts; None: that of the graph. beside: files to copy, by the attributes that name them.
+    progress: called with the number of finished vertices.
 
     Raises DataError if a part would be empty or `folder` may not be used; ResourceError if the disk is full.
     """
@@ -118,17 +125,21 @@ def write_dataset(
         for first in range(0, parts, _FILES_AT_ONCE):
             chosen = range(first, min(first + _FILES_AT_ONCE, parts))
             _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-        root = {names.SOURCE: "", **_copied(graph, aside, vertex_names), **figures, names.COMMAND: command}
+        root = {names.SOURCE: "", **_copied(graph, aside, beside), **figures, names.COMMAND: command}
         _write_root(aside, graph, order, {**root, "method": method, "seed": seed, **common})
 
 
-def _copied(graph: Graph, aside: Path, vertex_names: Path | None) -> Attributes:
-    """Copy the file of names, if any, to `aside`; return the attributes of the graph, which name the copy."""
-    found = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items() if k != FILE}
-    if vertex_names is None:
-        return found
-    shutil.copyfile(vertex_names, aside / OF_DATASET)
-    return found | {FILE: OF_DATASET}
+def _copied(graph: Graph, aside: Path, beside: Mapping[str, Path | None]) -> Attributes:
+    """Copy the files `beside` a graph to `aside`; return the attributes of the graph, which name the copies.
+
+    beside: the attribute that names each file, and the file, if any.
+    """
+    found = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items() if k not in _COPIES}
+    for attribute, file in beside.items():
+        if file is not None:
+            shutil.copyfile(file, aside / _COPIES[attribute])
+            found[attribute] = _COPIES[attribute]
+    return found
 
 
 def check_folder(folder: Path, overwrite: bool) -> None:
@@ -148,7 +159,9 @@ def check_folder(folder: Path, overwrite: bool) -> None:
     if content and not overwrite:
         raise DataError(f"{folder} exists already; choose another name, or pass --overwrite to replace it")
     for name in content:
-        if name not in (names.DATASET_FILE, OF_DATASET) and not (name.startswith("part-") and name.endswith(".h5")):
+        if name not in (names.DATASET_FILE, *_COPIES.values()) and not (
+            name.startswith("part-") and name.endswith(".h5")
+        ):
             raise DataError(f"{folder} also holds {name}, which is not a part of a dataset; choose another folder")
 
 

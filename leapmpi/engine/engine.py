@@ -21,6 +21,7 @@ from leapmpi.engine.root_source import Plan, RootSource, VertexRoots
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.selection import exchange_mode
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.mapped_shard import MappedShard
@@ -170,10 +171,10 @@ class Engine:
         """Whether an iteration cannot be cut into several time steps."""
         return batch_rows.refusal(self.ctx.model, 2, True) is not None
 
-    def use_mode(self, name: str) -> None:
-        """Feed layer 0 by the exchange mode called `name` from now on."""
-        if name != self.mode_name:
-            self.mode_name, self.mode = name, exchange_mode(name, self.ctx)
+    def use_mode(self, name: str, mode: ExchangeMode | None = None) -> None:
+        """Feed layer 0 by the exchange mode called `name` from now on; `mode` is one of it that exists already."""
+        if mode or name != self.mode_name:
+            self.mode_name, self.mode = name, mode or exchange_mode(name, self.ctx)
 
     def state(self) -> dict[str, Any]:
         """Return the choices so far, the same on all ranks: plain values and arrays by name, for checkpoints. Local."""

@@ -22,6 +22,7 @@ from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, strategy_named
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.selection import (
     compute_seconds_of,
     fewest_bytes,
@@ -267,22 +268,25 @@ class Forecaster:
         one that moves the fewest bytes is taken.
         """
         engines = job.engines
-        pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
-        found = {}
+        found: dict[str, np.ndarray] = {}
+        kept: list[ExchangeMode] = []
         for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features):
-            kind = mode_class(name)
-            found[name] = np.array([kind(each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-        name = fewest_bytes(found)
+            modes = [mode_class(name)(each.ctx) for each in engines]
+            counts = [mode.predicted_bytes(each) for mode, each in zip(modes, minibatches, strict=True)]
+            found[name] = np.array(counts)
+            # What a mode has found of these mini-batches serves their count, which follows.
+            kept = modes if fewest_bytes(found) == name else kept
+        name = fewest = fewest_bytes(found)
         if not common and any(counts.any() for counts in found.values()):
             rates = _counted(job, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
         if not common:
             self._modes[config, len(engines), engines[0].ctx.machine] = name
-        for engine in engines:
-            engine.use_mode(name)
+        for engine, mode in zip(engines, kept, strict=True):
+            engine.use_mode(name, mode if name == fewest else None)
 
     def takes_known_mode(self, job: VirtualJob, config: Config, common: Sequence[str] | None = None) -> bool:
         """Use the mode that was chosen before for `config` on as many ranks; False where none was."""

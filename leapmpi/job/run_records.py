@@ -123,7 +123,8 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         # Code runs only when the command line names it.
         name = trainer.config.model.name
         code = f" --model {name}" if names_code(name) else ""
-        log.debug(
+        log.log(
+            logging.INFO if code else logging.DEBUG,
             "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s%s --run FOLDER",
             *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG, code),
         )

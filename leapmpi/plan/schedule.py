@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -53,13 +54,19 @@ class Schedule:
 
     def is_local(self, rank_offsets: np.ndarray) -> bool:
         """Return whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
-        # All cells of a rank follow each other: the extremes of its roots decide.
+        filled, lowest, highest = self._extremes
+        return bool(((lowest >= rank_offsets[filled]) & (highest < rank_offsets[filled + 1])).all())
+
+    @cached_property
+    def _extremes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ranks with roots, and the lowest and the highest root of each: int64[k]."""
+        # All cells of a rank follow each other. In forecasts one schedule serves every rank.
         bounds = self.cell_indptr[:: self.time_steps]
         filled = np.flatnonzero(np.diff(bounds))
         if not len(filled):
-            return True
-        lowest, highest = (each.reduceat(self.roots, bounds[filled]) for each in (np.minimum, np.maximum))
-        return bool(((lowest >= rank_offsets[filled]) & (highest < rank_offsets[filled + 1])).all())
+            return filled, filled, filled
+        starts = bounds[filled]
+        return filled, np.minimum.reduceat(self.roots, starts), np.maximum.reduceat(self.roots, starts)
 
     def model_of(self, rank: int, step: int) -> int:
         """Return the model that `rank` trains at `step`."""

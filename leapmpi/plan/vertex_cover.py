@@ -48,8 +48,14 @@ def _peel(indptr, sources, at_indptr, at_pairs, pair_degree, source_degree, pair
     pairs, head, tail = len(pair_in), 0, 0
     for p in range(pairs):
         if pair_degree[p] == 1 and not pair_in[p]:
-            queue[tail] = p
-            tail += 1
+            source = sources[indptr[p]]
+            if source_degree[source] == 1:
+                # With many owners most edges stand alone, and their rows need no queue.
+                source_in[source] = True
+                source_degree[source], pair_degree[p] = 0, 0
+            else:
+                queue[tail] = p
+                tail += 1
     for s in range(len(source_in)):
         if source_degree[s] == 1 and not source_in[s]:
             queue[tail] = pairs + s
@@ -79,6 +85,14 @@ def _by_source(indptr, sources, at_indptr, at_pairs):
         for e in range(indptr[p], indptr[p + 1]):
             at_pairs[place[sources[e]]] = p
             place[sources[e]] += 1
+
+
+@compiled
+def _by_pair(of_pair, sources, place, sorted_sources):
+    """List the sources of the edges by pair, stably; those of pair p from place[p] on."""
+    for e in range(len(of_pair)):
+        sorted_sources[place[of_pair[e]]] = sources[e]
+        place[of_pair[e]] += 1
 
 
 @compiled
@@ -220,7 +234,8 @@ def cover_edges(
 
     of_pair: int64[edges], the pair of each edge; sources: int64[edges]; forced: bool[pairs].
     """
-    order = np.argsort(of_pair, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(of_pair, minlength=len(forced)))))
-    as_share, as_row = cover(indptr, sources[order], count, forced, owners)
+    sorted_sources = np.empty_like(sources)
+    _by_pair(of_pair, sources, indptr[:-1].copy(), sorted_sources)
+    as_share, as_row = cover(indptr, sorted_sources, count, forced, owners)
     return as_share, as_row, ~as_share[of_pair]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ import numpy as np
 from leapmpi.dataset.graph import Graph, VertexRows, split_sizes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.row_blocks import row_groups, row_ranges
+from leapmpi.dataset.names_of_vertices import open_names
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
+from leapmpi.errors import DataError
 from leapmpi.runs.degree_groups import FIRST_DEGREES, degree_labels
 
 BYTES_PER_VERTEX = 5
@@ -29,6 +32,9 @@ _BLOCK = 16 << 20
 _LARGEST_DEGREE = 1 << 20
 """Degree at which quantiles saturate."""
 
+_MOST_SHOWN = 5
+"""Vertices of the largest in-degrees that are named."""
+
 _OF_PARTITION = (
     *("method", "method_reason", "edge_cut", "edge_cut_share", "replication", "vertex_balance", "training_balance"),
     *("edge_balance", "work_balance", "micrograph_locality", "cut_on_ranks", "report_fanout", "report_batch_size"),
@@ -39,10 +45,11 @@ _OF_PARTITION = (
 Advance = Callable[[int], object]
 
 
-def health(graph: Graph | Dataset, advance: Advance = lambda edges: None) -> dict[str, Any]:
+def health(graph: Graph | Dataset, advance: Advance = lambda edges: None, file: Path | None = None) -> dict[str, Any]:
     """Examine `graph` and return the findings as plain values.
 
-    `advance` is called with the number of edges read since the last call. Holds BYTES_PER_VERTEX bytes for each vertex.
+    `advance` is called with the number of edges read since the last call. `file` is that of a Graph, which has names of
+    vertices beside it. Holds BYTES_PER_VERTEX bytes for each vertex.
     Raises DataError for a part file that is missing or damaged.
     """
     offsets, parts, kind = _layout(graph)
@@ -72,11 +79,25 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None) -> dic
         "label_kind": kind or "",
         "splits": _splits(graph),
         **found.values(),
+        "largest": _named(found.most, graph, file),
         "features": {"examined": feature_rows, "all_zero": without, "undefined": undefined},
         "cut": _cut(found, offsets, graph),
         **_types(graph),
         **{name: attributes[name] for name in _OF_PARTITION if name in attributes},
     }
+
+
+def _named(most: Sequence[tuple[int, int]], graph: Graph | Dataset, file: Path | None) -> list[dict[str, Any]]:
+    """Return name, or original id, and in-degree of the vertices in `most`."""
+    file = graph.folder / names.DATASET_FILE if isinstance(graph, Dataset) else file
+    try:
+        named = open_names(file, graph.attributes, check=False) if file else None
+    except DataError:
+        # The page needs no names: their file was left behind.
+        named = None
+    ids = [vertex for _, vertex in most]
+    labels = named.of(ids) if named else list(map(str, ids))
+    return [{"vertex": label, "in_degree": degree} for label, (degree, _) in zip(labels, most, strict=True)]
 
 
 def class_names(graph: Graph | Dataset) -> list[str]:
@@ -118,6 +139,7 @@ class _Counts:
     def __init__(self, vertices: int, parts: int, classes: int) -> None:
         self.in_degrees = np.zeros(_LARGEST_DEGREE + 1, np.int64)
         self.largest = 0
+        self.most: list[tuple[int, int]] = []
         self.is_read = np.zeros(vertices, bool)
         self.no_in_neighbours = self.isolated = 0
         self.no_neighbours_of: list[tuple[int, np.ndarray]] = []
@@ -152,6 +174,10 @@ class _Counts:
             degrees, sources = np.diff(bounds), np.asarray(rows.indices[bounds[0] : bounds[-1]])
             self.in_degrees += np.bincount(np.minimum(degrees, _LARGEST_DEGREE), minlength=_LARGEST_DEGREE + 1)
             self.largest = max(self.largest, int(degrees.max(initial=0)))
+            places = np.argsort(-degrees, kind="stable")[:_MOST_SHOWN]
+            ids = np.asarray(rows.original_id[start:stop])[places]
+            self.most += zip(degrees[places].tolist(), ids.tolist(), strict=True)
+            self.most = sorted(self.most, key=lambda each: (-each[0], each[1]))[:_MOST_SHOWN]
             self.is_read[sources] = True
             self.no_in_neighbours += int(np.count_nonzero(degrees == 0))
             # Pack flags into bits until all sources are known: isolated vertices are found at the end.

@@ -224,12 +224,12 @@ def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any
 def epoch_line(record: dict[str, Any], epochs: int) -> str:
     """Return one line of at most 80 columns: `epoch 5/5  loss 0.998  val 0.822  test 0.816  0.22 s  24.0 MiB`.
 
-    The bytes are those sent between ranks, if there are any.
+    The bytes are those sent between ranks, if there are any. Several models have a mean loss, and the best scores.
     """
     parts = [f"epoch {record['epoch'] + 1}/{epochs}", f"loss {three_digits(record['loss'])}"]
     parts += [f"{split} {three_digits(each)}" for split, each in record["accuracy"].items() if each is not None]
     if models := record.get("models", ()):
-        parts.append(f"({len(models)} models: mean loss, best scores)")
+        parts.append(f"({len(models)} models)")
     parts.append(f"{record['seconds']:.2f} s")
     sent = sum(record["bytes"].values())
     return "  ".join([*parts, *([size_text(sent)] if sent else [])])

@@ -257,8 +257,12 @@ class SeveralModels:
         }
 
     def sentences(self) -> list[str]:
-        """Return a sentence with the labels of all models. Local."""
-        return [f"{len(self.replicas)} models that differ: {', '.join(each.label for each in self.replicas)}"]
+        """Return a sentence with the labels of all models, and one about their epoch lines. Local."""
+        labels = ", ".join(each.label for each in self.replicas)
+        return [
+            f"{len(self.replicas)} models that differ: {labels}",
+            "epoch lines show the mean loss of the models, and the best scores",
+        ]
 
 
 def _of_all(record: Record) -> Record:

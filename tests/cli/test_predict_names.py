@@ -94,6 +94,14 @@ def test_parquet_has_names(predict, tmp_path):
     assert all(row["class_name"] == ("cat", "dog")[row["class"]] for row in rows)
 
 
+def test_a_page_about_the_data_names_vertices(folder, tmp_path):
+    for data in ("data", "data.h5"):
+        assert prepare(["report", str(folder / data), "-o", str(tmp_path / "d.html")]) == 0
+        # All have six neighbours; the first ones are shown.
+        expected = ", ".join(f"{name_of(vertex)} (6)" for vertex in range(5))
+        assert f"<th>largest in-degrees</th><td>{expected}</td>" in (tmp_path / "d.html").read_text()
+
+
 def test_vertices_are_chosen_by_name(predict, tmp_path):
     (tmp_path / "some.txt").write_text(f"{name_of(9)}\n{name_of(2)}\n")
     predict("data", "--out", tmp_path / "c.csv", "--vertices", tmp_path / "some.txt")

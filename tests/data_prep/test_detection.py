@@ -32,7 +32,7 @@ def test_texts_are_no_edge_lists(refused, folder):
     assert "mostly whole numbers (line 1: 'BSD 3-Clause License'); --format edge-list" in refused(
         folder / "LICENSE.txt"
     )
-    assert "in no known format" in refused(folder / "LICENSE")
+    assert "has an unknown format" in refused(folder / "LICENSE")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import getpass
 import os
 import re
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.engine.engine import Engine
 from leapmpi.errors import one_line
 from leapmpi.runs.run import load_run
 from tests.support.datasets import assign, make_graph
@@ -75,8 +77,20 @@ def test_a_rank_that_fails_in_mid_epoch_ends_all_with_one_message(size, rank, da
     check_recorded(run, line, rank)
 
 
-def test_one_rank_alone_fails_with_a_message_too(data, tmp_path):
-    job, run, _ = failing_job("raise", "0", 1, data, tmp_path)
+def test_one_rank_alone_fails_with_a_message_too(data, tmp_path, monkeypatch, capsys):
+    genuine_step = Engine.forward_backward
+
+    def step(engine, minibatch):
+        if (minibatch.schedule.epoch, minibatch.schedule.iteration) == (1, 2):
+            with engine.ctx.phases("compute"):
+                raise RuntimeError("the feature store\nis on fire")
+        return genuine_step(engine, minibatch)
+
+    monkeypatch.setattr(Engine, "forward_backward", step)
+    run = tmp_path / "run"
+    command = ["train", data, "--run", run, "--batch-size", "32", "--hidden", "8", "--device", "cpu"]
+    code = main([str(word) for word in command])
+    job = subprocess.CompletedProcess(command, code, *capsys.readouterr())
     assert job.returncode not in (0, 1)
     line = error_line(job)
     check_recorded(run, line, 0)

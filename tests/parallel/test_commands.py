@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from data_prep.cli import main as prepare
+from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
@@ -200,3 +201,37 @@ def test_all_ranks_write_one_file(folder, data, finished_run, said):
         assert file.attrs["what"] == "classes"
         assert (np.delete(file["vertices"][:], ids) == -1).all()
     assert [path.name for path in out.parent.iterdir()] == ["p.h5"]
+
+
+@on_three_ranks
+def test_pairs_and_partners_are_scored_on_all_ranks(world, folder, data, said):
+    settings = {"data": str(data), "model.hidden": 8, "train.task": "link", "train.epochs": 1, "sampling.fanout": "4,3"}
+    settings |= {"run.folder": str(folder / "links"), "run.log_level": "error", "evaluate.every": 0}
+    train(Config.from_values(settings), world.comm)
+    graph = random_graph(n=240, degree=6)
+    ids = graph.original_id
+    pairs, some = ids[[(0, 239), (17, 17), (200, 3), (3, 200)]], ids[[7, 230]].tolist()
+    world.on_root(
+        lambda: (np.save(folder / "pairs.npy", pairs), (folder / "some.txt").write_text("{}\n{}\n".format(*some)))
+    )
+    out = {name: folder / f"links-{name}.h5" for name in ("all", "pairs", "top")}
+    for name, request in (("all", ()), ("pairs", ("--pairs", folder / "pairs.npy")), ("top", ("--top", 3))):
+        request = (*request, "--vertices", folder / "some.txt") if name == "top" else request
+        said("predict", data, folder / "links", "--out", out[name], *request, "--log-level", "error")
+    with h5py.File(out["all"]) as file:
+        embeddings = file["predictions"][:]
+    with h5py.File(out["pairs"]) as file:
+        expected = (embeddings[pairs[:, 0]] * embeddings[pairs[:, 1]]).sum(axis=1)
+        np.testing.assert_allclose(file["scores"][:], expected, rtol=1e-4, atol=1e-6)
+    with h5py.File(out["top"]) as file:
+        found = file["pairs"][:], file["scores"][:]
+    assert found[0][:, 0].tolist() == [vertex for vertex in some for _ in range(3)]
+    np.testing.assert_allclose(found[1], (embeddings[found[0]].prod(axis=1)).sum(axis=1), rtol=1e-4, atol=1e-6)
+    for row, vertex in zip((7, 230), some, strict=True):
+        scores = embeddings @ embeddings[vertex]
+        known = ids[graph.indices[graph.indptr[row] : graph.indptr[row + 1]]]
+        # Vertices without a row, the vertex itself and its in-neighbours are no partners.
+        scores[np.setdiff1d(np.arange(len(scores)), ids)] = -np.inf
+        scores[[vertex, *known]] = -np.inf
+        best = np.sort(found[1][found[0][:, 0] == vertex])[::-1]
+        np.testing.assert_allclose(best, np.sort(scores)[::-1][:3], rtol=1e-4, atol=1e-6)

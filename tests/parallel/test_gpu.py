@@ -1,5 +1,7 @@
 """Training on a stand-in for a GPU on every rank: the steps of the CPU that stands in, and what MPI may be given."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from leapmpi.config.schema import Config
 from leapmpi.session import setup
 from tests.support import datasets
 from tests.support.device_mpi import ContractComm
+from tests.support.equality import here
 from tests.support.stand_in_gpu import DeviceTensor, Refused, present
 
 EVEN = datasets.Variant("single", "metis", 4)
@@ -44,7 +47,8 @@ def train(world, folder):
     return run
 
 
-@pytest.mark.parametrize("name", CASES)
+# Trainings on the stand-in take long: tests/soak takes all of them on every number of ranks.
+@pytest.mark.parametrize("name", CASES if "LEAPMPI_SOAK" in os.environ else here(list(CASES)))
 def test_a_gpu_takes_the_steps_of_its_stand_in_by_staging_and_directly(name, train, world):
     expected, _ = train(f"{name}, stand-in", "stand-in", **CASES[name])
     for path in ("host", "cuda"):

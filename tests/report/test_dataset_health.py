@@ -31,6 +31,10 @@ def counted(graph):
         "class_counts": [int(np.sum(graph.labels == c)) for c in range(graph.classes)],
         "labelled": int(np.sum(graph.labels >= 0)),
         "degree_largest": max(map(len, lists)),
+        "largest": [
+            {"vertex": str(graph.original_id[v]), "in_degree": len(lists[v])}
+            for v in sorted(range(graph.vertices), key=lambda v: (-len(lists[v]), graph.original_id[v]))[:5]
+        ],
     }
 
 

@@ -2,11 +2,15 @@
 
 import fcntl
 import gc
+import importlib
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from functools import partial
 
 import numba
 import pytest
@@ -108,19 +112,41 @@ def kernel(function):
 """
 
 
+def started(folder, work):
+    """Call `work` with the module of_a_test of `folder` in a copy of this process, in which numba is loaded.
+
+    Returns its number, and the pipe to which it prints the result.
+    """
+    read, write = os.pipe()
+    number = os.fork()
+    if not number:
+        with suppress(BaseException):
+            sys.path.insert(0, str(folder))
+            os.write(write, str(work(importlib.import_module("of_a_test"))).encode())
+        os._exit(0)
+    os.close(write)
+    return number, os.fdopen(read)
+
+
+def printed_by(number, pipe):
+    """What a process that was `started` prints until its end."""
+    with pipe:
+        found = pipe.read()
+    os.waitpid(number, 0)
+    return found
+
+
 def test_kernels_of_one_factory_are_not_taken_for_each_other(tmp_path):
     (tmp_path / "of_a_test.py").write_text(HEADING + FACTORY)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     # Each is compiled in a process of its own, in which it is counted alike.
-    for called, printed in (
-        (("first",), "2"),
-        (("second",), "20"),
-        (("first", "second"), "2 20"),
-        (("second", "first"), "20 2"),
+    for called, results in (
+        (("first",), [2]),
+        (("second",), [20]),
+        (("first", "second"), [2, 20]),
+        (("second", "first"), [20, 2]),
     ):
-        program = f"import of_a_test; print(*(each(0) for each in ({', '.join(f'of_a_test.{n}' for n in called)},)))"
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-        assert found.stdout.strip() == printed, found.stderr
+        work = partial(lambda called, found: [getattr(found, name)(0) for name in called], called)
+        assert printed_by(*started(tmp_path, work)) == str(results)
 
 
 def test_a_kernel_that_is_found_needs_nothing_that_compiles(tmp_path):
@@ -155,19 +181,20 @@ def test_a_folder_that_cannot_be_written_is_done_without(tmp_path):
 
 def test_processes_that_start_together_compile_a_kernel_once(tmp_path):
     (tmp_path / "of_a_test.py").write_text(HEADING + SOURCE)
-    program = """
-import of_a_test, time, sys
-while time.time() < float(sys.argv[1]):
-    pass
-assert of_a_test.sum_of_products((1, 2)) == 9
-print(*(sum(kernel._cache_misses.values()) for kernel in (of_a_test.times, of_a_test.sum_of_products)))
-"""
-    command = [sys.executable, "-c", program, str(time.time() + 3)]
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path}
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
-    misses = [list(map(int, process.communicate(timeout=100)[0].split())) for process in started]
-    assert [sum(each) for each in zip(*misses, strict=True)] == [1, 1]
+    read, write = os.pipe()
+
+    def misses(found):
+        # The end of this pipe lets all of them go.
+        os.close(write)
+        os.read(read, 1)
+        assert found.sum_of_products((1, 2)) == 9
+        return [compiled_here(kernel) for kernel in (found.times, found.sum_of_products)]
+
+    processes = [started(tmp_path, misses) for _ in range(3)]
+    os.close(write)
+    of_each = [json.loads(printed_by(*each)) for each in processes]
+    os.close(read)
+    assert [sum(each) for each in zip(*of_each, strict=True)] == [1, 1]
 
 
 def test_who_waits_for_another_to_compile_is_seen_to_look(tmp_path):

@@ -7,7 +7,9 @@ owner, so that owners need not know which rows are requested.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from weakref import ref
 
 import numpy as np
 
@@ -39,6 +41,7 @@ class Mixed(Partial):
         # Ids of sources are offset by the number of vertices, so that one list names both.
         count = int(ctx.rank_offsets[-1])
         self.id_codec = IdCodec(np.zeros(ctx.ranks, np.int64), 2 * count)
+        self._last: tuple[Callable[[], Block | None], tuple[Pairs, RemoteItems] | None] = (lambda: None, None)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -58,6 +61,14 @@ class Mixed(Partial):
 
     def _requested(self, block: Block) -> tuple[Pairs, RemoteItems]:
         """Choose the items for `block`, and return its shares as pairs, too. Local."""
+        # Bytes are predicted from the items that the step requests afterwards.
+        known_of, known = self._last
+        if known is None or known_of() is not block:
+            known = self._chosen(block)
+            self._last = ref(block), known
+        return known
+
+    def _chosen(self, block: Block) -> tuple[Pairs, RemoteItems]:
         offsets, pairs = self.ctx.rank_offsets, self.named.pairs(block)
         indptr, owner = block.indptr - pairs.here.indptr, np.repeat(np.arange(self.ctx.ranks), pairs.counts)
         # Owners of destinations add their self parts, whatever else is requested.

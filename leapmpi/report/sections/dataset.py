@@ -114,6 +114,8 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         f"median {health['degree_median']:,}, 99 % up to {health['degree_p99']:,}, "
         f"largest {health['degree_largest']:,}",
     )
+    if largest := health.get("largest"):
+        yield "largest in-degrees", ", ".join(f"{each['vertex']} ({each['in_degree']:,})" for each in largest)
     yield "isolated", share(health["isolated"])
     yield "without in-neighbours", share(health["no_in_neighbours"])
     yield "nobody's in-neighbour", share(health["never_read"])

@@ -35,7 +35,7 @@ def test_edge_ids(spoiled, small):
     )
     assert "whole numbers" in spoiled(edge_index=small.edges + 0.5)
     assert "shape [2, edges]" in spoiled(edge_index=small.edges.T)
-    assert "no known format" in spoiled(edge_index=None)
+    assert "unknown format" in spoiled(edge_index=None)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
@@ -143,7 +143,7 @@ def test_missing_and_unknown_files(refused, tmp_path):
     assert "does not exist" in refused(tmp_path / "nothing.npz")
     (tmp_path / "g.xyz").write_text("3 2\n2\n1 3\n2\n")
     said = refused(tmp_path / "g.xyz")
-    assert "in no known format" in said
+    assert "has an unknown format" in said
     assert "import --formats" in said
     assert len(said) < len(str(tmp_path)) + 200
     np.savez(tmp_path / "odd.npz", something=np.arange(3))

@@ -1,6 +1,7 @@
 """The commands partition, info and check, as users call them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -79,7 +80,12 @@ def test_info(capsys, tmp_path, graph_file):
         assert (found["format"], found["vertices"], found["classes"]) == (kind, 60, 3)
         code, out, _ = run(capsys, "info", path)
         assert code == 0
-        assert "vertices" in out
+        lines = out.splitlines()
+        assert "vertices           60" in lines
+        # A value has its meaning beside it; digests and versions are left to --json.
+        assert any(re.fullmatch(r"edges  +[\d,]+  +with one entry for each direction", line) for line in lines)
+        assert not any(line.startswith(("has_split", "multilabel", "format_version")) for line in lines)
+    assert "replication        1." in out
     assert [row["part"] for row in found["part_list"]] == [0, 1]
     assert sum(row["vertices"] for row in found["part_list"]) == 60
 

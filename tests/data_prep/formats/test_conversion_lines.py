@@ -25,7 +25,7 @@ def test_arrays_under_other_names(imported, refused, tmp_path):
     arrays = {"feats": np.ones((5, 3)), "edgelist": EDGES, "target": np.arange(5)}
     np.savez(tmp_path / "a.npz", **arrays)
     said = refused(tmp_path / "a.npz")
-    assert "holds edgelist [3, 2], feats [5, 3], target [5], which is in no known format" in said
+    assert "holds edgelist [3, 2], feats [5, 3], target [5]: an unknown format" in said
     graph = imported(converted(said))
     assert neighbours(graph) == PATH_OF_FIVE
     assert graph.features.shape == (5, 3)
@@ -34,9 +34,7 @@ def test_arrays_under_other_names(imported, refused, tmp_path):
 
 def test_an_archive_without_edges(refused, tmp_path):
     np.savez(tmp_path / "a.npz", emb=np.ones((5, 3)))
-    assert "holds emb [5, 3], which is in no known format; 'leapmpi-prep import --formats'" in refused(
-        tmp_path / "a.npz"
-    )
+    assert "holds emb [5, 3]: an unknown format; 'leapmpi-prep import --formats'" in refused(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("edges", [EDGES, EDGES.T])
@@ -78,7 +76,7 @@ def test_graphs_of_dgl_are_known_by_their_beginning(refused, tmp_path):
         tmp_path / "graphs.bin"
     )
     (tmp_path / "graphs.bin").write_bytes(b"others")
-    assert "is in no known format" in refused(tmp_path / "graphs.bin")
+    assert "has an unknown format" in refused(tmp_path / "graphs.bin")
 
 
 @pytest.mark.skipif("LEAPMPI_TEST_DGL" not in os.environ, reason="LEAPMPI_TEST_DGL names no Python that has DGL")

@@ -1,0 +1,178 @@
+"""The rows of one table: their times, their primary keys, and the rows of other tables that their foreign keys name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+from pyarrow import types
+
+from data_prep.database.column_values import NEVER, times_in
+from data_prep.database.row_keys import KeyTable, keys_of, kind_of
+from data_prep.database.table_schema import ForeignKey, TableSchema
+from data_prep.edges.edge_records import Chunk
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.formats.arrow_tables import ArrowTable, open_arrow_table
+from data_prep.workspace import Workspace
+from leapmpi.errors import DataError
+
+DANGLING, DUPLICATE, NO_TIME = "dangling", "duplicate", "no-time"
+FAULTS = (DANGLING, DUPLICATE, NO_TIME)
+"""Faults of rows that --refuse names."""
+
+ALWAYS = np.iinfo(np.int64).min
+"""Time of the rows of a table without times: they are seen at any time."""
+
+TIME_RECORD = np.dtype([("time", "<i8")])
+_EDGES_AT_ONCE = 1 << 20
+
+
+@dataclass
+class TableRows:
+    """A table that is being read.
+
+    times: int64[rows], or None; by_key: rows by primary key, where a foreign key names the table. parents: by foreign
+    key int64[rows], the row that it names, or -1. counts: what is noted about its faults, in words.
+    """
+
+    schema: TableSchema
+    table: ArrowTable
+    times: np.ndarray | None = None
+    by_key: KeyTable | None = None
+    parents: dict[str, np.ndarray] = field(default_factory=dict)
+    counts: list[str] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.table.rows
+
+    def check_columns(self) -> None:
+        """Raise DataError for a column of the schema that the table does not have."""
+        wanted = [*self.schema.primary_key, *(name for key in self.schema.foreign_keys for name in key.columns)]
+        wanted += [each.column for each in self.schema.columns]
+        wanted += [self.schema.time] if self.schema.time else []
+        if label := self.schema.label:
+            wanted += [*label.columns, *([label.split] if label.split else [])]
+            if twice := {*label.columns} & {each.column for each in self.schema.columns}:
+                raise DataError(
+                    f"{self.schema.where}: {min(twice)!r} is the label; as a feature it would give itself away"
+                )
+        for name in wanted:
+            if name not in self.table.schema.names:
+                known = ", ".join(self.table.schema.names)
+                raise DataError(f"{self.schema.where}: the table has no column {name!r}; it has {known}")
+
+    def name_of(self, column: str) -> str:
+        """Return what messages call a column."""
+        return f"table {self.schema.name}, column {column!r}"
+
+    def batches(self, columns: Collection[str]) -> Iterator[tuple[slice, dict[str, pyarrow.Array]]]:
+        """Yield the numbers of some rows, and their `columns` by name."""
+        first, names = 0, list(dict.fromkeys(columns))
+        for batch in self.table.batches(names):
+            yield slice(first, first + batch.num_rows), dict(zip(names, batch.columns, strict=True))
+            first += batch.num_rows
+
+    def read_keys_and_times(self, workspace: Workspace, refused: Collection[str]) -> None:
+        """Read times and primary keys. Raises DataError for a fault that is among those `refused`."""
+        schema = self.schema
+        if not schema.primary_key and not schema.time:
+            return
+        name = self.name_of(", ".join(schema.primary_key))
+        keys = self.by_key = KeyTable(self.rows, workspace) if schema.primary_key else None
+        times = self.times = workspace.array("times", (self.rows,), np.int64) if schema.time else None
+        without, first_without = 0, -1
+        for rows, columns in self.batches([*schema.primary_key, *([schema.time] if schema.time else [])]):
+            if keys is not None:
+                keys.add(*keys_of([columns[each] for each in schema.primary_key], name))
+            if times is not None:
+                found = times_in(columns[schema.time], self.name_of(schema.time))
+                times[rows] = found
+                if (missing := found == NEVER).any():
+                    first_without = rows.start + int(np.argmax(missing)) if not without else first_without
+                    without += int(missing.sum())
+        if keys is not None:
+            self._note(keys.repeated, keys.first_repeated, DUPLICATE, refused)
+            self.counts += [f"{keys.missing:,} without a primary key"] if keys.missing else []
+        self._note(without, first_without, NO_TIME, refused)
+
+    def match(
+        self, key: ForeignKey, others: Mapping[str, TableRows], workspace: Workspace, refused: Collection[str]
+    ) -> None:
+        """Find the row that a foreign key of each row names. Raises DataError where the kinds of keys differ."""
+        other, name = others[key.table], self.name_of(", ".join(key.columns))
+        for mine, theirs in zip(key.columns, other.schema.primary_key, strict=True):
+            kinds = [_key_kind(rows, column) for rows, column in ((self, mine), (other, theirs))]
+            if None not in kinds and kinds[0] != kinds[1]:
+                raise DataError(
+                    f"{self.name_of(mine)} holds {kinds[0]}, but the key {theirs!r} of {key.table} holds {kinds[1]}; "
+                    'save them alike, or list CSV columns of texts that look like numbers under text = ["COLUMN"]'
+                )
+        assert other.by_key is not None
+        dtype = np.int32 if other.rows < 2**31 else np.int64
+        parents = self.parents[key.name] = workspace.array("parents", (self.rows,), dtype)
+        dangling, first, missing = 0, -1, 0
+        for rows, columns in self.batches(key.columns):
+            keys, there = keys_of([columns[each] for each in key.columns], name)
+            found, lost = other.by_key.rows_of(keys, there)
+            parents[rows] = found
+            if lost and not dangling:
+                first = rows.start + int(np.argmax((found < 0) & there))
+            dangling += lost
+            missing += len(there) - int(there.sum())
+        self._note(dangling, first, DANGLING, refused, key.name)
+        self.counts += [f"{missing:,} without {key.name}"] if missing else []
+
+    def _note(self, count: int, row: int, fault: str, refused: Collection[str], key: str = "") -> None:
+        """Note `count` rows with a fault, the first of them `row`. Raises DataError where the fault is refused."""
+        if not count:
+            return
+        words = {
+            DANGLING: f"{key} names no row of its table",
+            DUPLICATE: "primary key of an earlier row",
+            NO_TIME: "no time",
+        }
+        if fault in refused:
+            raise DataError(
+                f"table {self.schema.name}: {count:,} rows with this fault: {words[fault]}; the first is row {row} "
+                f"(counted from 0); mend them, or leave {fault} out of --refuse"
+            )
+        self.counts.append(f"{count:,} with {words[fault]}" if fault != DANGLING else f"{count:,} whose {words[fault]}")
+
+    def edges_to(self, key: str) -> EdgeStream:
+        """Return the edges from rows to the rows that foreign key `key` names, with the times of their sources."""
+        return EdgeStream(lambda: _edges(self.parents[key], self.times, 0), carries=TIME_RECORD)
+
+    def edges_from(self, key: str, other: TableRows) -> EdgeStream:
+        """Return the same edges the other way; their times are those of the rows of `other`."""
+        return EdgeStream(lambda: _edges(self.parents[key], other.times, 1), carries=TIME_RECORD)
+
+
+def _key_kind(rows: TableRows, column: str) -> str | None:
+    """Return what a column of keys holds; None where all its values are missing."""
+    kind = rows.table.schema.field(column).type
+    return None if types.is_null(kind) else kind_of(kind, rows.name_of(column))
+
+
+def _edges(parents: np.ndarray, times: np.ndarray | None, parents_are: int) -> Iterator[Chunk]:
+    """Yield rows and `parents` [rows] as edges: parents are destinations (0) or sources (1); `times` are of sources."""
+    for start in range(0, len(parents), _EDGES_AT_ONCE):
+        some = np.asarray(parents[start : start + _EDGES_AT_ONCE])
+        rows = np.flatnonzero(some >= 0)
+        ends = rows + start, some[rows]
+        ends = np.stack(ends[::-1] if parents_are else ends).astype(np.int64, copy=False)
+        records = np.full(len(rows), ALWAYS, np.int64).view(TIME_RECORD)
+        if times is not None:
+            records["time"] = times[ends[0]]
+        yield ends, records
+
+
+def opened(schema: TableSchema, files: Sequence[Path], workspace: Workspace) -> TableRows:
+    """Open the table of `schema` in `files`. Raises DataError for a missing column."""
+    rows = TableRows(schema, open_arrow_table(schema.name, files, workspace, schema.text))
+    rows.check_columns()
+    return rows
