@@ -68,8 +68,7 @@ class Edges:
 def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
     """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
-    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `sampled` and
-    `degree` are int64[destinations].
+    One over `sampled`, or weight over full `degree` where the sampler weights edges; both are int64[destinations].
     """
     if weight is None:
         return edges.spread(sampled.to(dtype).reciprocal_())
@@ -204,7 +203,8 @@ class BlockTensors:
     @cached_property
     def edges_with_self(self) -> Edges:
         """The edges, with one from each destination to itself before its others."""
-        return Edges(*operations(self.edges.indptr.device).with_self(self.edges.indptr, self.edges.indices), self.n_src)
+        indptr, indices = operations(self.edges.indptr.device).with_self(self.edges.indptr, self.edges.indices)
+        return Edges(indptr, indices, self.n_src)
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
         """Merge `own` (float[n_dst, ...]) of self edges with `others` (float[edges, ...]), in their order."""
