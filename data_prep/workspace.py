@@ -1,18 +1,22 @@
 """The workspace of a command: a folder for temporary files beside the output, a budget of bytes, some threads.
 
 The folder is called .NAME.work-PROCESS-TOKEN. The process that makes it holds a lock on it until it ends, so
-that the next start can distinguish an abandoned folder from one in use, and remove it.
+that the next start can distinguish an abandoned folder from one in use. If the command and its source are the same, it
+goes on from the stages that are finished there; otherwise it removes the folder.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,7 +25,9 @@ from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
+from leapmpi.system.stage_files import StageFiles
 from leapmpi.system.worker_threads import given_processors, processor_count, set_processor_count
+from leapmpi.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # since Python 3.12
@@ -102,16 +108,24 @@ class _Counted:
 class Workspace:
     """A folder for temporary files, `memory` bytes that the process may use, and `threads`.
 
-    disk: bytes that the temporary files may take at a time; None bounds them by nothing.
+    disk: bytes that the temporary files may take at a time; None bounds them by nothing. key: identifies the command,
+    whose finished stages are kept in the folder (`stage_key`).
     """
 
-    def __init__(self, folder: Path, memory: int, threads: int | None = None, disk: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, memory: int, threads: int | None = None, disk: int | None = None, key: str = ""
+    ) -> None:
         self.folder = folder
+        self._stages = StageFiles(folder, key) if key else None
+        self._taken_over: list[str] = []
         self.memory = memory
         self.threads = threads or processor_count()
         self.disk = disk
         self._taken = 0
-        self._numbers = count()
+        # Names of files that an earlier run left are not used again.
+        self._numbers = count(
+            1 + max((int(each.name.rpartition("-")[2]) for each in folder.glob("*-[0-9]*")), default=-1)
+        )
 
     def take(self, size: int, what: str = "a temporary file") -> None:
         """Count `size` more bytes of temporary files, which are still to be written.
@@ -128,6 +142,27 @@ class Workspace:
                     f"{self._taken:,}, but they may take {self.disk:,} (--max-disk, or what is free); allow more, or "
                     "write elsewhere"
                 )
+
+    def finished(self, stage: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """Return values and arrays of a `stage` that an earlier run of the same command finished; None without."""
+        found = self._stages.load(stage) if self._stages else None
+        if found is None:
+            return None
+        self._taken_over.append(stage)
+        return found
+
+    def finish(self, stage: str, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Record a finished `stage`, if the workspace belongs to a command that can go on; `values` as in JSON.
+
+        Arrays that are mapped from files of the workspace stay there. Raises ResourceError as `take`.
+        """
+        if self._stages:
+            self._stages.save(stage, values, arrays)
+
+    def notes(self) -> list[str]:
+        """Describe what was taken from an earlier run."""
+        before = ", ".join(self._taken_over)
+        return [f"an earlier run was stopped; taken from it: {before}"] if before else []
 
     @contextmanager
     def written(self, path: Path, mode: Literal["wb", "ab"] = "wb") -> Iterator[_Counted]:
@@ -163,20 +198,42 @@ class Workspace:
         return np.memmap(path, np.dtype(dtype), "r+", 0, shape)
 
 
+_UNRELATED = ("max_disk", "workers", "overwrite", "keep_work", "command_line")
+"""Flags of a command that do not change what its stages hold."""
+
+
+def stage_key(arguments: argparse.Namespace, sources: Iterable[Path | None], unrelated: Sequence[str] = ()) -> str:
+    """Return a text that is equal for the same command with the same `sources`: files, or folders of files.
+
+    unrelated: further flags, besides `_UNRELATED`, that do not change the stages.
+    """
+    flags = {name: str(value) for name, value in vars(arguments).items() if name not in (*_UNRELATED, *unrelated)}
+    stamps = []
+    for source in filter(None, sources):
+        files = sorted(source.rglob("*")) if source.is_dir() else [source]
+        for file, stat in ((file, file.stat()) for file in files if file.is_file()):
+            stamps.append((str(file.absolute()), stat.st_size, stat.st_mtime_ns))
+    return json.dumps([VERSION, flags, stamps])
+
+
 @contextmanager
-def workspace_beside(output: Path, memory: int, disk: int | None = None) -> Iterator[Workspace]:
+def workspace_beside(
+    output: Path, memory: int, disk: int | None = None, key: str = "", keep: bool = False
+) -> Iterator[Workspace]:
     """Open a workspace in a folder beside `output`, removed at the end; first remove abandoned ones of `output`.
 
-    disk: bytes that its files may take; by default those that are free now.
+    disk: bytes that its files may take; by default those that are free now. key: a `stage_key`, by which a folder that
+    the same command left is taken over. keep: leave the folder where the body fails.
 
     Raises ResourceError when the disk is full, wherever in the body that shows, and DataError when the place may not be
     written to.
     """
     begins = str(output.absolute().parent / f".{output.name}.work-")
-    remove_abandoned(output)
+    accepts = partial(StageFiles.belongs, key=key) if key else None
     try:
-        with temporary_folder(output, "work") as folder:
-            yield Workspace(folder, memory, disk=shutil.disk_usage(folder).free if disk is None else disk)
+        with temporary_folder(output, "work", accepts=accepts, keep=keep) as folder:
+            remove_abandoned(output)
+            yield Workspace(folder, memory, disk=shutil.disk_usage(folder).free if disk is None else disk, key=key)
     except OSError as error:
         # Other files, such as a source that may not be read, are named by the error itself.
         if is_full(error) or (error.filename and os.fsdecode(error.filename).startswith(begins)):

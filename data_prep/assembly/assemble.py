@@ -94,11 +94,13 @@ def make_graph(
     steps = steps or Steps(silent=True)
     if not callable(raw.vertices) and raw.vertices < 1:
         raise DataError(f"{where} has no vertices" if raw.vertices == 0 else f"{where} states {raw.vertices} vertices")
+    # Edges first: they decide how many vertices there are, where the source does not state it.
     with steps.step("sort edges") as progress:
         adjacency, counts, edge_classes = _adjacency(raw, options, workspace, progress)
     n = adjacency.vertices
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=not options.directed, progress=progress)
+    # Original ids are kept for vertices that stay, so that users find theirs again.
     keep = parts.root == parts.largest_root if options.largest_component and parts.count > 1 else None
     original_id = None if keep is None else np.flatnonzero(keep)
 

@@ -124,6 +124,7 @@ def as_stored(
     """
     n, width = rows.shape
     ranges, columns, scale = list(row_ranges(n, 4 * 4 * width)), _Columns(width), None
+    # The steps of int8 need the range of each column before the first row is written.
     if dtype == "int8":
         progress.start(n, "rows of features, for their ranges")
         for start, stop in ranges:

@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
+    add_keep_work(parser)
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
 
@@ -81,6 +82,12 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add --workers to the flags of a command."""
     workers = "threads that share the work, by default the cores that the process may use; the result is the same"
     parser.add_argument("--workers", type=number_between(1), metavar="N", help=workers)
+
+
+def add_keep_work(parser: argparse.ArgumentParser) -> None:
+    """Add --keep-work to the flags of a command."""
+    kept = "leave temporary files where the command fails, so that the same command goes on from its finished steps"
+    parser.add_argument("--keep-work", action="store_true", help=kept)
 
 
 def _add_splits(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, use_workers, workspace_beside
+    from data_prep.workspace import disk_budget, memory_budget, stage_key, use_workers, workspace_beside
 
     if arguments.guess_schema is not None:
         return _guess_schema(arguments)
@@ -162,8 +169,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Read, assemble, write.
     steps = Steps()
+    key = stage_key(arguments, _sources(arguments), ["max_mem"])
     with (
-        workspace_beside(arguments.graph, memory, disk) as workspace,
+        workspace_beside(arguments.graph, memory, disk, key, arguments.keep_work) as workspace,
         unpacked_source(arguments.source, workspace) as (source, shown),
     ):
         with steps.step("read"):
@@ -186,9 +194,18 @@ def run(arguments: argparse.Namespace) -> int:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
         graph = _held_back(graph, edge_split, given, arguments, summary, steps)
+        summary.notes.extend(workspace.notes())
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps, **beside)
     return 0
+
+
+def _sources(arguments: argparse.Namespace) -> list[Path]:
+    """List the files and folders that the command reads, as far as its flags name them."""
+    source = next((each for each in (arguments.source, *arguments.source.parents) if each.exists()), arguments.source)
+    given = [value for name, value in vars(arguments).items() if isinstance(value, Path) and name != "graph"]
+    given += [Path(text) for text in (arguments.features, arguments.vertex_times, arguments.splits) if text]
+    return [source, *(path for path in given if path != arguments.source and path.exists())]
 
 
 def _guess_schema(arguments: argparse.Namespace) -> int:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY, add_workers
+from data_prep.commands.import_graph import (
+    EDGE_SHARES,
+    FEATURE_DTYPE,
+    LABEL_SHARES,
+    SPLIT_BY,
+    add_keep_work,
+    add_workers,
+)
 from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
@@ -26,7 +32,8 @@ if TYPE_CHECKING:
     from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
     from data_prep.partitioning.request import PartitionRequest
-    from data_prep.progress import Progress
+    from data_prep.progress import Progress, Steps
+    from data_prep.workspace import Workspace
     from leapmpi.dataset.graph import Graph
 
 BYTES_PER_VERTEX = 20  # part, place in the order, new number and ordered original id
@@ -72,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     most = "most bytes of temporary files beside FOLDER; by default what is free there"
     parser.add_argument("--max-disk", metavar="SIZE", help=most)
     add_workers(parser)
+    add_keep_work(parser)
     small = (
         "typed graphs: types of vertices whose rows take less than SIZE are recorded as replicated on every rank; by "
         "default 1 %% of the rows of a part, 0 for none"
@@ -95,16 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.edge_splits.split_edges import requested_split, split_edges
-    from data_prep.assembly.stored_dtype import changes_dtype, with_feature_dtype
-    from data_prep.partitioning.partition_graph import partition_graph
-    from data_prep.partitioning.quality_report import report_on
-    from data_prep.partitioning.vertex_order import community_order
-    from data_prep.progress import Steps
-    from data_prep.workspace import disk_budget, memory_budget, require, use_workers, workspace_beside
+    from data_prep.assembly.edge_splits.split_edges import requested_split
+    from data_prep.workspace import disk_budget, memory_budget, require, stage_key, use_workers, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
-    from leapmpi.dataset.verify import verify_graph
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
@@ -122,37 +124,77 @@ def run(arguments: argparse.Namespace) -> int:
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
+    key = stage_key(arguments, [arguments.graph, arguments.parts_from])
+    with workspace_beside(arguments.folder, memory, disk, key, arguments.keep_work) as workspace:
+        print("\n".join(_made(arguments, graph, request, edge_split, training, workspace)))
+    return 0
+
+
+def _made(
+    arguments: argparse.Namespace,
+    graph: Graph,
+    request: PartitionRequest,
+    edge_split: SplitRequest | None,
+    training: tuple[tuple[int, ...], int] | None,
+    workspace: Workspace,
+) -> list[str]:
+    """Make the dataset; return the lines of the final table. Steps that an earlier run finished are left out."""
+    from data_prep.assembly.edge_splits.split_edges import split_edges
+    from data_prep.assembly.stored_dtype import changes_dtype, with_feature_dtype
+    from data_prep.partitioning.quality_report import report_on
+    from data_prep.progress import Steps
+    from leapmpi.dataset.verify import verify_graph
+
     # Each step reads the file again: memory stays bounded.
-    steps = Steps()
-    with steps.step("verify") as progress:
-        progress.start(vertices, "vertices")
-        verify_graph(arguments.graph, progress.reach, graph)
+    steps, vertices = Steps(), graph.vertices
+    if workspace.finished("verified") is None:
+        with steps.step("verify") as progress:
+            progress.start(vertices, "vertices")
+            verify_graph(arguments.graph, progress.reach, graph)
+        workspace.finish("verified", {}, {})
     if edge_split:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
             by, held = edge_split.by, edge_split.held
             graph = split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)
-    with steps.step("cut") as progress:
-        result = partition_graph(graph, replace(request, progress=progress))
+    result = _cut(graph, request, workspace, steps)
     with steps.step("report") as progress:
         report = report_on(graph, result.assignment, request.parts, training, progress)
-    communities = None
-    if arguments.order == COMMUNITIES:
-        with steps.step("order") as progress:
-            communities = community_order(graph, replace(request, progress=progress))
-    with ExitStack() as temporary:
-        small = None
-        if changes_dtype(graph, arguments.feature_dtype):
-            workspace = temporary.enter_context(workspace_beside(arguments.folder, memory, disk))
-            with steps.step("features") as progress:
-                dtype, name = arguments.feature_dtype, str(arguments.graph)
-                graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
-        with steps.step("write") as progress:
-            progress.start(vertices, "vertices")
-            _write(arguments, graph, result, report, communities, memory, progress)
-    note = [f"  {small.note(arguments.feature_dtype)}"] if small else []
-    print("\n".join([_table(arguments, result, report), *note, *steps.table()]))
-    return 0
+    communities = _ordered(graph, request, workspace, steps) if arguments.order == COMMUNITIES else None
+    small = None
+    if changes_dtype(graph, arguments.feature_dtype):
+        with steps.step("features") as progress:
+            dtype, name = arguments.feature_dtype, str(arguments.graph)
+            graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
+    with steps.step("write") as progress:
+        progress.start(vertices, "vertices")
+        _write(arguments, graph, result, report, communities, workspace.memory, progress)
+    notes = [*([small.note(arguments.feature_dtype)] if small else []), *workspace.notes()]
+    return [_table(arguments, result, report), *(f"  {note}" for note in notes), *steps.table()]
+
+
+def _cut(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: Steps) -> Partition:
+    """Cut the graph, or take the parts from an earlier run."""
+    from data_prep.partitioning.partition_graph import Partition, partition_graph
+
+    if found := workspace.finished("cut"):
+        return Partition.of_stored(*found)
+    with steps.step("cut") as progress:
+        result = partition_graph(graph, replace(request, progress=progress))
+    workspace.finish("cut", *result.stored())
+    return result
+
+
+def _ordered(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: Steps) -> np.ndarray:
+    """Put the vertices in order by communities, or take the order from an earlier run: integers[n]."""
+    from data_prep.partitioning.vertex_order import community_order
+
+    if found := workspace.finished("ordered"):
+        return found[1]["vertices"]
+    with steps.step("order") as progress:
+        order = community_order(graph, replace(request, progress=progress))
+    workspace.finish("ordered", {}, {"vertices": order})
+    return order
 
 
 def _check_flags(arguments: argparse.Namespace, graph: Graph, edge_split: SplitRequest | None, parts: int) -> None:

@@ -57,6 +57,7 @@ def write_guess(source: Path, path: Path, workspace: Workspace, *, overwrite: bo
         guesses[name] = _Guess(table, batch.slice(0, _LOOKED_AT))
     for name, guess in guesses.items():
         guess.key, guess.keys = _primary_key(name, guess, workspace)
+    # Keys of all tables must be known before a column can name one.
     for name, guess in guesses.items():
         guess.foreign = _foreign_keys(name, guess, guesses)
     with written_aside(path, overwrite=overwrite) as aside:
@@ -109,10 +110,12 @@ def _foreign_keys(name: str, guess: _Guess, guesses: dict[str, _Guess]) -> dict[
         for other, its in guesses.items():
             if its.keys is None or its.key is None or not _alike(field_.type, its.table.schema.field(its.key).type):
                 continue
+            # Values alone prove little: small numbers occur in every table, so names must agree too.
             words = _words(field_.name)
             named = any(stem in words for stem in _stems(other) if len(stem) > 2) or words == _words(its.key)
             if not named or words == "id":
                 continue
+            # A few rows of the column against all keys of the other table.
             keys, there = keys_of([guess.sample.column(field_.name)], field_.name)
             _, dangling = its.keys.rows_of(keys, there)
             share = 1 - dangling / max(1, int(there.sum()))
@@ -144,6 +147,7 @@ def _encoder(name: str, column: pyarrow.Array) -> str | None:
         if types.is_floating(kind.value_type):
             return '"vector"'
         return '"hashed"' if is_text(kind.value_type) or types.is_integer(kind.value_type) else None
+    # Texts that hardly repeat are names or prose, which no encoder here reads.
     if is_text(kind):
         words = compute.drop_null(column)
         different = len(compute.unique(words))

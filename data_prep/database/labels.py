@@ -121,6 +121,7 @@ def splits_of(
     if label.train_until is not None:
         assert rows.times is not None
         usable = labelled & (rows.times != NEVER)
+        # Four ends make three periods; that of validation is empty without val_until.
         ends: list[int] = [np.iinfo(np.int64).min, label.train_until]
         ends += [label.train_until if label.val_until is None else label.val_until, NEVER]
         masks = {
@@ -139,6 +140,7 @@ def splits_of(
         return (masks or None) if trains else None, None
     if rows.times is None:
         return masks, None
+    # Encoders are fitted on rows before this time, so that they see no later one.
     times = rows.times[masks["train"]]
     known = times[times != NEVER]
     return masks, int(known.max()) + 1 if len(known) else None

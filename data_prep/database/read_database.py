@@ -39,9 +39,11 @@ def read_database(
     tables = _opened(source, schema, workspace)
     for rows in tables.values():
         rows.read_keys_and_times(workspace, refused)
+    # Keys of all tables come first: tables may name each other in circles.
     for rows in tables.values():
         for key in rows.schema.foreign_keys:
             rows.match(key, tables, workspace, refused)
+    # Tables of keys are large, and needed no more.
     for rows in tables.values():
         rows.by_key = None
 

@@ -68,6 +68,7 @@ def _words(column: pyarrow.Array, name: str) -> tuple[np.ndarray, np.ndarray]:
     if types.is_floating(column.type):
         # Whole numbers with missing ones, as pandas writes them.
         column = compute.if_else(compute.is_nan(column), pyarrow.scalar(None, column.type), column)
+    # One unit for all times, so that equal times of two tables make equal keys.
     if kind == TIME and not types.is_date32(column.type):
         column = column.cast(pyarrow.timestamp("us"), safe=False)
     if types.is_date32(column.type):
@@ -82,6 +83,7 @@ def _words(column: pyarrow.Array, name: str) -> tuple[np.ndarray, np.ndarray]:
             values = compute.fill_null(column.cast(pyarrow.int64()), 0).to_numpy(zero_copy_only=False).view(np.uint64)
     except pyarrow.ArrowInvalid as error:
         raise DataError(f"{name} holds numbers that are not whole ({str(error).splitlines()[0]})") from None
+    # Numbers fit one word; texts need two, so that hashes do not collide.
     words = np.zeros((len(values), 2), np.uint64)
     words[:, 0] = values
     return words, there
@@ -143,6 +145,7 @@ def _combined(words, more):
 @compiled
 def _insert(keys, first, end, there, slots, duplicates):
     """Enter the rows from `first` to `end`; of equal keys the first stays. Returns the number of the others."""
+    # Open addressing in a table of a power of two; slots ahead are fetched, since each is a cache miss.
     mask, repeated = np.uint64(len(slots) - 1), 0
     for row in range(first, end):
         if row + _AHEAD < end:
@@ -168,6 +171,7 @@ def _insert(keys, first, end, there, slots, duplicates):
 @compiled
 def _find(wanted, there, keys, slots, rows):
     """Write the row of each wanted key, or -1. Returns how many keys have none."""
+    # As in `_insert`: the same walk ends at the key, or at an empty slot.
     mask, dangling = np.uint64(len(slots) - 1), 0
     for i in range(len(wanted)):
         if i + _AHEAD < len(wanted):

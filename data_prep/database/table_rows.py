@@ -85,6 +85,7 @@ class TableRows:
         name = self.name_of(", ".join(schema.primary_key))
         keys = self.by_key = KeyTable(self.rows, workspace) if schema.primary_key else None
         times = self.times = workspace.array("times", (self.rows,), np.int64) if schema.time else None
+        # Faults are counted over all batches, and reported once with the first row.
         without, first_without = 0, -1
         for rows, columns in self.batches([*schema.primary_key, *([schema.time] if schema.time else [])]):
             if keys is not None:
@@ -113,6 +114,7 @@ class TableRows:
                     'save them alike, or list CSV columns of texts that look like numbers under text = ["COLUMN"]'
                 )
         assert other.by_key is not None
+        # Row numbers of the other table, in as few bytes as hold them.
         dtype = np.int32 if other.rows < 2**31 else np.int64
         parents = self.parents[key.name] = workspace.array("parents", (self.rows,), dtype)
         dangling, first, missing = 0, -1, 0

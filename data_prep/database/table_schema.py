@@ -186,6 +186,7 @@ def _label(about: dict[str, Any], where: str) -> LabelColumns | None:
         seconds_of(about[key], f"{where}: {key}") if key in about else None for key in ("train_until", "val_until")
     ]
     split = column_of(about, "split", where)
+    # Splits come from times or from a column, not from both.
     train, val = bounds
     if val is not None and (train is None or val < train):
         raise DataError(f"{where}: val_until needs a train_until that is not later")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace, require
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.system.worker_threads import in_order
 
 _EDGES_AT_ONCE = 1 << 20
@@ -31,7 +34,8 @@ class EdgeStream:
 
     count: the number of all edges, where that is known beforehand. final: maps the ids in the chunks to vertex numbers,
     for streams whose numbers are known only once all edges have been read and the vertices are counted. mapped: the
-    edges are those of an array, which are read again rather than copied to a temporary file.
+    edges are those of an array, which are read again rather than copied to a temporary file. pure: nothing else is
+    learned while they are read, such as names of vertices, so that a later run need not read them again.
     """
 
     chunks: Callable[[], Iterator[Chunk]]
@@ -39,6 +43,7 @@ class EdgeStream:
     final: Callable[[np.ndarray], np.ndarray] | None = None
     carries: np.dtype | None = None
     mapped: bool = False
+    pure: bool = False
 
 
 Edges = np.ndarray | EdgeStream
@@ -55,7 +60,10 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
         # In chunks: the array may be mapped and larger than memory.
         starts, whole = range(0, edges.shape[1], _EDGES_AT_ONCE), edges
         edges = EdgeStream(
-            lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1], mapped=True
+            lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts),
+            edges.shape[1],
+            mapped=True,
+            pure=True,
         )
     if not arrays:
         return edges
@@ -74,6 +82,12 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
     return replace(plain, chunks=chunks, carries=arrays.dtype)
 
 
+READ, SORTED = "edges-read", "edges-sorted"
+"""Stages after which the edges of a source, and then the adjacency, are in temporary files of the workspace."""
+
+_SEEN = ("count", "smallest", "largest")
+
+
 class _SeenEdges:
     """Edges that have all been read once, and are read again: all ids must be known before the edges can be sorted.
 
@@ -83,22 +97,39 @@ class _SeenEdges:
     def __init__(self, edges: EdgeStream, workspace: Workspace, progress: Progress) -> None:
         self._edges, self._workspace = edges, workspace
         self.carries = edges.carries
-        self._files: tuple[Path, Path] | None = None
+        self._files: list[Path] = []
         self._chunks: list[tuple[int, np.dtype]] = []
         self.count, self.smallest, self.largest = 0, 0, -1
+        if edges.pure and not edges.mapped and (found := workspace.finished(READ)):
+            self._again(*found)
+            return
         chunks = (each for each in with_records(edges.chunks()) if each[0].shape[1])
-        seen = in_order(_narrowed if not edges.mapped else _bounds, chunks, workspace.threads)
+        seen = self._counted(in_order(_bounds if edges.mapped else _narrowed, chunks, workspace.threads), progress)
         if edges.mapped:
-            for _ in self._counted(seen, progress):
+            for _ in seen:
                 pass
             return
-        self._files = workspace.path("staged"), workspace.path("staged-records")
-        with workspace.written(self._files[0]) as file, workspace.written(self._files[1]) as carried:
-            for chunk, records in self._counted(seen, progress):
+
+        # Into temporary files, which a later run reads instead of the source.
+        self._files = [workspace.path("staged")] + [workspace.path("staged-records")] * (edges.carries is not None)
+        with ExitStack() as opened:
+            files = [opened.enter_context(workspace.written(path)) for path in self._files]
+            for chunk, records in seen:
                 self._chunks.append((chunk.shape[1], chunk.dtype))
-                file.write(chunk)
-                if records is not None:
-                    carried.write(records.tobytes())
+                for file, array in zip(files, (chunk, records), strict=False):
+                    file.write(np.ascontiguousarray(array).view(np.uint8).data)
+        if edges.pure and self.count:
+            values = {name: getattr(self, name) for name in _SEEN} | {
+                "chunks": [(count, dtype.str) for count, dtype in self._chunks]
+            }
+            arrays = {path.name: workspace.map(path, np.uint8, (path.stat().st_size,)) for path in self._files}
+            workspace.finish(READ, values, arrays)
+
+    def _again(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Take the files of an earlier run."""
+        self.count, self.smallest, self.largest = (values[name] for name in _SEEN)
+        self._chunks = [(count, np.dtype(dtype)) for count, dtype in values["chunks"]]
+        self._files = [Path(str(each.filename)) for each in arrays.values() if isinstance(each, np.memmap)]
 
     def _counted(self, seen: Iterator[_Seen], progress: Progress) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         for chunk, records, smallest, largest in seen:
@@ -109,17 +140,18 @@ class _SeenEdges:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the edges again, with their data."""
-        if self._files is None:
+        if not self._files:
             yield from self._edges.chunks()
             return
-        with self._files[0].open("rb") as file, self._files[1].open("rb") as carried:
+        with ExitStack() as opened:
+            files = [opened.enter_context(path.open("rb")) for path in self._files]
             for count, dtype in self._chunks:
-                chunk = np.fromfile(file, dtype, 2 * count).reshape(2, count)
-                yield chunk if self.carries is None else (chunk, np.fromfile(carried, self.carries, count))
+                chunk = np.fromfile(files[0], dtype, 2 * count).reshape(2, count)
+                yield chunk if self.carries is None else (chunk, np.fromfile(files[1], self.carries, count))
 
     def remove(self) -> None:
         """Remove the temporary files."""
-        for path in self._files or ():
+        for path in self._files:
             path.unlink()
 
     def numbering(self) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray] | None]:
@@ -195,6 +227,10 @@ def sort_edges(
     """
     stream = as_stream(edges, arrays if carried else None)
     final, seen, ids = stream.final, None, None
+    notes, pure = notes if notes is not None else [], stream.pure
+    if pure and (found := workspace.finished(SORTED)):
+        return _sorted_before(*found, notes)
+    known = len(notes)
 
     # Where the vertices are not counted yet, read all edges first.
     progress.start(stream.count, "edges read")
@@ -207,17 +243,30 @@ def sort_edges(
     if vertices > _MOST_VERTICES:
         check_memory(vertices, workspace)
 
-    def once() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        yield from with_records(stream.chunks())
-        if seen:
-            seen.remove()
-
     progress.start(stream.count, "edges taken")
     carries = stream.carries if carried else None
-    adjacency, counts, found = adjacency_of(once(), vertices, carries, directed, name, workspace, progress, final=final)
-    if notes is not None:
-        notes += found
+    adjacency, counts, found_notes = adjacency_of(
+        with_records(stream.chunks()), vertices, carries, directed, name, workspace, progress, final=final
+    )
+    notes += found_notes
+
+    # A run that is stopped later goes on from here.
+    if pure:
+        made = {"indptr": adjacency.indptr, "indices": adjacency.indices, **adjacency.data.arrays()}
+        made |= {} if ids is None else {"ids": ids}
+        workspace.finish(SORTED, {"counts": asdict(counts), "notes": notes[known:]}, made)
+    if seen:
+        seen.remove()
     return adjacency, counts, ids
+
+
+def _sorted_before(
+    values: dict[str, Any], arrays: dict[str, np.ndarray], notes: list[str]
+) -> tuple[Adjacency, EdgeCounts, np.ndarray | None]:
+    """Return what `sort_edges` returned in an earlier run."""
+    notes += values["notes"]
+    indptr, indices, ids = arrays.pop("indptr"), arrays.pop("indices"), arrays.pop("ids", None)
+    return Adjacency(indptr, indices, EdgeData().with_arrays(arrays)), EdgeCounts(**values["counts"]), ids
 
 
 def adjacency_of(

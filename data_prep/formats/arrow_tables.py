@@ -257,6 +257,7 @@ def _of_sqlite(path: Path, table: str) -> Iterator[pyarrow.RecordBatch]:
     """Yield the batches of a table of SQLite, whose columns hold what each row says: the widest kind counts."""
     with _sqlite(path) as connection:
         names = [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+        # SQLite has a type for each value, Arrow one for each column: ask which kinds a column holds.
         kinds = ("text", "blob", "real", "integer")
         tests = [f"max(typeof({_quoted(name)}) = '{kind}')" for name in names for kind in kinds]
         held = connection.execute(f"SELECT {', '.join(tests)} FROM {_quoted(table)}").fetchone()
@@ -269,6 +270,7 @@ def _of_sqlite(path: Path, table: str) -> Iterator[pyarrow.RecordBatch]:
             types = {"text": pyarrow.string(), "blob": pyarrow.binary(), "real": pyarrow.float64()}
             fields.append(pyarrow.field(name, types.get(kind, pyarrow.int64())))
             chosen.append(f"CAST({_quoted(name)} AS {kind})" if len(here) > 1 else _quoted(name))
+        # An empty batch tells the columns of a table without rows.
         schema = pyarrow.schema(fields)
         yield pyarrow.RecordBatch.from_pylist([], schema)
         cursor = connection.execute(f"SELECT {', '.join(chosen)} FROM {_quoted(table)}")

@@ -109,6 +109,7 @@ def _add_task(graph: TypedRawGraph, path: Path, about: dict[str, Any], where: st
     if len(tasks) > 1 and options.split_index is None:
         graph.notes.append(f"task 0 of {len(tasks)} was taken; --split-index takes another")
     graph.split_origin = f"{Path(where).name}, task {task.get('name', index)}"
+    # A set of a type of vertices is a split; one of a relation holds edges.
     triples: dict[str, list[np.ndarray]] = {}
     for split, key in _SETS.items():
         for each in task.get(key) or []:
@@ -121,6 +122,7 @@ def _add_task(graph: TypedRawGraph, path: Path, about: dict[str, Any], where: st
     for of_type in graph.vertices.values():
         if of_type.splits and isinstance(classes, int) and 0 < classes < _MOST:
             of_type.classes = classes
+    # Training edges are those of the graph, so only the others are held back.
     if triples.keys() & {"val", "test"}:
         none = np.empty((0, 3), np.int64)
         val, test = (np.concatenate([none, *triples.get(split, [])]) for split in ("val", "test"))

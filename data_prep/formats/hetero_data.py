@@ -112,6 +112,7 @@ def _vertices(
         graph.notes += [f"split 0 of {count} was taken; --split-index takes another"] * (
             count > 1 and options.split_index is None
         )
+    # What is left over is listed, so that nothing is dropped in silence.
     taken = {"num_nodes", *_NODES, *_TIMES, *(f"{split}_mask" for split in SPLIT_NAMES)}
     left |= {f"{key} of {name}" for key, value in store.items() if key not in taken and value is not None}
     return found

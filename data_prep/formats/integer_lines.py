@@ -125,6 +125,7 @@ def _scan_pairs(data, delimiter, values, lengths):
         start = i
         for column in range(2):
             first, number = i, np.int64(0)
+            # Without a sign, bytes below "0" wrap around, so that one comparison finds a digit.
             digit = data[i] - np.uint8(48)
             while digit < 10:
                 number = number * 10 + np.int64(digit)
@@ -137,6 +138,7 @@ def _scan_pairs(data, delimiter, values, lengths):
                 if data[i] != delimiter and not (delimiter == 0 and (data[i] == 32 or data[i] == 9)):
                     return lines, start
                 i += 1
+        # Lines of Windows end by two bytes.
         if data[i] == 13:
             i += 1
         if data[i] != 10:

@@ -61,6 +61,7 @@ def read_typed(path: Path, raw: Path, options: ReadOptions) -> TypedRawGraph:
                 setattr(each, field, array.reshape(-1) if field == "times" else array)
                 rows.setdefault(name, {})[str(file)] = len(array)
                 files[file] = field
+    # All files must agree with the stated counts before anything is written.
     counted(stated, rows, graph.relations, str(counts_file))
     graph.vertices = nodes
     _add_splits(graph, path, options, files)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,22 @@ class Partition:
             "edge_balance": _balance(self.edges),
             "work_balance": _balance(self.work),
         }
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return values and arrays from which `of_stored` makes the same."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        types = {f"type{number}": each for number, each in enumerate(self.types.values())}
+        return {"method": self.method, "reason": self.reason, "types": list(self.types)}, {**arrays, **types}
+
+    @classmethod
+    def of_stored(cls, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Partition:
+        """Make the partition whose `stored` values and arrays these are."""
+        types = {name: arrays[f"type{number}"] for number, name in enumerate(values["types"])}
+        named = {name: arrays[name] for name in _ARRAYS}
+        return cls(**named, method=values["method"], reason=values["reason"], types=types)
+
+
+_ARRAYS = ("assignment", "vertices", "training", "edges", "edges_cut", "work")
 
 
 def _balance(counts: np.ndarray) -> float:

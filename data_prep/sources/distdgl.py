@@ -74,6 +74,7 @@ class _Partitions:
             found = np.empty(0, np.int64)
         if found.shape == (self.parts,):  # ends alone, as DGL wrote them before 0.6
             found = np.stack([np.append(0, found[:-1]), found], axis=1)
+        # Ranges must follow each other, or a vertex or an edge would have two owners.
         rising = found.shape == (self.parts, 2) and found[0, 0] == 0 and (found[:, 0] <= found[:, 1]).all()
         if not rising or (found[1:, 0] != found[:-1, 1]).any():
             raise DataError(f"{self.path}: {key} does not cut numbers from 0 on into {self.parts} ranges")
@@ -232,6 +233,7 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
                     f"{partitions.path}: GraphBolt's graph of part {part} was stored without edge numbers, "
                     f"so its edge data cannot be assigned; {partitions.convert()}"
                 )
+            # Edges of a part are numbered from its first one on; their data are rows of the part's file.
             rows = numbers.astype(np.int64) - bounds[part, 0]
             if len(rows) and not 0 <= rows.min() <= rows.max() < bounds[part, 1] - bounds[part, 0]:
                 raise DataError(f"{partitions.path}: part {part} numbers an edge outside its range")

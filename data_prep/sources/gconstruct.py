@@ -100,6 +100,7 @@ def _typed(listed: dict[str, list[dict[str, Any]]], path: Path, options: ReadOpt
         name = entry(each, "node_type", str, f"{path}: nodes")
         where = f"{path}: nodes of {name}"
         label = next((one["label_col"] for one in _labels(each)), None)
+        # A type may stand in several entries; only the first names the column of ids.
         first = name not in vertices
         vertices.setdefault(name, []).append(
             VertexTable(
@@ -124,6 +125,7 @@ def _typed(listed: dict[str, list[dict[str, Any]]], path: Path, options: ReadOpt
         files, carried = _files(each, path, where), replace(carried, label=None)
         table = EdgeTable(where, (relation[0], relation[1], relation[2]), files, ends[0], ends[1], carried)
         edges.append(table)
+    # Splits name vertices by id, so they are read once all are numbered.
     graph, numbering = read_tables(vertices, edges, options)
     for name, (each, where) in labelled.items():
         graph.vertices[name].splits = _splits(each, numbering[name], path, where)

@@ -107,6 +107,7 @@ def _edges(path: Path, about: dict[str, Any], workspace: Workspace | None) -> tu
         count = entry(nodes[0], "num", int, where)
         if not 0 < count < _MOST:
             raise DataError(f"{where}: num of nodes is {count}; expected a number from 1 to {_MOST - 1:,}")
+        # The file of the edges comes first; GraphBolt's own graph is made of it.
         file = path / entry(listed[0], "path", str, where)
         if file.exists():
             if listed[0].get("format") != "numpy":
@@ -162,6 +163,7 @@ def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadO
     seeds = {split: found[0] for split, found in sets.items() if found is not None}
     if len(tasks) > 1 and options.split_index is None:
         graph.notes.append(f"task 0 of {len(tasks)} was taken; --split-index takes another")
+    # Seeds in pairs are edges; others are vertices.
     if any(each.ndim == 2 for each in seeds.values()):
         graph.edge_splits = _held_back(sets, path)
         return

@@ -46,6 +46,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     types = _type_names(info, int(kind.max(initial=-1)) + 1)
     number = np.empty(len(kind), np.int64)
     vertices: dict[str, RawVertices] = {}
+    # The file numbers all vertices together; each type here counts from 0.
     for t, name in enumerate(types):
         ids = np.flatnonzero(kind == t)
         number[ids] = np.arange(len(ids))
@@ -83,6 +84,7 @@ def _whole(text: str, path: Path, line: int, most: int) -> int:
 
 def _nodes(path: Path) -> tuple[np.ndarray, list[str], dict[int, np.ndarray]]:
     """Return the type int64[n] and the name of each vertex, and features by type, of types that have some."""
+    # A first pass counts, so that ids can be checked and arrays have their size.
     rows = sum(1 for _ in _rows(path, 3))
     kind, names = np.full(rows, -1, np.int64), [""] * rows
     found: dict[int, list[tuple[int, np.ndarray]]] = {}
@@ -98,6 +100,7 @@ def _nodes(path: Path) -> tuple[np.ndarray, list[str], dict[int, np.ndarray]]:
                 raise DataError(f"{path}, line {line}: features {fields[3][:40]!r} are no numbers") from None
             found.setdefault(t, []).append((v, row))
     features = {}
+    # Lines may come in any order of vertices.
     for t, listed in found.items():
         if len(listed) != int((kind == t).sum()) or len({len(row) for _, row in listed}) > 1:
             raise DataError(f"{path}: features of type {t} are missing in some lines, or of another number of columns")
@@ -148,6 +151,7 @@ def _relations(
         if first and (kind[u] != kind[first[0][0]] or kind[v] != kind[first[0][1]]):
             raise DataError(f"{path}, line {line}: links of type {r} join vertices of other types before")
         first.append((u, v, weight))
+    # Weights of 1 throughout say nothing.
     weighted = any(weight != 1 for links in found.values() for _, _, weight in links)
     named = _section(info, _LINKS)
     relations = []
@@ -180,6 +184,7 @@ def _add_labels(graph: TypedRawGraph, path: Path, kind: np.ndarray, number: np.n
                 raise DataError(f"{file}, line {line}: vertex {v} is listed twice")
             listed[v] = [_whole(text, file, line, 1 << 16) for text in fields[3].split(",") if text.strip()]
         graph.files[name] = "labels"
+    # Training and test labels together decide the type, and whether labels are classes.
     known = {v: labels for listed in members.values() for v, labels in listed.items()}
     of_types = {int(kind[v]) for v in known}
     if len(of_types) != 1:

@@ -46,6 +46,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     features = _array(folder / _PAPERS / "node_feat.npy", _COLUMNS)
     labels, splits = _labels(folder, kind, len(features))
     used = [_EDGES, _PAPERS / "node_feat.npy", *([_PAPERS / _LABELS[kind]] if labels is not None else [])]
+    # One relation is the homogeneous form of the data set.
     relations = sorted(each for each in folder.glob(f"*{_SEPARATOR}*") if (each / _INDEX).is_file())
     if len(relations) > 1:
         return _typed(path, folder, relations, RawVertices(len(features), features, labels, splits), used)
@@ -91,6 +92,7 @@ def _typed(path: Path, folder: Path, relations: list[Path], papers: RawVertices,
         graph.relations.append(RawRelation(*named, _edges(each / _INDEX), str(each / _INDEX)))
         used.append((each / _INDEX).relative_to(folder))
     rows = {str(_PAPERS): {str(folder / _PAPERS / "node_feat.npy"): papers.count}}
+    # Types are those that relations join; files of features are optional but for papers.
     others = dict.fromkeys(name for each in graph.relations for name in (each.source, each.destination))
     for name in others:
         file = folder / name / "node_feat.npy"
@@ -99,6 +101,7 @@ def _typed(path: Path, folder: Path, relations: list[Path], papers: RawVertices,
             graph.vertices[name] = RawVertices(-1, features)
             rows[name] = {} if features is None else {str(file): len(features)}
             used += [] if features is None else [file.relative_to(folder)]
+    # A type without features has as many vertices as its edges name.
     for name, count in counted({}, rows, graph.relations, str(folder)).items():
         graph.vertices[name].count = count
     graph.files = {str((folder / each).relative_to(path)): each.stem for each in dict.fromkeys(used)}

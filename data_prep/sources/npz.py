@@ -76,6 +76,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
     edges, name, rows, notes = _edges(file, options)
     options, named_features, named_labels = options.of_source(file.names, file.path)
     features, labels = read_companions(options)
+    # Flags win over arrays of the file, and dense rows over sparse ones.
     if named_features:
         features = file.rows(named_features)
     elif features is None and (found := file.first(*_FEATURES)):
@@ -84,6 +85,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
         features = file.sparse(found.removesuffix("indptr"))
     if labels is None and (found := named_labels or file.first(*_LABELS)):
         labels = file.array(found)
+    # A split is a mask of all vertices or a list of ids, by its name.
     splits = {}
     for split in SPLIT_NAMES:
         if found := file.first(*(split + suffix for suffix in _SPLIT_SUFFIXES)):
@@ -146,6 +148,7 @@ def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges 
         for split, known in _NEGATIVES.items()
         if (name := file.first(*known))
     }
+    # Marked edges stay in the graph and lose their labels; listed ones are not in it.
     held = HELD_LABELS if labelled and masks else HELD_EDGES
     return GivenEdges(found.get("val", none), found.get("test", none), negatives, held, f"source: {file.path.name}")
 
@@ -160,6 +163,7 @@ def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | N
         file.taken |= file.names & _SCIPY
         edges = edges_of_rows(matrix.indptr, matrix.indices, str(file.path), rows_are="source")
         return edges, str(file.path), matrix.shape[0], unused_values(matrix.data, str(file.path))
+    # Compressed lists are those of in-neighbours, as in leapmpi's own files.
     if {"indptr", "indices"} <= file.names:
         indptr = file.array("indptr")
         edges = edges_of_rows(indptr, file.array("indices"), str(file.path), rows_are="destination")

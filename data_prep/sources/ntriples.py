@@ -54,6 +54,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     tables = {name: file.parent / each for name, each in _SPLITS.items() if (file.parent / each).is_file()}
     if "train" not in tables:
         return graph
+    # Files of splits name entities by their texts.
     names = [str(number) for number in range(found.vertices)] if found.names is None else found.names
     numbering = Numbering(list(map(str, names)), lambda row: f"{file}, vertex {row}")
     members = {name: _members(each, options.label_column, numbering) for name, each in tables.items()}

@@ -177,6 +177,7 @@ def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenE
         found = load_torch(path, options.workspace)
         if not isinstance(found, dict):
             raise DataError(f"{path} holds a {type(found).__name__}; expected a dict with edge, or source_node")
+        # Sets that are ranked per edge have sources and destinations; others have pairs.
         if {"source_node", "target_node"} <= found.keys():
             ends = [_tensor(found[end], f"{path}: {end}").reshape(-1) for end in ("source_node", "target_node")]
             if len(ends[0]) != len(ends[1]):

@@ -61,6 +61,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     edges = whole_numbers(edges, f"{path}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise DataError(f"{path}: edge_index must have shape [2, edges], but it is {edges.shape}")
+    # Flags may name tensors of the file as well as files of their own.
     tensors = [str(name) for name, content in data.items() if isinstance(content, np.ndarray)]
     options, named_features, named_labels = options.of_source(tensors, path)
     features, labels = read_companions(options)
@@ -86,6 +87,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     graph.edge_splits, of_splits = _edge_splits(data, edges, "labels" in carried, path)
     label = f"{path}: {', '.join(name for name, _ in carried.values())}"
     graph.edge_arrays = EdgeArrays(label, **{field: tensor for field, (_, tensor) in carried.items()})
+    # What is left over is listed, so that nothing is dropped in silence.
     taken = {
         *_KNOWN,
         *of_splits,
@@ -145,6 +147,7 @@ def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> t
                 if (labels := _tensor(data, truth, path)) is not None and labels.shape == found[split].shape[1:]:
                     found[split], taken = found[split][:, labels == 1], taken | {truth}
                 taken |= {name}
+    # A file may hold both; listed edges win over masks.
     marked = not found
     for split in ("val", "test") if marked else ():
         name = f"{split}_edge_mask"

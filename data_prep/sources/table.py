@@ -68,6 +68,7 @@ def graph_of(edges: Table, vertices: Table | None, options: ReadOptions) -> RawG
 
     Raises DataError naming table and row of a fault, ConfigError for a column that flags name in vain.
     """
+    # Without a table of vertices, ids are numbered as edges name them.
     if vertices is None:
         if options.label_column:
             raise ConfigError(f"--label-column {options.label_column}: {edges.path} is a table of edges alone")
@@ -90,6 +91,7 @@ def graph_of(edges: Table, vertices: Table | None, options: ReadOptions) -> RawG
     features, labels = read_companions(options)
     graph.features = graph.features if features is None else features
     graph.labels, graph.class_names = (graph.labels, graph.class_names) if labels is None else (labels, None)
+    # Every column that is not used is counted in a note.
     further = len(edges.names) + len(edges.unread) - 2 - len(carried.all)
     if further:
         hint = "" if options.edge_columns else " (--edge-columns names them)"

@@ -46,6 +46,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     lists = [
         next((path / name for name in known if (path / name).is_file()), None) for known in (_ENTITIES, _RELATIONS)
     ]
+    # OpenKE's files hold numbers, which mean nothing without the lists.
     if numbers and None in lists:
         raise DataError(
             f"{path} must hold {_ENTITIES[1]} and {_RELATIONS[1]}, which name the numbers of {files['train']}"
@@ -102,6 +103,7 @@ def _batches(path: Path, numbers: bool) -> Iterator[TripleBatch]:
                 places.append(line)
             read += len(rows)
             columns = list(zip(*rows, strict=True)) or [(), (), ()]
+            # OpenKE writes head, tail, relation.
             heads, relations, tails = (columns[i] for i in ((0, 2, 1) if numbers else (0, 1, 2)))
             yield TripleBatch(heads, relations, tails, Lines(path, places))
     if stated is not None and stated != read:
@@ -132,6 +134,7 @@ def _listed(path: Path) -> list[str]:
                 raise DataError(f"{path}, line {line}: {text.strip()[:60]!r} is not a name with its number")
             if names.setdefault(int(number), name.strip()) != name.strip():
                 raise DataError(f"{path}, line {line}: number {number} stands twice")
+    # Numbers are positions in the list of names.
     if sorted(names) != list(range(len(names))) or stated not in (None, len(names)):
         raise DataError(f"{path} must number its names from 0 on without gaps, as many as it states")
     return [names[number] for number in range(len(names))]

@@ -73,6 +73,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
         for name, each in arrays_of.items()
         if name in folders
     }
+    # A type has as many vertices as the description, its rows or its edges say, and all must agree.
     for name, count in counted(stated, rows, graph.relations, str(path / _ABOUT)).items():
         graph.vertices[name] = arrays_of.get(name, RawVertices(count))
         graph.vertices[name].count = count

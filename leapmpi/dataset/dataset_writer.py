@@ -218,6 +218,7 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
             }
             for name, array in of_types.items():
                 write_array(file, name, array.shape, array.dtype, [array])
+        # Splits name vertices by their new numbers, in order of original ids.
         for code, name in names.SPLIT_NAMES.items():
             size = root[name] = int(sizes[code])
             write_array(file, f"{names.SPLITS}/{name}", (size,), "<i8", _members(graph.split, code, order))
@@ -227,6 +228,7 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
                 write_array(file, name, edges.shape, "<i8", blocks)
             for name, array in graph.edge_splits.carried_arrays().items():
                 write_array(file, name, array.shape, array.dtype, row_blocks(array))
+        # Attributes last: sizes of the splits are known by now, and their digest covers all of them.
         write_attributes(file, names.DATASET_FORMAT, root)
 
 

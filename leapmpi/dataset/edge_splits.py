@@ -119,6 +119,7 @@ def map_edge_splits(file: OpenedFile, path: Path, found: Attributes) -> EdgeSpli
             f"{name}_labels": map_array(file, f"{place}{name}_labels", ("<i4",), (k,)) for name, k in sizes.items()
         }
     if found.get(names.HAS_SPLIT_TIME, False):
+        # Times have the types of edge times, whichever of them the file has.
         kinds = DTYPES[names.EDGE_TIME]
         fields |= {f"{name}_time": map_array(file, f"{place}{name}_time", kinds, (k,)) for name, k in sizes.items()}
     if names.RELATIONS in found:
@@ -126,6 +127,7 @@ def map_edge_splits(file: OpenedFile, path: Path, found: Attributes) -> EdgeSpli
         fields |= {
             f"{name}_relation": map_array(file, f"{place}{name}_relation", kinds, (k,)) for name, k in sizes.items()
         }
+    # Given negatives are optional by split.
     for name in names.NEGATIVE_COUNTS:
         if name in found:
             fields[name] = map_array(file, place + name, ("<i8",), (required(found, name, int, path), 2))

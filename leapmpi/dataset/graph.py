@@ -166,6 +166,7 @@ def split_sizes(split: np.ndarray | None) -> np.ndarray:
 
 def counts(graph: Graph) -> Attributes:
     """Return the attributes of a file that follow from the graph's arrays."""
+    # Attributes with a default are left out, so that files without such data keep their digests.
     entries: Attributes = {}
     if isinstance(graph.features, SparseFeatures):
         entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}

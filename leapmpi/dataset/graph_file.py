@@ -90,6 +90,7 @@ def open_graph(path: Path | str) -> Graph:
         types, typed = map_types(file, path, found), None
         if types is not None:
             offsets = np.array(map_array(file, names.TYPE_OFFSETS, ("<i8",), (len(types.vertices) + 1,)))
+            # Offsets cut the arrays that are mapped next, so they are checked at once.
             check_bounds(offsets, rows, str(path), names.TYPE_OFFSETS, "vertices")
             typed = map_typed_rows(file, types, offsets)
         return Graph(

@@ -62,6 +62,7 @@ def check_triples(
         ends, relation = original_of[np.asarray(edges)], _relation(splits, name).astype(np.int64)
         if len(bad := np.flatnonzero(relation >= len(types.relations))):
             raise DataError(f"{where}: {name}_relation, row {bad[0]} is {relation[bad[0]]}, which is not in the schema")
+        # Original ids tell the type of a vertex: each type has a range of them.
         wanted = types.ends[relation]
         wrong = (ends < types.bases[wanted]) | (ends >= types.bases[wanted + 1])
         if len(bad := np.flatnonzero(wrong.any(axis=1))):
@@ -71,6 +72,7 @@ def check_triples(
         triples.append(np.column_stack([ends[:, 1], relation, ends[:, 0]]))
         if row := next((i for i, (a, b) in enumerate(pairwise(triples[-1].tolist()), 1) if b <= a), None):
             raise DataError(f"{where}: {name}, row {row} does not ascend by destination, relation and source")
+    # Order was checked within each split; between two splits an edge may still repeat.
     both = np.concatenate(triples)
     if len(np.unique(both, axis=0)) < len(both):
         raise DataError(f"{where}: an edge is in both {' and '.join(splits.arrays())}; make it again")

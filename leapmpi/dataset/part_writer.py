@@ -165,13 +165,16 @@ class PartWriter:
         }
         for t, count in enumerate(np.diff(self._type_offsets[part]).tolist()):
             lengths |= {names.type_features(t): count, names.type_scale(t): 2}
+        # An array of another length than that of the rows is listed above.
         writers = {
             name: file.array(name, (lengths.get(name, rows), *array.shape[1:]), array.dtype)
             for name, array in self._graph.arrays().items()
             if array is not None
         }
+        # Row offsets begin at 0; blocks append the ends of their rows.
         for name in {names.INDPTR, names.FEATURE_INDPTR} & writers.keys():
             writers[name].append(np.zeros(1, np.int64))
+        # Scales are those of the whole graph, the same in every part.
         if self._graph.feature_scale is not None:
             writers[names.FEATURE_SCALE].append(self._graph.feature_scale)
         for t, scale in enumerate(self._graph.typed.scales if self._graph.typed else ()):

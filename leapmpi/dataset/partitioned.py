@@ -168,6 +168,7 @@ class Dataset:
         rows = int(self.offsets[part + 1] - self.offsets[part])
         edges = int(self.edge_offsets[part + 1] - self.edge_offsets[part])
         with opened(path, names.PART_FORMAT) as (file, found):
+            # Files of two partitions have the same names: one that was copied into the wrong folder is noticed here.
             if found.get(names.UUID) != self.uuid:
                 raise DataError(
                     f"{path} belongs to another dataset (uuid {found.get(names.UUID)}, but {names.DATASET_FILE} has "

@@ -165,6 +165,7 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: i
     check_bounds(opened.indptr, len(opened.indices), str(opened.path))
     check_range(opened.indices, dataset.vertices, str(opened.path))
 
+    # Offsets count from the first part that is held, which need not be part 0.
     first, last = dataset.offsets[part : part + 2] - dataset.offsets[first_part]
     edge_first, edge_last = dataset.edge_offsets[part : part + 2] - dataset.edge_offsets[first_part]
     if part == first_part:
@@ -172,6 +173,7 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: i
     topology.indptr[first + 1 : last + 1] = opened.indptr[1:] + edge_first
     topology.indices[edge_first:edge_last] = opened.indices
     topology.original_id[first:last] = opened.original_id
+    # Only what the caller has made room for is read; values are checked, since kernels trust them.
     data = opened.edge_data
     if topology.edge_weight is not None and topology.weight_sum is not None:
         assert data.weight is not None, "the caller has seen that there are weights"

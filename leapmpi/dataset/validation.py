@@ -45,6 +45,7 @@ def check_typed(rows: VertexRows, where: str) -> None:
     types, offsets = rows.typed.types, rows.typed.offsets
     if rows.features is not None or rows.edge_data.relations != len(types.relations):
         raise DataError(f"{where}: a typed graph has features by type, and a relation for each edge")
+    # Vertices of a type are consecutive, and so are their original ids.
     for t, each in enumerate(types.vertices):
         first, end = int(offsets[t]), int(offsets[t + 1])
         ids = rows.original_id[first:end]

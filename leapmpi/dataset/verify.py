@@ -265,9 +265,11 @@ def _edges_out(part: Part, first: int) -> int:
 def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     """Check what concerns all parts: each vertex in one part, order of the splits, edge cut `cut`, and the uuid."""
     path = dataset.folder / names.DATASET_FILE
+    # Each part has distinct ids by its own check, so a repeated one is in two parts.
     ordered = np.sort(original_of)
     if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
         raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {repeated[0]} stands in two parts; partition again")
+    # Epochs are shuffled from this order, which must not depend on the partition (rule R1).
     for name in names.SPLIT_NAMES.values():
         members = original_of[getattr(dataset.splits, name)]
         check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")

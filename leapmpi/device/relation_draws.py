@@ -42,6 +42,7 @@ class DeviceRelations:
         of_destination = starts(lists_of_type.diff()[kind])
         row = rows_of(of_destination)
         relation = drawn[lists_of_type[kind][row] + numbers_within(of_destination)]
+        # A vertex's list is sorted by relation, so each relation's edges are a range of it.
         begin = self._place(to, row, relation)
         degree = self._place(to, row, relation + 1) - begin
         lists = Destinations(to.vertices[row], begin, to.original[row] | (relation << _VERTEX_BITS), degree)
@@ -57,6 +58,7 @@ class DeviceRelations:
                 for each, some in zip(distinct, groups, strict=True)
             ]
             found = _merged(groups, parts, len(row))
+        # Lists of a destination follow each other, so their edges join without being moved.
         of_edges = relation.repeat_interleave(found.indptr.diff()).to(self._relation.dtype)
         return found._replace(indptr=found.indptr[of_destination], relation=of_edges)
 

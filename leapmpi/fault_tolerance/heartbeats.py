@@ -235,6 +235,7 @@ def _parsed(memory: bytes, names: tuple[str, ...]) -> dict[int, Heartbeat]:
     """Parse the heartbeats in `memory`, by rank; `names` are those of the phases, by number."""
     found = {}
     for rank in range(len(memory) // PAGE - 1):
+        # The first page is a header; each rank writes to a page of its own.
         slot = PAGE * (1 + rank)
         process, host = _IDENTITY.unpack_from(memory, slot)
         phase, epoch, iteration, since, changes = _PLACE.unpack_from(memory, slot + _PLACE_AT)

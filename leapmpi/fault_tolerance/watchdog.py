@@ -127,6 +127,7 @@ class Watchdog:
 
         self._training_thread = 0
         self._deadline = float("inf")
+        # The thread wakes by this file descriptor at the end, or at each tick.
         self._stop = os.eventfd(0)
         self._tick = min(_TICK, limit / 20) if limit else _TICK
         self._thread = threading.Thread(target=self._watch, name="leapmpi-watchdog", daemon=True)

@@ -217,6 +217,7 @@ class Forecaster:
         order = train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE
         job.world.take()
 
+        # Cut as in training, from a random stream of dry runs.
         if engines[0].ctx.task.roots == "vertices":
             found = job.sampler.batches(self.dataset.splits.train, *order)
         elif not engines[0].ctx.sampler.sharded:

@@ -90,6 +90,7 @@ def choose(
     iterations = count.iterations
     if not iterations:
         return Choice(stands, f"an iteration of about {count.edges:,.0f} edges takes long to count")
+    # Only the default must be able to train this; others that cannot are left out, with the reason.
     forecasts = {}
     for name in candidates:
         try:

@@ -110,6 +110,7 @@ def _samplers(
     check_topology(config, dataset)
     largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
     named, last = names_sources(config, dataset), reads_last_sources(config, dataset)
+    # Each rank gets the lists that it would hold in a job, and no other.
     shards = [shard_of(topology, first, end, named) for first, end in pairwise(offsets.tolist())]
     samplers = [
         build_sharded_sampler(config, shard, communicator, offsets, dataset, largest, 1, reads, last)
@@ -117,6 +118,7 @@ def _samplers(
     ]
     splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
 
+    # Times of roots cross ranks once at the start, as in training.
     def share(rank: int) -> None:
         share_times(samplers[rank].inner, shards[rank], world.communicators[rank], offsets, splits)
 

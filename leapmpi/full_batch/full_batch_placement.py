@@ -145,6 +145,7 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
             f"strategy: {name} trains all {train:,} training vertices in every step, and --batch-size is "
             f"{config.train.batch_size:,}; give --batch-size full, or use leap or pull"
         )
+    # Graphs are built once from the whole lists, so nothing may draw from them.
     if any(fanout != ALL_NEIGHBOURS for fanout in config.sampling.fanout):
         layers = ",".join(["all"] * len(config.sampling.fanout))
         raise ConfigError(f"strategy: {name} draws nothing; give --fanout {layers}, or use leap or pull")
@@ -153,10 +154,12 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
             f"strategy: {name} draws nothing, so that --sampler {config.sampling.sampler} has no part in it; "
             "leave it out, or use leap or pull"
         )
+    # Each layer is computed by itself, with an exchange before the next.
     if names_code(config.model.name):
         raise ConfigError(
             f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
         )
+    # Training moves learned rows, and copies on other ranks would not move with them.
     if not dataset.feature_dim and not rules.communicates:
         raise ConfigError(
             f"strategy: {name} keeps copies of rows, and learned ones would be out of date after a step; use "

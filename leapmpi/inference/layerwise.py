@@ -163,6 +163,7 @@ class LayerwiseInference:
         lowest = 0 if keeps_all(head) else max(0, number - 1)
         widths = [layers[each].out_dim for each in range(lowest, number)]
         inputs = ctx.features if number == 0 else self._like_rows(widths[-1])
+        # The form decides what is held and sent, and so the size of a chunk.
         form = form_of(ctx, number, inputs)
         form = replace(form, by_number=reads_by_number(form, lists, destinations))
         row_bytes = form.width * size if form.form == PROJECTED else inputs.shard.row_bytes
@@ -175,6 +176,7 @@ class LayerwiseInference:
         chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
         source = self.source if lists is self.lists else ChunkSource(ctx, lists)
         values = self._like_rows(form.width) if form.form == PROJECTED else inputs
+        # Shares are sent where all ranks offer them: an exchange needs both ends to agree.
         shares = self._all_ranks(ctx.ranks > 1 and offers_shares(form, lists, values))
         return LayerWork(
             number=number,
@@ -250,6 +252,7 @@ class LayerwiseInference:
         """Compute a layer, whose input rows `inputs` holds. Collective."""
         begun, ctx, form = time.perf_counter() - work.seconds, self.ctx, work.form
         values = inputs
+        # Each own row is multiplied once here, however many chunks and ranks read it.
         if form.form == PROJECTED:
             z = self.store.rows("projected", self.own, form.width, self.dtype)
             project_own_rows(ctx, form, inputs, work.needed.read, z)

@@ -84,6 +84,7 @@ class OwnModelInference(LayerwiseInference):
                         _as_given(fetcher.fetch(block.src), array)
                         for fetcher, array in zip(sources, arrays, strict=True)
                     ]
+                    # A rank whose chunks are done still takes part in the fetch of the others (rule R4).
                     if len(chosen):
                         with ctx.phases("compute"):
                             h = run(self._block(chosen, chunks.rounds == 1), found)

@@ -326,6 +326,7 @@ def unverified(config: Config, facts: list[dict]) -> list[str]:
 def ignored(trainer: Trainer) -> list[str]:
     """Return sentences about settings that are not as by default and cannot act in this training."""
     config, engine, models = trainer.config, trainer.engine, models_of(trainer.config)
+    # Reasons by setting: those of the models, then those of the table of what goes together.
     why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
     why |= without_effect(
         replace(

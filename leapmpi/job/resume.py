@@ -77,6 +77,7 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
             f"{folder} holds {'a ' if finished else 'an un'}finished run whose checkpoints are all damaged "
             f"({complaints[0]}); choose another --run folder, {otherwise}"
         )
+    # A run that stopped early would stop again at once.
     waited = evaluations_since(state.values["best"]["epoch"], state.values["epochs"])
     if finished and 0 < config.train.early_stop <= waited:
         raise RunFolderError(
@@ -190,6 +191,7 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
     RunFolderError when it has no epoch.
     """
     run = load_run(config.run.replay)
+    # Settings that bear on draws, sums or their order must be equal, or the bits would differ.
     theirs, ours = (canonical(flattened(each.to_values())) for each in (run.config, config))
     for key, _ in fields():
         if key.startswith(_SAME) and theirs[key] != ours[key]:
@@ -214,6 +216,7 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
         raise ConfigError(
             f"--replay {config.run.replay}: that run was trained on another dataset than {config.data}; name its own"
         )
+    # The file may have been edited: choices are checked before any rank acts on them.
     decisions = from_records(records)
     for each in decisions:
         if each.about == TIME_STEPS and not 1 <= each.value <= ranks:
@@ -281,6 +284,7 @@ def _restore_ranks(components: Components, saved: SavedRun, checkpoints: Checkpo
 def _check_fit(components: Components, saved: SavedRun, origin: str) -> None:
     """Raise DataError, naming `origin`, where losses or seconds are not those of such a training. Local."""
     values, arrays, per_epoch = saved.state.values, saved.state.arrays, components.batches.per_epoch
+    # Arrays of a damaged checkpoint could have any shape.
     for name, shape in (
         ("losses", (per_epoch,)),
         ("phases", (values["ranks"], len(values["phases"]))),
@@ -295,6 +299,7 @@ def _check_fit(components: Components, saved: SavedRun, origin: str) -> None:
             f"{origin}: the run was started with other class weights than --class-weights gives now; has the file been "
             "changed? Choose another --run folder"
         )
+    # The position must agree with the epochs that are recorded.
     epoch, iteration = values["progress"]["epoch"], values["progress"]["iteration"]
     if iteration > per_epoch or epoch != len(values["epochs"]):
         raise DataError(

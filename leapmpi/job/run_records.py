@@ -44,6 +44,7 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     folder, trainer = checkpointer.folder, checkpointer.trainer
     finished = Run(folder.path).finished
     forget_end(folder.path, resumes=saved is not None)
+    # Records after the checkpoint are cut off: the resumed run writes them again.
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     handler = _LogFile(folder.open_log())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

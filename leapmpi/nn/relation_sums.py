@@ -78,6 +78,7 @@ class _RelationSums(Function):
         edges = groups.edges
         means = operations(rows.device).weighted_sum(edges.indptr, edges.indices, share.unsqueeze(1), rows)
         out = rows.new_zeros(groups.destinations, weights.shape[1])
+        # Terms are added in one order: bias, relations, own rows.
         if own is not None:
             for kind, part in _parts(own.bounds):
                 out[own.destinations[part]] = bias[kind]
@@ -102,6 +103,7 @@ class _RelationSums(Function):
             # Rows of the gradient are read in place, so that the sum is that of the transposed matrix.
             for number, part in _of_relations(ctx.numbers, groups):
                 grad_weights[number] += sum_of_outer(means[part], grad, groups.destination[part]).t()
+        # Sources get the gradients of their relations first; own rows of destinations are added to them below.
         grad_rows = _at_sources(ctx, grad, weights) if of_rows else None
         if own is None:
             return grad_rows, grad_weights, *(None,) * 6

@@ -216,7 +216,7 @@ class _ProjectedShares:
 
     @cached_property
     def _gradient(self) -> Tensor:
-        """The gradient of projected rows, zeros at first."""
+        """The gradient of projected rows, zeros when its first part comes."""
         return torch.zeros_like(self._projected)
 
     def _add_self_parts(self, shares: Tensor, first: int, end: int) -> Callable[[Tensor], None]:
@@ -269,6 +269,7 @@ class _AutogradStep(Function):
         if activates:
             out.relu_()
         ctx.edges, ctx.projects_first, ctx.activates = edges, projects_first, activates
+        # Only what the backward pass reads is kept: rows are the largest array of a step.
         kept = rows if own is not None or projects_first else None
         ctx.save_for_backward(kept, summed, neighbour, own, weight, out if activates else None)
         return out

@@ -270,6 +270,7 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         array = np.ascontiguousarray(array)
         return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, non_blocking=True)
 
+    # torch indexes by int64 alone on devices; kernels of the host read int32.
     indices = tensor(block.indices)
     edges = Edges(tensor(block.indptr), indices if on_host(device) else indices.long(), block.n_src)
     weight = None if block.weight is None else tensor(block.weight)
@@ -383,6 +384,7 @@ class PartialBlock:
         """Return the block of destinations `first` to `end` (exclusive), which shares the sources, and memory."""
         edges, kept = self.edges.of_destinations(first, end)
         destinations, rows = self.local
+        # Destinations with own rows ascend, so those of the range follow each other.
         among = slice(*torch.searchsorted(destinations, destinations.new_tensor([first, end])).tolist())
         return PartialBlock(
             edges,

@@ -61,6 +61,7 @@ class InputLayer(Weighted):
             weight = cast("Tensor | None", getattr(self, f"{kind}_{t}", None))
             if weight is None:
                 continue
+            # A rank may hold no vertex of a type, and then has no rows of it.
             if columns is None:
                 assert not len(rows), f"rows of type {t} have {kind}"
                 columns = weight.new_empty(0, weight.shape[1])

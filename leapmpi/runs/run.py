@@ -112,6 +112,7 @@ class Run:
                     f"{path} has schema {schema}, but this leapmpi reads those up to {SUMMARY_SCHEMA}; use the leapmpi "
                     "that wrote it"
                 )
+            # A run that failed or was stopped has fields of its own.
             schemas.SUMMARY(found, "")
             if found.get("status") in (FAILED, INTERRUPTED):
                 schemas.EARLY_END(found, "")

@@ -39,6 +39,7 @@ def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
     if not priced and not any(row.get("roles") for row in rows):
         return []
     lines = [("an epoch", "compute", "prepare", "core-hours", "busy", "needed", *(["cost"] if priced else []))]
+    # Without roles every rank does both.
     for row in rows:
         roles = row.get("roles") or {"computing": row["ranks"], "preparing": 0}
         busy = "-" if row.get("busy") is None else f"{row['busy']:.0%}"

@@ -66,6 +66,7 @@ def _cut(first, end, vertices, original, indptr, relation, kind, lists_of_type, 
             prefetch(indptr, vertices[i + 2 * _AHEAD])
         if i + _AHEAD < end:
             prefetch(relation, indptr[vertices[i + _AHEAD]])
+        # Lists are sorted by relation, so each search begins where the one before has ended.
         place, stop, t = indptr[vertices[i]], indptr[vertices[i] + 1], kind[i]
         for k in range(lists_of_type[t + 1] - lists_of_type[t]):
             r, j = drawn[lists_of_type[t] + k], starts[i] + k
@@ -149,6 +150,7 @@ def relation_fanouts(
     Raises ConfigError if a pattern fits no relation, or has a wrong number of fan-outs.
     """
     found = np.repeat(np.array(fanouts, np.int64)[:, None], len(types.relations), axis=1)
+    # Later patterns win where several fit a relation.
     for text in given:
         pattern, numbers = parse_relation_fanout(text, "sampling.relation_fanout")
         fits = [fnmatchcase(str(each), pattern) for each in types.relations]

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -46,17 +46,44 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def temporary_folder(path: Path, kind: str) -> Iterator[Path]:
+def temporary_folder(
+    path: Path, kind: str, *, accepts: Callable[[Path], bool] | None = None, keep: bool = False
+) -> Iterator[Path]:
     """Make the folder .NAME.KIND-PROCESS-TOKEN beside `path`, in use while the body runs or this process lives.
 
-    It goes at the end. `remove_abandoned` knows the kinds "partial" and "work". Raises OSError.
+    It goes at the end; with `keep` it stays where the body fails. accepts: whether an abandoned folder is taken over
+    instead of a new one. `remove_abandoned` knows the kinds "partial" and "work". Raises OSError.
     """
-    folder, descriptor = _held_folder(path, kind)
+    folder, descriptor = (accepts and _taken_over(path, kind, accepts)) or _held_folder(path, kind)
+    kept = False
     try:
         yield folder
+    except BaseException:
+        kept = keep
+        raise
     finally:
-        _clear_away(folder, path)
+        if not kept:
+            _clear_away(folder, path)
         os.close(descriptor)
+
+
+def _taken_over(path: Path, kind: str, accepts: Callable[[Path], bool]) -> tuple[Path, int] | None:
+    """Return an abandoned folder that `accepts` takes, and the descriptor that holds its lock; None without one."""
+    for entry in _left_behind(path, kind):
+        with suppress(OSError):
+            descriptor = os.open(entry, os.O_RDONLY)
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), entry.stat()) and accepts(entry):
+                    return entry, descriptor
+            os.close(descriptor)
+    return None
+
+
+def _left_behind(path: Path, kinds: str) -> list[Path]:
+    """List the folders .NAME.KIND-* of `path`, in use or not; kinds: one, or several with | between them."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.({kinds})-\d+(-[0-9a-f]+)?")
+    return [each for each in path.absolute().parent.iterdir() if pattern.fullmatch(each.name)]
 
 
 def _held_folder(path: Path, kind: str) -> tuple[Path, int]:
@@ -92,9 +119,8 @@ def remove_abandoned(path: Path) -> None:
 
     A folder that had stepped aside for a successor that never came gets its name back.
     """
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.(partial|work)-\d+(-[0-9a-f]+)?")
     with suppress(OSError):
-        for entry in [each for each in path.absolute().parent.iterdir() if pattern.fullmatch(each.name)]:
+        for entry in _left_behind(path, "partial|work"):
             # Whoever clears a folder away holds its lock meanwhile; what cannot be locked is in use.
             with suppress(OSError), _descriptor(entry) as descriptor:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

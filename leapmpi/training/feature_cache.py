@@ -75,6 +75,7 @@ class FeatureCache:
         if not self.config.feature_memory:
             return
         ctx, world, shard = self.engine.ctx, self.world, self._mapped
+        # Refuse before anything is loaded: ranks of a node share its memory.
         needed = sum(all_gather_values(world.node_comm, shard.resident_bytes if shard else 0))
         taken, mend = "feature rows that its ranks hold in memory take", "use a smaller --feature-memory"
         world.on_all(lambda: check_memory(needed, taken, world.host, mend))
@@ -88,6 +89,7 @@ class FeatureCache:
         if shard:
             shard.keep(ids)
             figures = shard.resident_bytes, shard.nbytes - len(ids) * shard.row_bytes, share
+        # All ranks report, those without files too, so that figures are complete on rank 0.
         table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
         self.about["feature_memory"] = {
             "resident_bytes": [int(each) for each in table[:, 0]],

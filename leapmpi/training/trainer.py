@@ -143,6 +143,7 @@ class Trainer:
         phases.epoch = epoch
         if self.progress.epoch != epoch:
             self.progress = EpochProgress(np.zeros(self.per_epoch), epoch)
+        # Seconds of an epoch count from the moment when the last rank is here.
         with phases("wait"):
             ctx.communicator.barrier()
 
@@ -176,6 +177,7 @@ class Trainer:
         # A resumed epoch continues after its last finished iteration.
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
+        # The roots to come are known, so their schedules can travel ahead.
         self.engine.roots.expect([(task.batch, task.epoch, task.iteration) for task in tasks])
         name = f"epoch {epoch + 1}/{self.config.train.epochs}"
         with (
@@ -189,6 +191,7 @@ class Trainer:
                 minibatch = ahead.next()
                 number = epoch * self.per_epoch + iteration
                 progress.losses[iteration] = self.models.step(self.engine, minibatch, number)
+                # From here on a checkpoint holds this iteration: weights and progress have moved together.
                 progress.iteration = iteration + 1
                 if watcher:
                     watcher.iteration_ended(ahead.paused)

@@ -55,6 +55,7 @@ def _counted(labels: np.ndarray, where: str) -> int:
         largest, first = max(largest, int(block.max())), first + len(block)
     if largest < 0:
         raise DataError(f"{where}: no edge has a label; name another column, or leave out --edge-labels")
+    # A class takes a column of the model's output: ids or times as labels would take all memory.
     if largest >= _MOST_CLASSES:
         raise DataError(
             f"{where}: the label of an edge is {largest:,}, so that there were more than {_MOST_CLASSES:,} classes; "

@@ -64,6 +64,7 @@ def time_split(graph: Graph, shares: tuple[float, float, float]) -> TimeSplit:
     assert time is not None, "edges have times"
     whole = np.asarray(graph.indptr), np.asarray(graph.indices), np.asarray(graph.original_id)
     with closing(temporary_file()) as kept, closing(temporary_file()) as ordered:
+        # Two copies of the times: one stays in the order of the edges, one is sorted around the cuts.
         for start, stop in row_groups(graph.indptr, 24, 32, _BLOCK):
             indptr = np.array(graph.indptr[start : stop + 1])
             indices = np.array(graph.indices[indptr[0] : indptr[-1]])
@@ -72,6 +73,7 @@ def time_split(graph: Graph, shares: tuple[float, float, float]) -> TimeSplit:
             for file in (kept, ordered):
                 of_pairs.tofile(file)
         times = mapped(kept, time.dtype, graph.edges)
+        # Only the cuts need their place in the order, so a partition does instead of a sort.
         cuts = [round(share * graph.edges) for share in (shares[0], shares[0] + shares[1])]
         in_order = mapped(ordered, time.dtype, graph.edges, "r+")
         if graph.edges:

@@ -97,6 +97,7 @@ def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
             f"{names.FORMAT_VERSION}; update leapmpi, or make the file again with this one"
         )
 
+    # Every later check relies on these attributes.
     stored = found.pop(names.DIGEST, None)
     if stored != attributes_digest(found):
         raise DataError(f"{path}: the root attributes do not match their digest; the file is damaged, make it again")

@@ -97,6 +97,7 @@ def names_of(ctx: RankContext, block: Block, vertices: np.ndarray) -> tuple[np.n
     order = np.argsort(block.src)
     places = order[np.searchsorted(block.src, vertices[~mine], sorter=order)]
 
+    # Blocks may describe fewer vertices than they have sources, since some layers read no names.
     def joined(here: np.ndarray, of_sources: np.ndarray) -> np.ndarray:
         found = np.zeros(len(vertices), here.dtype)
         described = places < len(of_sources)

@@ -73,6 +73,7 @@ class OwnFirstFeed(BlockFeed):
 
         # Leaves cut the autograd graph here, so that `backward` can pass own and foreign rows back one after the other.
         self._key = key
+        # `own` is called while messages travel.
         joined = self.joined(output_below, own, key)
         with self.ctx.phases("compute"):
             self._joined = joined.requires_grad_(trains)

@@ -135,6 +135,7 @@ def _best_here(
     assert scorer is not None, "a model of a task on edges has one"
     best = torch.full((len(ids), top), -torch.inf), torch.full((len(ids), top), -1, dtype=torch.int64)
     step = max(1, _SCORES_AT_ONCE // max(1, len(ids)))
+    # Known edges are sorted by source, so those of these sources are cut out before the exact test.
     low, high = np.searchsorted(known[:, 0], [ids[0], ids[-1] + 1]) if len(ids) else (0, 0)
     edges = known[low:high]
     edges = edges[np.isin(edges[:, 0], ids)]
@@ -142,10 +143,12 @@ def _best_here(
         end = min(start + step, len(embeddings))
         with torch.no_grad():
             scores = scorer.all_pairs(sources, torch.from_numpy(embeddings[start:end])).float()
+        # Edges that the graph has, and a vertex with itself, are no predictions.
         here = edges[(edges[:, 1] >= first_own + start) & (edges[:, 1] < first_own + end)]
         scores[np.searchsorted(ids, here[:, 0]), here[:, 1] - first_own - start] = -torch.inf
         itself = (ids >= first_own + start) & (ids < first_own + end)
         scores[np.flatnonzero(itself), ids[itself] - first_own - start] = -torch.inf
+        # Only the best so far and this step's scores are held: memory does not grow with the graph.
         numbers = torch.arange(first_own + start, first_own + end).expand(len(ids), -1)
         every = torch.cat([best[0], scores], dim=1), torch.cat([best[1], numbers], dim=1)
         chosen = every[0].topk(top, dim=1)

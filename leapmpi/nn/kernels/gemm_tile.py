@@ -311,6 +311,7 @@ def products_of(kind: RowType) -> Callable[..., None]:
             places[r] = buffer_at + 4 * r * width
             row = addresses[ROWS * tile + r]
             decode(row, row, step, step + 4 * scale.shape[1], places[r], width)
+        # The tile reads rows by their addresses, whether they were converted or not.
         places_at, weight_at = np.int64(places.ctypes.data), np.int64(weight.ctypes.data)
         out_at = np.int64(out.ctypes.data) + 4 * tile * ROWS * height
         ahead = np.int64(addresses.ctypes.data) + 8 * ROWS * min(tile + 1, len(out) // ROWS - 1)

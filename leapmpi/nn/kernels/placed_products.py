@@ -34,6 +34,7 @@ def _place_products(first, end, addresses, count, weight, places, adds, out):
     sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
     for tile in range(first, end):
         begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
+        # Places are far apart: their rows are fetched while the tile is computed.
         for i in range(begin, stop):
             _prefetch_row(flat, places[i], columns)
         later = x_at + 8 * ROWS * min(tile + 1, len(addresses) // ROWS - 1)
@@ -66,6 +67,7 @@ def _add_at_sources(first, end, addresses, count, weight, indptr, indices, facto
     sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
     for tile in range(first, end):
         begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
+        # Rows of sources are far apart: they are fetched while the tile is computed.
         for e in range(indptr[begin], indptr[stop]):
             _prefetch_row(flat, np.int64(indices[e]), columns)
         later = x_at + 8 * ROWS * min(tile + 1, len(addresses) // ROWS - 1)

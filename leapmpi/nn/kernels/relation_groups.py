@@ -50,6 +50,7 @@ def group_edges(indptr: Tensor, relation: Tensor) -> tuple[Tensor, Tensor, Tenso
     if not on_host(relation.device):
         return _group_edges_tensor(indptr, relation)
     relations = int(relation.max()) + 1 if len(relation) else 0
+    # A counting sort in two passes: first the sizes, then the places.
     groups, edges = np.zeros(relations + 1, np.int64), np.zeros(relations + 1, np.int64)
     arrays = indptr.numpy(), relation.numpy()
     _count(*arrays, groups, edges)

@@ -74,6 +74,7 @@ def _sum_rows_of(kind: RowType):
     @compiled
     def sum_rows(first, end, indptr, addresses, weight, scale, out):
         width = out.shape[1]
+        # Addresses as numbers: intrinsics load vectors from them, without arrays.
         rows_at = np.int64(addresses.ctypes.data)
         weight_at = np.int64(weight.ctypes.data)
         step = np.int64(scale.ctypes.data)
@@ -145,6 +146,7 @@ def weighted_sums_of(kind: RowType) -> Callable[..., None]:
         scale: np.ndarray,
         out: np.ndarray,
     ) -> None:
+        # Edges are followed once for all columns, so that the sums read addresses in order.
         of_edges = _room_for_addresses(indptr, indices, addresses[indices[-1]])
         share_rows(_locate, len(indices), indices, addresses, of_edges)
         share_rows(sum_rows, len(out), indptr, of_edges, weight, scale, out)

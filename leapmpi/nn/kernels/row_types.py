@@ -113,6 +113,7 @@ def decoder(kind: RowType, ahead: bool = True) -> Any:
                     values = build.fadd(build.fmul(values, by_column[0]), by_column[1])
                 build.store(values, pointer(build, out, INDEX(4), column, target), align=4)
 
+            # Whole vectors first, then the columns that are left, one by one.
             vectors = build.udiv(count, INDEX(COLUMNS))
             with cgutils.for_range(build, vectors) as loop:
                 column = build.mul(loop.index, INDEX(COLUMNS))

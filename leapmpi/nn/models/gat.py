@@ -58,6 +58,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         self.attend_source = nn.Parameter(torch.empty(self.heads, width))
         self.attend_target = nn.Parameter(torch.empty(self.heads, width))
         fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
+        # Attention is a sum of terms of source, destination and edge, so each has a vector of its own.
         self.edge = self.attend_edge = None
         if edge_dim:
             self.edge_data = ("weight", "edge_features")

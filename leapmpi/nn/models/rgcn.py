@@ -51,6 +51,7 @@ class RGCNLayer(RelationLayer):
             raise ConfigError(
                 f"model.options: blocks={blocks} does not divide the widths of layer {number} ({in_dim} and {out_dim})"
             )
+        # One matrix for each relation, or for each base that relations share.
         matrices, parts = bases or relations, blocks or 1
         shape = (matrices, blocks, out_dim // parts, in_dim // parts) if blocks else (matrices, out_dim, in_dim)
         self.neighbour = nn.Parameter(torch.empty(shape))

@@ -32,12 +32,14 @@ def examine(model: OwnModel, whole: Sample, halves: Sequence[Sample], key: Dropo
     parameters without a gradient.
     """
     model.examined = True
+    # All roots in one run: its values must be sound before any comparison makes sense.
     together, gradients, seen = _run(model, whole, key)
     _check_numbers(model, together, seen)
     _check_gradients(model, gradients)
     if not halves:
         model.examined = False
         return []
+    # The same roots in two runs. Rule R1b: a root's output depends on no other root.
     apart = [_run(model, half, key) for half in halves]
     model.examined = False
 
@@ -46,6 +48,7 @@ def examine(model: OwnModel, whole: Sample, halves: Sequence[Sample], key: Dropo
     roots = torch.cat([_roots(half) for half in halves])
     order = _places(roots, _roots(whole))
     differs = _difference(together, logits[order])
+    # The loss is a sum over roots (rule R3), so gradients of the halves must add up to those of the whole.
     summed = [torch.stack(each).sum(0) for each in zip(*(each[1] for each in apart), strict=True)]
     flat, other = (torch.cat([each.reshape(-1) for each in found]) for found in (gradients, summed))
     differs = max(differs, _difference(flat, other))

@@ -73,6 +73,7 @@ class BlockGraph:
         norm = (degree if weights is None else weights.src_sum.to(self.dtype)) + self_loop
         root = torch.where(norm > 0, norm.rsqrt(), 0)
         source, target = self.edge_index
+        # Each drawn edge stands for as many as its destination did not draw.
         weight = root[source] * root[target] * block.plain_share(self.dtype) * degree[target]
         if weights is not None:
             weight = weight * weights.edges.to(self.dtype)

@@ -77,6 +77,7 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     """Make the model by its code, while `draws` notes the draws."""
     named = config.name
     made_by = load_named(named, FLAG)
+    # A layer of leapmpi is stacked like the built-in ones, and keeps their ways to cross ranks.
     if isinstance(made_by, type) and issubclass(made_by, Layer):
         layer: Callable[..., Layer] = made_by
         if edge_dim and "edge_dim" in arguments_of(made_by):
@@ -85,6 +86,7 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
             return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
     if not callable(made_by) or isinstance(made_by, nn.Module):
         raise ConfigError(f"{FLAG} {named}: it is of type {type(made_by).__name__}; name a class or a function")
+    # Anything else is called with what its signature names, and must make a module.
     options = options_for(made_by, config)
     given = arguments_for(config, layers, in_dim, out_dim, edge_dim) | options
     known = _chosen(made_by, given, named)
@@ -232,6 +234,7 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
             "them, or write edge_attr=None"
         )
     rows = torch.linspace(-1, 1, blocks[-1].n_src * in_dim).reshape(-1, in_dim)
+    # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.no_grad():
         model(blocks, rows)

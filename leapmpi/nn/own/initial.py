@@ -86,6 +86,7 @@ class Draws(TorchDispatchMode):
     def _after(self, func: Any, args: Any, kwargs: Any, given: list[Tensor]) -> _Filled | None:
         """Describe how `func` fills its result; None where that is not by draws for it alone."""
         name = func._schema.name.removeprefix("aten::")
+        # A draw of its own begins a new description; what follows on the same memory extends it.
         if name in _DRAWING and kwargs.get("generator") is None:
             shape = args[0].shape if given else torch.Size(args[0])
             fill = {"rand": torch.ops.aten.uniform_.default, "randn": torch.ops.aten.normal_.default}.get(name)

@@ -37,6 +37,7 @@ class MessagePassings:
                 for step in ("propagate", "edge_update"):
                     getattr(each, f"register_{step}_forward_pre_hook")(self._passes)
                     getattr(each, f"register_{step}_forward_hook")(self._passed)
+        # All modules are followed, so that messages can say where an error arose.
         for name, each in module.named_modules():
             each.register_forward_pre_hook(partial(self._enters, f"{name or 'forward'} ({type(each).__name__})"))
             each.register_forward_hook(self._leaves)
@@ -107,6 +108,7 @@ class MessagePassings:
         while self._put_back:
             module, name, value = self._put_back.pop()
             setattr(module, name, value)
+        # Layers that keep the rows of all sources: only those of destinations go on.
         first, *others = out if isinstance(out, tuple) else (out,)
         if isinstance(first, Tensor) and first.dim() and first.size(0) == graph.n_src != graph.n_dst:
             first = first[: graph.n_dst]

@@ -174,6 +174,7 @@ class Passage(TorchFunctionMode):
         flat = x.reshape(rows, -1) if x.dim() and x.numel() else x
         if not x.numel():
             return x
+        # The number of rows tells what they are: rows of edges, of vertices of a level, or neither.
         if self.edges is not None and rows == self.edges.size(1):
             source, target = self.vertices[self.edges[0]], self.vertices[self.edges[1]]
             out = drop_edges(flat, source, target, self.key, self._dropouts, rate)

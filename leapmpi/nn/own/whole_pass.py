@@ -105,6 +105,7 @@ def _call(
     # Inside another message passing, or on a block, the module's own forward runs.
     if passage.inside:
         return forward(*args, **kwargs)
+    # Rows are found among the arguments by name, so that any signature works.
     bound = inspect.signature(forward).bind(*args, **kwargs)
     bound.apply_defaults()
     given, what, whole = bound.arguments, f"{name} ({type(module).__name__})", passage.graphs[0]
@@ -132,6 +133,7 @@ def _call(
             raise ConfigError(f"--model {model.named}: {what} gives more than rows, so that it cannot be run in parts")
         return out
 
+    # Modules nested in this one see that they run within a message passing.
     passage.inside += 1
     try:
         out = combine(passage.calls, rows, run)

@@ -107,6 +107,7 @@ def _latest(
     most = 0
     for i in range(first, end):
         most = max(most, indptr[i + 1] - indptr[i])
+    # One buffer serves all destinations: the latest times seen, smallest first.
     held = np.empty(most, edge_time.dtype)
     for i in range(first, end):
         start = topology_indptr[vertices[i]]
@@ -127,6 +128,7 @@ def _latest(
             for j in range(wanted):
                 ties -= latest[j] > oldest
 
+        # Take edges in the order of the list, so that sources ascend by original id (rule R1).
         for e in range(start, stop):
             time = edge_time[e]
             if oldest <= time <= high and (time > oldest or ties > 0):
@@ -320,6 +322,7 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
     topology = setup.topology
     time = topology.edge_time
     assert time is not None
+    # A time of the vertex itself says best when it is a root.
     if given == AUTO and topology.vertex_time is not None:
         return topology.vertex_time.astype(time.dtype)
     if given in (LATEST_EDGE, AUTO):
@@ -349,6 +352,7 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
             f"{where}: row {bad[0]} is {found[bad[0]]}, and times of the edges of this dataset are "
             f"{'whole numbers' if time.dtype.kind == 'i' else 'finite'}; give such times for all vertices"
         )
+    # From rows by original id to the numbering of the dataset.
     ordered = np.empty_like(times)
     ordered[np.argsort(topology.original_id)] = times
     return ordered

@@ -160,6 +160,7 @@ class Weighted(HopSampler):
             whole = setup.topology
             self._whole, self._positive = whole, self._of_edges(whole, whole.indptr[:-1], np.diff(whole.indptr))
             return
+        # Whole numbers, so that draws need no floating-point arithmetic and have the same bits everywhere.
         degree = setup.topology.degrees
         rules = {
             "inverse-degree": lambda: np.maximum(1, _UNIT // np.maximum(1, degree)),

@@ -153,6 +153,7 @@ class RemoteLists:
         """Return original ids, in-degrees, ... of the vertices `new` (int64[k]), in their order. Collective."""
         home, order, counts = self._by_owner(new)
         rank, answers = self.communicator.rank, self.answers
+        # Own vertices need no message.
         own = self._about(self.shard.own_numbers(new[home == rank]))
         requested = self._start_naming(new[order], counts)()
 
@@ -167,6 +168,7 @@ class RemoteLists:
         expected = answers.about_words(wanted)
         receive = np.empty(int(expected.sum()), answers.word)
         self.communicator.exchange(send, answers.about_words(sizes), receive, expected, KIND)
+        # Answers arrive by owner; the order of the request is restored at the end.
         begin = np.cumsum(expected) - expected
         parts = [
             own if owner == rank else unpack(answers.of_vertices, count, receive, int(begin[owner]))[0]
@@ -278,6 +280,7 @@ class RemoteLists:
         """Draw for own vertices at `hop`."""
         own, answers = self.shard.own, self.answers
         drawn = self._draws.draw(key, hop, numbers, alone)
+        # The order of columns is that of the answer's format, by which the requester takes them apart.
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
