@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.gradient import add_gradient
 from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.kernel_choice import matmul, on_host
 from leapmpi.nn.kernels.placed_products import add_products_at_sources, place_products
@@ -89,8 +90,7 @@ def product_step(
     @torch.no_grad()
     def backward(gradient: Tensor) -> None:
         if weight.requires_grad:
-            found = sum_of_outer(gradient.contiguous(), x, rows)
-            weight.grad = found if weight.grad is None else weight.grad.add_(found)
+            add_gradient(weight, sum_of_outer(gradient.contiguous(), x, rows))
 
     return times_transposed(x, weight, rows), backward
 
