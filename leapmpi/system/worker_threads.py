@@ -58,8 +58,8 @@ class _RowThreads:
 _LEAST_ROWS = 64
 """Fewer rows are not worth the start of another thread."""
 
-_PIECE_SECONDS = 1e-3
-"""Processor time of a piece of work, after which other work is attended to: at 1 Gbit/s, that of 120 kB on a link."""
+_PIECE_SECONDS = 0.5e-3
+"""Target processor time of a piece of work, after which other work is attended to."""
 
 _attended: list[WeakMethod[Callable[[], object]]] = []
 
@@ -86,7 +86,7 @@ def leave_all() -> None:
 def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None:
     """Call work(first, end) for ranges that make up [0, end), and what is to be attended to after each.
 
-    Ranges are as long as takes a millisecond of this thread, but no shorter than `least`.
+    Ranges are as long as takes half a millisecond of this thread, but no shorter than `least`.
     """
     # One piece where nothing waits for attention.
     first, size = 0, least if _attended else end
