@@ -181,6 +181,7 @@ def draw(rule: SplitRule, labels: np.ndarray | None, classes: int, seed: int) ->
 def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
     """Assign codes int8[n]: of each class the first members in `order` train, the next validate, the rest test."""
     codes = np.full(len(labels), NO_SPLIT, np.int8)
+    # The rest is for testing; the first ones of each class are taken out below.
     codes[order] = TEST
     train, val = (int(number) for number in rule.numbers)
     for label in range(classes):

@@ -104,6 +104,7 @@ def _buckets(values: np.ndarray, transform: Mapping[str, Any], where: str) -> np
     low, high = min(bounds), max(bounds)
     if low == high:
         raise DataError(f"{where}: the range of bucket_numerical is empty")
+    # A value counts for every bucket that its window touches; those beyond the range for the outer ones.
     window, size = _number(transform, "slide_window_size", 0, where) / 2, (high - low) / count
     value = values[:, 0]
     first = np.maximum((np.maximum(value - window, low) - low) // size, 0).astype(np.int64)

@@ -74,6 +74,7 @@ def numbered_triples(
     texts = TextNumbering(workspace)
     number_of = {name: r for r, name in enumerate(relations or ())}
     found: dict[str, list[np.ndarray]] = {name: [] for name in splits}
+    # Numbers are provisional while files are read; texts alone decide the final ones.
     for name, batches in splits.items():
         for batch in batches:
             if relations is not None and (unknown := next((r for r in batch.relations if r not in number_of), None)):

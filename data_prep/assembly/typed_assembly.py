@@ -49,6 +49,7 @@ def make_typed_graph(
     edges = TypedEdges(raw, reverse=options.add_reverse, carried=options.edge_data == "keep")
     if edges.vertices < 1:
         raise DataError(f"{where} has no vertices")
+    # Edges first: the component of a vertex depends on edges of all types.
     with steps.step("sort edges") as progress:
         adjacency, counts = _sorted(edges, raw, where, workspace, progress)
     with steps.step("find components") as progress:

@@ -104,6 +104,7 @@ def _vertices(name: str, tables: Sequence[VertexTable], options: ReadOptions) ->
     first = tables[0]
     if first.count is not None:
         return RawVertices(first.count), Numbering(np.arange(first.count), lambda row: f"{first.where}, row {row}")
+    # Tables of one type hold columns of the same rows, in the same order.
     blocks: list[np.ndarray] = []
     found, numbering = RawVertices(-1), None
     for table in tables:
@@ -125,6 +126,7 @@ def _held(table: VertexTable, found: RawVertices, options: ReadOptions) -> tuple
     """Read ids, labels, splits and times of a table into `found`; return its rows and the numbers of its ids."""
     chosen = {"id": table.id, "label": table.label, "split": table.split, "time": table.time}
     columns = {role: name for role, name in chosen.items() if name is not None}
+    # Without ids, rows are counted by a column that is there anyway.
     if not columns:
         columns = {"id": next((each.columns[0] for each in table.features), "")}
         if not columns["id"]:

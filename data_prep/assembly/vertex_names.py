@@ -44,6 +44,7 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
     with written_aside(target, overwrite=overwrite) as aside:
         with aside.open("wb") as file:
             for start in range(0, len(names), _LINES_AT_ONCE):
+                # One name a line, so a name with a line break would shift all after it.
                 lines = list(map(str, names[start : start + _LINES_AT_ONCE]))
                 text = "\n".join(lines) + "\n"
                 if text.count("\n") != len(lines) or "\r" in text:

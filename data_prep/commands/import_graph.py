@@ -180,6 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
             raw.notes += _files_note(
                 source, path, raw, [features, arguments.labels, arguments.vertex_table, options.splits.folder]
             )
+        # Only now it is known whether the graph is typed, and which flags fit it.
         if isinstance(raw, TypedRawGraph):
             _check_typed(raw, arguments, features, bool(edge_split))
             graph, summary = make_typed_graph(raw, options, str(path), workspace, steps)

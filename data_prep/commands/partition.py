@@ -298,6 +298,7 @@ def _write(
     # A graph file that was moved without its names is a graph all the same.
     beside = arguments.graph.with_name(str(graph.attributes.get(FILE, "")) or arguments.graph.name)
     named = open_names(arguments.graph, graph.attributes) if beside.is_file() else None
+    # How the parts were made is kept with them, so that a report or another run can tell.
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
     levels |= {"parts_from": str(arguments.parts_from)} if arguments.parts_from else {}
     if replicated := replicated_types(graph, len(result.vertices), _replicated_size(arguments)):

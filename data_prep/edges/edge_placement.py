@@ -188,6 +188,7 @@ class EdgePlacer:
         """Return by field the edge data of the rows start ... stop - 1, and the counts of `Placed`."""
         indptr = np.asarray(adjacency.indptr[start : stop + 1])
         indices = np.asarray(adjacency.indices[indptr[0] : indptr[-1]])
+        # What is known of each edge: duplicates are merged by the rule of their field.
         state = np.full(len(indices), _NOTHING, np.int8)
         found: dict[str, np.ndarray] = {}
         for field in self._dtype["carried"].names or ():
@@ -211,6 +212,7 @@ class EdgePlacer:
                     array[slot[first]] = values[first]
                     differ = array[slot[again]] != values[again]
                     differing += int((differ.any(axis=1) if differ.ndim == 2 else differ).sum())
+        # Weights are summed in float64 and rounded once.
         if "weight" in found:
             with np.errstate(over="ignore"):
                 found["weight"] = found["weight"].astype(np.float32)

@@ -161,6 +161,7 @@ class EdgeSorter:
     def _scattered(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the first key of each bucket, int64[buckets + 1], and the keys, uint64, of all pending edges."""
         threads = self._workspace.threads
+        # Each thread counts its share first, and then knows where to write without a lock.
         shares = [self._pending[worker::threads] for worker in range(threads)]
         self._pending, self._pending_edges = [], 0
         counts = np.zeros((threads, self._buckets), np.int64)

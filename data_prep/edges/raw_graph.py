@@ -298,6 +298,7 @@ def unused_values(values: np.ndarray, name: str) -> list[str]:
     values = values.reshape(-1)
     counts = dict.fromkeys(("NaN", "infinite", "negative", "zero"), 0)
     ones, parts = 0, values.dtype.kind == "c"
+    # In blocks, since values may be mapped and larger than the memory.
     for start in range(0, len(values), _ENTRIES_AT_ONCE):
         block = values[start : start + _ENTRIES_AT_ONCE]
         ones += int((block == 1).sum())

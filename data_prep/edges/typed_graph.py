@@ -139,6 +139,7 @@ class TypedEdges:
         self._bases = dict(zip(raw.vertices, np.cumsum([0, *counts]).tolist(), strict=False))
         self._counts = dict(zip(raw.vertices, counts, strict=True))
         self._relations = raw.relations
+        # Types must be known before a relation can be numbered.
         for each in raw.relations:
             if missing := {each.source, each.destination} - set(raw.vertices):
                 raise DataError(

@@ -106,6 +106,7 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
             f"--balance {request.balance}: method {request.method} cannot balance by it; use metis, grem, kaminpar, "
             "ldg, reldg or fennel, or leave the flag out"
         )
+    # Methods see one plain graph, whatever its types.
     plain = union_of(graph)
     groups = type_groups(graph) if request.balance == "types" or method.groups else None
     request = replace(request, weights=balance_weights(graph, plain, request), groups=groups)

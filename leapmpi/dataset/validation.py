@@ -207,6 +207,7 @@ def _first_typed_fault(indptr, indices, relation, original_of, own, bounds, vert
 
     own: original ids of the rows; bounds int64[R, 4]: first and end of the original ids of sources, then destinations.
     """
+    # Without a renumbering, ids are original ids.
     natural = len(original_of) == 0
     for v in range(len(indptr) - 1):
         before, group = np.int64(-1), np.int64(-1)

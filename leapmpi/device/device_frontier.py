@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +14,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.triton_choice import serves
 
 _COPIED_BYTES = 64 << 20
 """Bytes of the topology, possibly a mapped file, that are read and copied at once."""
@@ -87,21 +91,42 @@ class DeviceFrontier:
     Keeps 4 bytes per vertex of the graph: its position in the frontier.
     """
 
-    def __init__(self, topology: DeviceTopology) -> None:
-        self._topology = topology
+    def __init__(self, topology: DeviceTopology, kernels: ModuleType | None = None) -> None:
+        """Start empty. Vertices are numbered by torch, or by the `kernels` of `numbering_kernels`."""
+        self._topology, self._kernels = topology, kernels
         size = topology.original_id.shape
         self._place = torch.full(size, _NOWHERE, dtype=torch.int32, device=topology.device)
-        empty = torch.empty(0, dtype=torch.int64, device=topology.device)
-        self.reached = Destinations(empty, empty, empty, empty)
+        self._table = torch.empty(4, 0, dtype=torch.int64, device=topology.device)
+        """Rows of `reached`, where kernels number vertices."""
+        self.reached = Destinations(*self._table)
 
     @property
     def count(self) -> int:
         """Number of vertices so far."""
         return len(self.reached.vertices)
 
+    def begin(self, roots: np.ndarray) -> None:
+        """Append `roots` (int64[k]) to an empty frontier. Raises ValueError unless they are distinct."""
+        topology, ids = self._topology, placed(roots, self._topology.device)
+        if self._kernels is None:
+            self.add(ids)
+            if self.count == len(roots):
+                return
+        elif len(np.unique(roots)) == len(roots):
+            self._table = self._kernels.begun(ids, self._place, topology.indptr, topology.original_id)
+            self.reached = Destinations(*self._table)
+            return
+        raise ValueError("roots must be distinct")
+
     def add(self, vertices: Tensor) -> Tensor:
-        """Append the new ones among `vertices` (integers[k]). Returns the position of each of them: int32[k]."""
-        topology, ids, known = self._topology, vertices.long(), self.count
+        """Append the new ones among `vertices` (integers[k]). Returns their positions: int32[k], or int64[k]."""
+        topology, known = self._topology, self.count
+        if self._kernels is not None:
+            arrays = self._place, topology.indptr, topology.original_id
+            self._table = self._kernels.appended(vertices, *arrays, self._table)
+            self.reached = Destinations(*self._table)
+            return self._kernels.positions(vertices, self._place)
+        ids = vertices.long()
 
         # The least number under which each vertex is named, after all places that are taken: the same in whichever
         # order they are written, and no vertex that has a place gets another.
@@ -128,5 +153,35 @@ class DeviceFrontier:
         self._clear()
 
     def _clear(self) -> None:
-        self._place[self.reached.vertices] = _NOWHERE
+        self._place.index_fill_(0, self.reached.vertices, _NOWHERE)
+        self._table = self._table[:, :0]
         self.reached = self.reached.part(slice(0, 0))
+
+
+def numbering_kernels(device: torch.device) -> ModuleType | None:
+    """Return numbering_triton.py if its kernels serve `device`."""
+    if on_host(device) or not serves("numbers of vertices", device, partial(_tried, device)):
+        return None
+    # Here and not above: it loads Triton.
+    from leapmpi.device import numbering_triton
+
+    return numbering_triton
+
+
+def _tried(device: torch.device) -> bool:
+    """Return whether Triton numbers some vertices as torch does, in two hops."""
+    from leapmpi.device import numbering_triton
+
+    count = 5000
+    topology = DeviceTopology(
+        Topology(np.arange(count + 1) ** 2, np.empty(0, np.int32), np.arange(count)[::-1].copy()), device
+    )
+    torch_way, triton_way = DeviceFrontier(topology), DeviceFrontier(topology, numbering_triton)
+    roots = np.arange(0, count, 7)
+    for each in (torch_way, triton_way):
+        each.begin(roots)
+    for hop in (1, 2):
+        ids = torch.arange(3000 * hop, device=device) * (1000 * hop + 37) % 4001
+        if not torch.equal(torch_way.add(ids).long(), triton_way.add(ids)):
+            return False
+    return all(map(torch.equal, torch_way.reached, triton_way.reached))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
+from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, numbering_kernels, placed
 from leapmpi.device.draw_form import DrawForm
 from leapmpi.device.lists import DeviceDrawn, sums_in_order
 from leapmpi.device.local_forms import (
@@ -171,7 +171,7 @@ class DeviceSampler(WrappingSampler):
         assert form is not None, "the caller has asked"
         assert isinstance(drawing, HopSampler), "all samplers that have a form go hop by hop"
         self._drawing, self._form, self._topology = drawing, form(drawing, topology), topology
-        self._reached = DeviceFrontier(topology)
+        self._reached = DeviceFrontier(topology, numbering_kernels(topology.device))
         self._without: DeviceLeftOut | None = None
         self._carries = inner is not drawing
         self._relations = None
@@ -205,9 +205,7 @@ class DeviceSampler(WrappingSampler):
         self._form.begin(key, roots if batch is None else batch)
         without, reached, hops = self._left_out(key), self._reached, []
         with reached.cleared():
-            reached.add(placed(roots, self._topology.device))
-            if reached.count < len(roots):
-                raise ValueError("roots must be distinct")
+            reached.begin(roots)
             for hop in range(len(self.fanouts)):
                 n_dst = reached.count
                 drawn = self._drawn(key, hop, reached.reached, without)

@@ -12,21 +12,13 @@ from torch import Tensor
 from leapmpi.device.device_frontier import Destinations
 from leapmpi.device.lists import starts
 from leapmpi.nn.kernels.triton_choice import launch
+from leapmpi.nn.kernels.words_triton import fold
 
 MOST_DRAWN = 64
 """Largest supported fan-out: a table of so many columns is in registers."""
 
 _TABLE = 1024
 """Number of elements of the table of one program."""
-
-
-@triton.jit
-def _fold(base, word):
-    # counter_rng.fold
-    x = base + (word.to(tl.uint64) + 1) * 0x9E3779B97F4A7C15
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-    return x ^ (x >> 31)
 
 
 @triton.jit
@@ -47,7 +39,7 @@ def _draw(
     # Draw j is below first + j + 1. Short lists draw nothing; their words are not used.
     name = tl.load(original + row, mask=row < rows, other=0)
     first = known - FANOUT
-    words = _fold(_fold(hashed.to(tl.uint64), name), draw)
+    words = fold(fold(hashed.to(tl.uint64), name), draw)
     drawn = tl.umulhi(words, tl.maximum(first + draw + 1, 1).to(tl.uint64)).to(tl.int64)
 
     # Replace a repeated position by the last one allowed (Floyd's algorithm).

@@ -274,7 +274,8 @@ class Forecaster:
         found: dict[str, np.ndarray] = {}
         kept: list[ExchangeMode] = []
         for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features):
-            modes = [mode_class(name)(each.ctx) for each in engines]
+            kind = mode_class(name)
+            modes = [kind(each.ctx) for each in engines]
             counts = [mode.predicted_bytes(each) for mode, each in zip(modes, minibatches, strict=True)]
             found[name] = np.array(counts)
             # What a mode has found of these mini-batches serves their count, which follows.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.kernels import csr
+from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
@@ -84,7 +84,9 @@ def at_sources(edges: Edges, weight: Tensor, grad: Tensor) -> Tensor:
         csr.add_to_sources(found, edges.indptr, edges.indices, weight.view(-1), grad.contiguous())
         return found
     by_source, number = edges.transposed
-    return operations(grad.device).weighted_sum(by_source.indptr, by_source.indices, weight[number], grad)
+    if on_host(grad.device):
+        return csr.weighted_sum(by_source.indptr, by_source.indices, weight[number], grad)
+    return csr_torch.weighted_sum(by_source.indptr, by_source.indices, weight, grad, number)
 
 
 def weighted_sum(edges: Edges, z: Rows, weight: Tensor) -> Tensor:

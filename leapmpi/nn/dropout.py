@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.kernels.csr import run_compiled
 from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
@@ -146,11 +148,32 @@ def mask_edges_tensor(x: Tensor, edges: Edges, vertices: Tensor, base: int, belo
 def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
     """Drop elements of `x` (float[n, width]) and scale the others; row i is that of vertices[i] (int64[n])."""
     if not on_host(x.device):
+        if x.dtype in (torch.float32, torch.float64) and serves("dropout", x.device, partial(_tried, x.device)):
+            return _in_triton()(x, vertices, _signed(base), below, first)
         return mask_vertices_tensor(x, vertices, base, below, first)
     out = x.new_empty(x.shape)
     scale = out.numpy().dtype.type(_scale(below))
     run_compiled(_mask_vertices, len(x), x, vertices, np.uint64(base), np.uint32(below), scale, np.int64(first), out)
     return out
+
+
+def _in_triton() -> Callable[[Tensor, Tensor, int, int, int], Tensor]:
+    # Here and not above: it loads Triton.
+    from leapmpi.nn.kernels.dropout_triton import mask_vertices as found
+
+    return found
+
+
+def _tried(device: torch.device) -> bool:
+    """Return whether Triton masks some rows as torch does: from any first column, at any rate."""
+    vertices = torch.arange(40, device=device) * 77_777_777_777
+    rows = torch.arange(1, 40 * 71 + 1, device=device).view(40, 71).double().sqrt()
+    for dtype, below, first in ((torch.float32, 1, 0), (torch.float64, 40_000, 3), (torch.float32, _STEPS, 6)):
+        x, base = rows.to(dtype), _STEPS**3 + below
+        found = _in_triton()(x, vertices, _signed(base), below, first)
+        if not torch.equal(found, mask_vertices_tensor(x, vertices, base, below, first)):
+            return False
+    return True
 
 
 def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:

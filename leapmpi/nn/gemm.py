@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.gradient import add_gradient
 from leapmpi.nn.kernels import gemm_tile
-from leapmpi.nn.kernels.kernel_choice import matmul, on_host
+from leapmpi.nn.kernels.kernel_choice import matmul, on_host, plus_matmul
 from leapmpi.nn.kernels.placed_products import add_products_at_sources, place_products
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
@@ -120,6 +120,13 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     if columns < out.shape[1]:
         return out[:count, :columns].contiguous()
     return out.new_empty(0).set_(out.untyped_storage(), 0, (count, columns), (columns, 1))
+
+
+def add_product(total: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Add x weight^T for x float[n, in] and weight float[out, in] to `total`, float[n, out]. Not differentiable."""
+    if on_host(x.device):
+        return total.add_(times_transposed(x, weight))
+    return plus_matmul(total, x, weight.t())
 
 
 def place_product(

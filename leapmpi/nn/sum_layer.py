@@ -20,9 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import at_sources, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.gemm import product_step, sum_of_outer, times_transposed
+from leapmpi.nn.gemm import add_product, product_step, sum_of_outer, times_transposed
 from leapmpi.nn.kernels import csr
-from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host, plus_matmul
 from leapmpi.nn.layer import Layer, Projection, plain_prefix, projects_first, raw_sums
 from leapmpi.nn.layer_forms import NO_PROMISES, LayerTraits, RawSums, ShareForm
 from leapmpi.nn.rows import Rows, ScatteredRows, dense, select
@@ -257,15 +257,18 @@ class _AutogradStep(Function):
     @staticmethod
     def forward(ctx, rows, neighbour, own, bias, edges, weight, projects_first, activates) -> Tensor:
         sums = operations(rows.device).weighted_sum
+        # Off the host a product and the bias are one operation.
+        bias_first = not on_host(rows.device) and not projects_first
         if projects_first:
             summed = rows
             out = sums(edges.indptr, edges.indices, weight, times_transposed(rows, neighbour))
         else:
             summed = sums(edges.indptr, edges.indices, weight, rows)
-            out = times_transposed(summed, neighbour)
+            out = plus_matmul(bias, summed, neighbour.t()) if bias_first else times_transposed(summed, neighbour)
         if own is not None:
-            out.add_(times_transposed(rows[: out.shape[0]], own))
-        out.add_(bias)
+            add_product(out, rows[: out.shape[0]], own)
+        if not bias_first:
+            out.add_(bias)
         if activates:
             out.relu_()
         ctx.edges, ctx.projects_first, ctx.activates = edges, projects_first, activates
@@ -293,7 +296,7 @@ class _AutogradStep(Function):
         if not ctx.projects_first:
             grad_rows = at_sources(ctx.edges, weight, grad_rows)
         if own is not None:
-            grad_rows[: grad.shape[0]].add_(times_transposed(grad, own.t()))
+            add_product(grad_rows[: grad.shape[0]], grad, own.t())
         return grad_rows, grad_neighbour, grad_own, grad_bias, None, None, None, None
 
 

@@ -52,27 +52,14 @@ class Edges:
     @property
     def numbers(self) -> Tensor:
         """int64[edges]: the number of the destination of each edge."""
-        return self.spread(torch.arange(self.destinations, device=self.indptr.device))
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Return the one of `values` (float[destinations]) of each edge's destination: float[edges]."""
-        return operations(values.device).spread(self.indptr, values, len(self.indices))
+        rows = torch.arange(self.destinations, device=self.indptr.device)
+        return rows.repeat_interleave(self.counts, output_size=len(self.indices))
 
     def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
         """Return the edges of destinations `first` to `end` (exclusive), and their slice of this list."""
         indptr = self.indptr[first : end + 1]
         edges = slice(int(indptr[0]), int(indptr[-1]))
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
-
-
-def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
-
-    One over `sampled`, or weight over full `degree` where the sampler weights edges; both are int64[destinations].
-    """
-    if weight is None:
-        return edges.spread(sampled.to(dtype).reciprocal_())
-    return weight.to(dtype) / edges.spread(degree)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +213,8 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
+        edges = self.edges
+        return csr_torch.shares(edges.indptr, len(edges.indices), None, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:
@@ -340,7 +328,8 @@ class PartialBlock:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share` without the weights of the dataset's edges."""
-        return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
+        edges = self.edges
+        return csr_torch.shares(edges.indptr, len(edges.indices), self.sampled, self.weight, self.dst_degree, dtype)
 
     @cached_property
     def groups(self) -> RelationGroups:

@@ -10,6 +10,7 @@ import torch
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import TrainConfig
 from leapmpi.features.learned_rows import EPSILON, FAST, SLOW, LearnedRows
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import batch_norms
 from leapmpi.nn.parameters import ParameterLayout
 
@@ -54,7 +55,7 @@ class Optimizer:
         self._steps = 0
         if config.optimizer != "sgd":
             self._tensors = {name: torch.zeros_like(parameters.values) for name in ("first", "second")}
-            self._root = torch.zeros_like(parameters.values)
+            self._root = torch.zeros_like(parameters.values) if on_host(parameters.values.device) else None
 
     def step(self, iteration: int) -> None:
         """Update the parameters at global `iteration`, and statistics; gradients may be overwritten. Collective."""
@@ -96,18 +97,32 @@ class Optimizer:
         """Update by Adam (Kingma and Ba 2015, algorithm 1), or AdamW with decoupled decay (Loshchilov and Hutter
         2019).
         """
+        self._steps += 1
+        if self._root is None:
+            self._fused_adam(rate)
+            return
         decay, values, gradients = self.config.weight_decay, self.parameters.values, self.parameters.gradients
         if decay and self.config.optimizer == "adamw":
             values.mul_(1 - rate * decay)
         elif decay:
             gradients.add_(values, alpha=decay)
-        self._steps += 1
         first, second = self._tensors["first"], self._tensors["second"]
         first.lerp_(gradients, 1 - FAST)
         second.mul_(SLOW).addcmul_(gradients, gradients, value=1 - SLOW)
         torch.sqrt(second, out=self._root)
         self._root.div_((1 - SLOW**self._steps) ** 0.5).add_(EPSILON)
         values.addcdiv_(first, self._root, value=-rate / (1 - FAST**self._steps))
+
+    def _fused_adam(self, rate: float) -> None:
+        """Update as `_adam` does, up to rounding, in one launch of torch's."""
+        values, first, second = self.parameters.values, self._tensors["first"], self._tensors["second"]
+        steps = torch.full((), self._steps, dtype=torch.float32, device=values.device)
+        fused = torch._fused_adamw_ if self.config.optimizer == "adamw" else torch._fused_adam_
+        fused(
+            [values], [self.parameters.gradients], [first], [second], [], [steps],
+            lr=rate, beta1=FAST, beta2=SLOW, weight_decay=self.config.weight_decay, eps=EPSILON,
+            amsgrad=False, maximize=False,
+        )  # fmt: skip
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """Return what the next step depends on besides the parameters: tensors like `parameters.values`, and

@@ -2,6 +2,8 @@
 
 import json
 import os
+import runpy
+import signal
 import subprocess
 import sys
 
@@ -38,7 +40,7 @@ def test_paths_on_the_cpu_are_checked_and_the_page_says_so(tmp_path, run):
     assert page["stand_in"]
     assert page["goals"] == {}
     names = [each["name"] for each in page["checks"]]
-    assert len(names) == 23
+    assert len(names) == 26
     assert names.count("draws of ladies") == 1
     assert all(each["passed"] for each in page["checks"])
     assert all(value > 0 for value in page["figures"].values())
@@ -64,7 +66,7 @@ def test_where_there_is_a_gpu_that_no_torch_sees_an_environment_is_made(tmp_path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--parts", "draws,rays"], "'rays' is none of draws, rows"),
+        (["--parts", "draws,rays"], "'rays' is none of environment, draws, rows"),
         (["--python", "/nowhere/python"], "--python /nowhere/python: there is no such program"),
         (["--batch", "0"], "argument --batch: '0' is not a whole number from 1 on"),
         (["--fanout", "5,,3"], "argument --fanout: '' is not a whole number from 1 on"),
@@ -78,6 +80,43 @@ def test_what_is_wrong_is_told(words, said, run):
     assert job.stderr.splitlines()[-1].startswith("gpu-check: error: ")
     assert said in job.stderr.splitlines()[-1]
     assert "Traceback" not in job.stderr
+
+
+def test_the_page_tells_of_two_ranks_and_of_one_iteration(tmp_path, run):
+    sizes = ("--vertices", "500", "--edges", "3000", "--repeats", "1")
+    job = run("--stand-in", "--out", str(tmp_path), "--parts", "environment,ranks,profile", *sizes)
+    assert job.returncode == 0, job.stderr
+    page = json.loads((tmp_path / "gpu-check.json").read_text())
+    assert [each["name"] for each in page["checks"]] == ["loss of two ranks on one GPU, by staging"]
+    assert page["facts"]["two ranks directly"].startswith("not run: MPI is not CUDA-aware")
+    assert any(name.startswith("aten::") and number > 0 for name, number, _ in page["profile"])
+    html = (tmp_path / "gpu-check.html").read_text()
+    assert html.startswith("<!DOCTYPE html>")
+    assert "No GPU took part" in html
+    assert page["facts"]["MPI"] in html
+
+
+def test_what_takes_too_long_is_interrupted(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    script = runpy.run_path(str(SCRIPT), run_name="check")
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TimeoutError, match="longer than 0 s"), script["limited"](0.2):
+        script["ran"]([sys.executable, "-c", "import time; time.sleep(1000)"])
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_goals_that_are_missed_are_told(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    import check_page
+
+    figures = {"gather by UVA / copy to the device": 0.41, "epoch, cuda: s": 0.5}
+    page = {"ran_on": "a GPU", "stand_in": False, "shrunk": "", "versions": {"torch": "2", "cuda": "13"}, "sizes": {},
+            "facts": {}, "checks": [], "figures": figures, "goals": dict.fromkeys(figures, 0.8), "profile": [],
+            "below": ["gather by UVA / copy to the device"]}  # fmt: skip
+    told = "Goal missed: gather by UVA / copy to the device is 0.41, the goal is 0.8."
+    assert told in check_page.text(page)
+    assert told in check_page.html(page)
+    assert "Goal missed: epoch" not in check_page.text(page)
 
 
 def test_a_draw_that_fails_is_a_check_that_is_not_passed(tmp_path, run):

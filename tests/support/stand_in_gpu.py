@@ -7,6 +7,7 @@ waits of the host, copies), and checks the order of streams (stream_order.py).
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -56,11 +57,19 @@ class Gpu:
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
+        self.phases: Counter[str] | None = None
         self.waits: Counter[tuple[str, str]] = Counter()
         self.copies: Counter[tuple[str, str]] = Counter()
         self.order = StreamOrder(line)
         self.pinned: dict[int, Tensor] = {}
         self.registered: dict[int, int] = {}
+
+    def launched(self, operation: str) -> None:
+        """Note an operation; by phase too, where these are counted."""
+        self.operations[operation] += 1
+        # A number for the host is a copy.
+        if self.phases is not None and "_local_scalar_dense" not in operation:
+            self.phases[phase()] += 1
 
     def is_pinned(self, tensor: Tensor) -> bool:
         """Return whether `tensor` is in memory of the host that is pinned."""
@@ -86,6 +95,29 @@ def line() -> str:
             return f"{file.removeprefix(_PACKAGE)}:{frame.f_code.co_name}"
         frame = frame.f_back
     return "elsewhere"
+
+
+PHASES = {
+    "numbering": ("device_frontier.py:begin", "device_frontier.py:add", "device_frontier.py:_clear"),
+    "draws": ("device/",),
+    "exchange": ("comm/", "features/"),
+    "loss": ("nn/tasks/",),
+    "optimizer": ("training/optimizer.py",),
+}
+"""Functions by phase of an iteration, in their order of precedence; the others are those of layers."""
+
+
+def phase() -> str:
+    """Return the phase of the functions of leapmpi that run."""
+    running, frame = [], sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            running.append(f"{frame.f_code.co_filename.removeprefix(_PACKAGE)}:{frame.f_code.co_name}")
+        frame = frame.f_back
+    for name, parts in PHASES.items():
+        if any(part in function for part in parts for function in running):
+            return name
+    return "layers"
 
 
 gpu = Gpu()
@@ -156,7 +188,7 @@ class DeviceTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceTensor:
         made = DeviceTensor(self.memory.detach().clone(), self.requires_grad)
-        gpu.operations["aten.clone.default"] += 1
+        gpu.launched("aten.clone.default")
         made._is_param = getattr(self, "_is_param", False)
         memo[id(self)] = made
         return made
@@ -202,7 +234,7 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     found = function(*inner, **named)
 
     if not function.is_view and function not in _ALLOCATIONS:
-        gpu.operations[str(function)] += 1
+        gpu.launched(str(function))
         written = [
             each for each, of in named_operands(function, args, kwargs) if of.alias_info and of.alias_info.is_write
         ]
@@ -266,7 +298,7 @@ def copied(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         (source,), to, others = args, kwargs.get("device"), {**kwargs, "device": None}
         if to is None or torch.device(to).type != "cpu":
             found = function(host(source), **others)
-            gpu.operations[str(function)] += 1
+            gpu.launched(str(function))
             note(source, found)
             return DeviceTensor(found)
         from_device(source, quick=False)
@@ -278,7 +310,7 @@ def copied(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return target.copy_(host(source))
     host(target).copy_(host(source))
     if isinstance(source, DeviceTensor):
-        gpu.operations[str(function)] += 1
+        gpu.launched(str(function))
         note(source, target)
         return target
     gpu.copies["to device", line()] += 1
@@ -328,6 +360,7 @@ def _register() -> None:
         return DeviceTensor(torch.empty_strided(size, stride, dtype=dtype))
 
     def arange(*bounds, dtype=None, layout=None, device=None, pin_memory=None):
+        gpu.launched("aten.arange")
         return DeviceTensor(torch.arange(*bounds, dtype=dtype))
 
     _library.impl("empty.memory_format", empty, "CUDA")
@@ -372,6 +405,26 @@ _PATCHES: dict[str, Any] = {
 }
 
 
+def _interpreter() -> Any:
+    """Return a context in which Triton's interpreter, if TRITON_INTERPRET=1 has it run kernels, reads this memory."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return nullcontext()
+    from triton.runtime.interpreter import InterpretedFunction
+
+    genuine = InterpretedFunction.run
+
+    def interpreted(self: Any, *operands: Any, **named: Any) -> None:
+        tensors = [each for each in operands if isinstance(each, Tensor)]
+        if not all(isinstance(each, DeviceTensor) for each in tensors):
+            raise Refused(f"{self.__name__}: a tensor of the host among operands")
+        before = [host(each).clone() for each in tensors]
+        genuine(self, *map(host, operands), **named)
+        gpu.launched(f"triton.{self.__name__}")
+        note(tensors, [each for each, old in zip(tensors, before, strict=True) if not torch.equal(host(each), old)])
+
+    return mock.patch.object(InterpretedFunction, "run", interpreted)
+
+
 class _Runtime:
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
         gpu.registered[address] = size
@@ -409,6 +462,7 @@ def present() -> Iterator[Gpu]:
             stack.enter_context(mock.patch.object(torch.cuda, name, found))
         stack.enter_context(mock.patch.object(torch, "empty", pinned))
         stack.enter_context(mock.patch.object(torch, "as_tensor", seen))
+        stack.enter_context(_interpreter())
         yield gpu
     if gpu.order.found:
         raise Refused("\n".join(gpu.order.found))

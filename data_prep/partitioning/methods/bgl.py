@@ -123,6 +123,7 @@ def grow_blocks(indptr, indices, starts, first_starts, largest):
     queue = np.empty(n, np.int64)
     blocks = 0
     head, tail = 0, 0  # of the queue
+    # One queue for all searches: they advance in turn, so blocks grow alike.
     for s in range(n):
         if block_of[starts[s]] < 0:
             block_of[starts[s]] = blocks

@@ -38,6 +38,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
             f"the given parts: row {graph.original_id[v]:,} says part {found[v]}, outside 0 ... {request.parts - 1}; "
             "count parts from 0, and let --parts be their number"
         )
+    # A rank without vertices would have nothing to train on.
     empty = np.flatnonzero(np.bincount(found, minlength=request.parts) == 0)
     if len(empty):
         raise DataError(

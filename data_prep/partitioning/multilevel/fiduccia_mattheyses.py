@@ -59,6 +59,7 @@ def _sift_up(queue, i):
 def _sift_down(queue, i, count):
     heap, place, key = queue
     v = heap[i]
+    # Children move up until `v` fits: one write a level instead of an exchange.
     while True:
         child = 2 * i + 1
         if child >= count:

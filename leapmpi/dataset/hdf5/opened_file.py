@@ -7,12 +7,11 @@ millisecond or more each time; reading the times of a file takes microseconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import h5py
 import numpy as np
@@ -22,7 +21,6 @@ from leapmpi.dataset.hdf5.attributes import Attributes, read_attributes
 from leapmpi.errors import DataError
 
 Stamp = tuple[int, ...]
-Found = TypeVar("Found")
 
 _MOST_FILES = 4096
 """Most files with kept facts; the last ones are kept."""
@@ -41,13 +39,20 @@ class ArrayPlace:
     """Bytes from the beginning of the file; None if the array is not one run of bytes."""
 
 
+@dataclass(frozen=True)
+class ArrayFacts:
+    """Place of an array, and its stored digest, None without."""
+
+    place: ArrayPlace
+    digest: object
+
+
 @dataclass
 class FileFacts:
     """Known facts of a file: root attributes without their digest, and the arrays read so far."""
 
     attributes: Attributes
-    places: dict[str, ArrayPlace] = field(default_factory=dict)
-    digests: dict[str, object] = field(default_factory=dict)
+    arrays: dict[str, ArrayFacts] = field(default_factory=dict)
 
 
 _known: dict[tuple[Path, str], tuple[Stamp, FileFacts]] = {}
@@ -100,18 +105,20 @@ class OpenedFile(ExitStack):
 
     def array(self, name: str) -> ArrayPlace:
         """Return the place of array `name`. Raises DataError as `array_in`."""
-        return self._found(self._facts.places, name, _place)
+        return self._known(name).place
 
     def digest(self, name: str) -> object:
         """Return the stored digest of array `name`; None without. Raises DataError as `array_in`."""
-        return self._found(self._facts.digests, name, lambda array: read_attributes(array).get(names.DIGEST))
+        return self._known(name).digest
 
-    def _found(self, known: dict[str, Found], name: str, read: Callable[[h5py.Dataset], Found]) -> Found:
-        if name not in known:
+    def _known(self, name: str) -> ArrayFacts:
+        # Place and digest at once: to find an array again takes longer than to read both.
+        if name not in self._facts.arrays:
             if self._h5 is None:
                 self._h5 = self.enter_context(h5_file(self.path))
-            known[name] = read(array_in(self._h5, self.path, name))
-        return known[name]
+            array = array_in(self._h5, self.path, name)
+            self._facts.arrays[name] = ArrayFacts(_place(array), read_attributes(array).get(names.DIGEST))
+        return self._facts.arrays[name]
 
 
 def _place(array: h5py.Dataset) -> ArrayPlace:

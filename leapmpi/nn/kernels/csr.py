@@ -250,12 +250,6 @@ def _add_to_sources(first, end, indptr, indices, weight, g, out):
 
 
 @compiled
-def _spread(indptr, values, out):
-    for i in range(len(values)):
-        out[indptr[i] : indptr[i + 1]] = values[i]
-
-
-@compiled
 def _with_self(indptr, indices, out_indptr, out_indices):
     place = 0
     out_indptr[0] = 0
@@ -280,7 +274,7 @@ def run_compiled(kernel: Callable[..., None], rows: int, *arguments: Tensor | np
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
     """Return float[rows, width]: row i, head by head, is the sum over its edges e of weight[e] * z[indices[e]]."""
-    # Both are faster than the compiled loop, and sum each row in the order of its edges to the same bits.
+    # Each of these is faster than the compiled loop, and sums each row in the order of its edges to the same bits.
     if weight.shape[1] == 1 and z.dtype == torch.float32:
         if z.shape[1] >= _WIDE_ROW and len(indices):
             out = z.new_empty(len(indptr) - 1, z.shape[1])
@@ -325,14 +319,19 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """Sum values[edges[k]] (float[heads], k from indptr[i] to indptr[i + 1]) in each row i: float[rows, heads]."""
+    """Return float[rows, heads]: row i is the sum of values[edges[k]] over k from indptr[i] to indptr[i + 1].
+
+    `edges` int64[edges] are edge numbers, `values` float[edges, heads].
+    """
     out = values.new_empty(len(indptr) - 1, values.shape[1])
     run_compiled(_edge_sums, len(out), indptr, edges, values, out)
     return out
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    """Compute float[edges, heads]: the softmax of LeakyReLU(source[indices[e]] + target[i]) over the edges e of row i.
+    """Compute the softmax of LeakyReLU(source[indices[e]] + target[i]) over the edges e of each row i.
+
+    The result is float[edges, heads].
 
     `source` is float[sources, heads], `target` float[rows, heads], `slope` that of LeakyReLU's negative side. Large
     scores do not overflow.
@@ -357,7 +356,10 @@ def softmax_backward(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the edges by source, in their order: indptr int64[sources + 1], rows (as `indices`) and int64 numbers."""
+    """Return the edges by source, in their previous order: indptr int64[sources + 1], rows and numbers of the edges.
+
+    The rows are of the dtype of `indices`, the numbers int64; both are [edges].
+    """
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices), dtype=indices.dtype)
     edges = torch.empty(len(indices), dtype=torch.int64)
@@ -379,16 +381,9 @@ def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor,
     `weight` is float[edges], `g` float[rows, width], `out` float[sources, width], contiguous. Not differentiable.
     """
     # As many ranges as threads: each walks through all edges.
+    least = max(1, -(-len(out) // threads()))
     kernel = row_sums.add_rows_to_sources if out.dtype == torch.float32 else _add_to_sources
-    arrays = _arrays(indptr, indices, weight, g, out)
-    share_rows(kernel, len(out), *arrays, least=max(1, -(-len(out) // threads())))
-
-
-def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    """Return the number of `values` (float[rows]) of the row of each edge: float[edges]."""
-    out = values.new_empty(edges)
-    _spread(*_arrays(indptr, values, out))
-    return out
+    share_rows(kernel, len(out), *_arrays(indptr, indices, weight, g, out), least=least)
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,13 @@ in batches of bounded size. These functions run on the CPU too, and the tests co
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.triton_choice import serves
 
 # torch warns once per process, whatever the use; the warning would show in each user's job.
@@ -51,10 +52,11 @@ def _sums_in_order(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -
     return out
 
 
-def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, number: Tensor | None = None) -> Tensor:
     """Sum by Triton's kernel where it serves; else by a sparse product per head.
 
-    On a GPU that product adds up in any order, unless torch uses deterministic algorithms.
+    Edge e has the weight `number[e]` (int64[edges]) where numbers are given. On a GPU that product adds up in any
+    order, unless torch uses deterministic algorithms.
     """
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:
@@ -64,7 +66,8 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
         and z.dtype in _IN_TRITON
         and serves("sums over edges", z.device, partial(_tried, z.device))
     ):
-        return _triton_sums()(indptr, indices, weight, z)
+        return _in_triton().weighted_sum(indptr, indices, weight, z, number)
+    weight = weight if number is None else weight[number]
     # Sparse products on a GPU may add by atomics, in any order.
     if torch.are_deterministic_algorithms_enabled():
         each = zip(weight.split(1, 1), z.chunk(heads, dim=1), strict=True)
@@ -77,11 +80,18 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
     return torch.cat(parts, dim=1) if heads > 1 else parts[0]
 
 
-def _triton_sums() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+def _in_triton() -> ModuleType:
     # Here and not above: it loads Triton.
-    from leapmpi.nn.kernels.csr_triton import weighted_sum as found
+    from leapmpi.nn.kernels import csr_triton
 
-    return found
+    return csr_triton
+
+
+def edge_kernels(device: torch.device) -> ModuleType | None:
+    """Return csr_triton.py if its kernels for lists of edges serve `device`: one launch, where torch takes some."""
+    if on_host(device) or not serves("lists of edges", device, partial(_lists_tried, device)):
+        return None
+    return _in_triton()
 
 
 def _tried(device: torch.device) -> bool:
@@ -94,10 +104,41 @@ def _tried(device: torch.device) -> bool:
     for dtype, heads in ((torch.float32, 1), (torch.float64, 2)):
         weight, rows = number.to(dtype).sqrt().unsqueeze(1).repeat(1, heads), z.to(dtype)
         for index in (indices, indices.int()):
-            found = _triton_sums()(indptr, index, weight, rows)
+            # By number once, too.
+            numbered = (weight.flip(0), rows, number.flip(0)) if index is indices else (weight, rows)
+            found = _in_triton().weighted_sum(indptr, index, *numbered)
             if not torch.equal(found, _sums_in_order(indptr, index, weight[:, :1], rows)):
                 return False
     return True
+
+
+def _lists_tried(device: torch.device) -> bool:
+    """Return whether Triton makes the lists that torch makes, of some rows, empty ones among them."""
+    counts = torch.tensor([0, 3, 70, 0, 16, 33, *[2] * 60, 0], device=device)
+    indptr = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+    indices = torch.arange(int(indptr[-1]), device=device) * 37 % 90
+    found, edges = _in_triton(), len(indices)
+    self_indptr, self_indices = _with_self(indptr, indices)
+    pairs = [
+        *zip(found.transpose(indptr, indices, 95), _transposed(indptr, indices, 95), strict=True),
+        *zip(found.with_self(indptr, indices), (self_indptr, self_indices), strict=True),
+    ]
+
+    # Shares, and the weights of gcn.py, in its order of products.
+    places = torch.arange(edges, device=device) + _rows(indptr, edges) + 1
+    degree, drawn = counts + counts % 5, torch.arange(1, edges + 1, device=device).float().sqrt()
+    for dtype in _IN_TRITON:
+        root = torch.arange(1, 96, device=device).to(dtype).sqrt().reciprocal()
+        for weight in (None, drawn):
+            divisor, dividend = (counts, 1) if weight is None else (degree, weight.to(dtype))
+            share = dividend / divisor.to(dtype).repeat_interleave(counts, output_size=edges)
+            pairs.append((found.shares(edges, indptr, None if weight is None else degree, weight, dtype), share))
+            weights = root.new_empty(len(self_indices))
+            weights[self_indptr[:-1]] = root[: len(counts)].square()
+            own, full = (each.repeat_interleave(counts, output_size=edges) for each in (root[: len(counts)], degree))
+            weights[places] = own * root[indices] * (share * full)
+            pairs.append((found.symmetric_weight(indptr, indices, root, degree, weight), weights))
+    return all(torch.equal(*pair) for pair in pairs)
 
 
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
@@ -171,18 +212,41 @@ def softmax_backward(
     return torch.where(source[indices.long()] + target[row] < 0, change * slope, change)
 
 
+def shares(
+    indptr: Tensor, edges: int, sampled: Tensor | None, weight: Tensor | None, degree: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Return float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+
+    One over the `sampled` count, by default that of the list, or weight over full `degree` where the sampler weights
+    its edges. `sampled` and `degree` are int64[rows].
+    """
+    if kernels := edge_kernels(indptr.device):
+        return kernels.shares(edges, indptr, sampled if weight is None else degree, weight, dtype)
+    counts = indptr.diff()
+    if weight is not None:
+        return weight.to(dtype) / degree.repeat_interleave(counts, output_size=edges)
+    mean = (counts if sampled is None else sampled).to(dtype).reciprocal_()
+    return mean.repeat_interleave(counts, output_size=edges)
+
+
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    kernels = edge_kernels(indptr.device)
+    return (kernels.transpose if kernels else _transposed)(indptr, indices, sources)
+
+
+def _transposed(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
     edges = torch.argsort(indices, stable=True)
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64, device=indices.device)
     out_indptr[1:] = torch.bincount(indices, minlength=sources).cumsum(0)
     return out_indptr, _rows(indptr, len(indices))[edges].to(indices.dtype), edges
 
 
-def spread(indptr: Tensor, values: Tensor, edges: int) -> Tensor:
-    return values.repeat_interleave(indptr.diff(), output_size=edges)
-
-
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    kernels = edge_kernels(indptr.device)
+    return (kernels.with_self if kernels else _with_self)(indptr, indices)
+
+
+def _with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     rows = len(indptr) - 1
     out_indptr = indptr + torch.arange(rows + 1, device=indices.device)
     out_indices = indices.new_empty(len(indices) + rows)

@@ -40,6 +40,13 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.to(_product_dtype) @ b.to(_product_dtype)).to(a.dtype)
 
 
+def plus_matmul(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Compute total + a @ b for tensors off the host, in the place of `total` unless that is a bias of one row."""
+    if _product_dtype is not None:
+        return matmul(a, b).add_(total) if total.dim() == 1 else total.add_(matmul(a, b))
+    return torch.addmm(total, a, b) if total.dim() == 1 else total.addmm_(a, b)
+
+
 @contextmanager
 def products_in_full() -> Iterator[None]:
     """Let torch multiply float32 in float32, and add up products of bfloat16 in float32, while the body runs.

@@ -28,6 +28,11 @@ def offered(device: torch.device) -> bool:
     return runs_there and find_spec("triton") is not None
 
 
+def tried() -> dict[str, bool]:
+    """Return by name the kernels that this process has tried, and whether they serve."""
+    return {kernel: proven for (kernel, _), proven in _proven.items()}
+
+
 def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool:
     """Return whether the kernel of that name serves `device`: its `trial`, made once, agrees with torch.
 

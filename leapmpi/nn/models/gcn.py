@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.config.options import ModelMember
+from leapmpi.nn.kernels import csr_torch
 from leapmpi.nn.layer import Projection
 from leapmpi.nn.layer_forms import LayerTraits
 from leapmpi.nn.model import Model, stack
@@ -29,12 +30,17 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
 
     With weights of edges, deg under the root is their sum, and the numerator is multiplied by the edge's.
     """
-    root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
-    own = root[: block.n_dst]
-    in_neighbours = block.plain_share(dtype) * block.edges.spread(block.dst_degree)
+    degree = block.src_degree if block.weights is None else block.weights.src_sum
+    # Whole numbers are added before they are rounded.
+    root = torch.add(degree, 1, out=degree.new_empty(len(degree), dtype=dtype)).rsqrt_()
+    kernels = csr_torch.edge_kernels(root.device)
+    if kernels and block.weights is None:
+        return kernels.symmetric_weight(block.edges.indptr, block.edges.indices, root, block.dst_degree, block.weight)
+    own, counts, edges = root[: block.n_dst], block.edges.counts, len(block.edges.indices)
+    in_neighbours = block.plain_share(dtype) * block.dst_degree.repeat_interleave(counts, output_size=edges)
     if block.edge_weight is not None:
         in_neighbours = in_neighbours * block.edge_weight
-    others = block.edges.spread(own) * root[block.edges.indices] * in_neighbours
+    others = own.repeat_interleave(counts, output_size=edges) * root[block.edges.indices] * in_neighbours
     return block.values_with_self(own * own, others)
 
 
@@ -56,7 +62,7 @@ class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
         degree = block.dst_degree.to(dtype)
         norm = degree if block.weights is None else block.weights.dst_sum.to(dtype)
         target = degree * (norm + 1).rsqrt()
-        weight = block.plain_share(dtype) * block.edges.spread(target) * root[block.edges.indices]
+        weight = block.plain_share(dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
         if block.edge_weight is not None:
             weight = weight * block.edge_weight
         return ShareTerms(weight, root[block.local[1]].square())

@@ -1,4 +1,4 @@
-"""Section about time: by epoch, phase and rank, with idle and overlapped seconds."""
+"""Section about time: by epoch, phase and rank, with waiting and overlapped seconds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def rank_labels(run: RunData) -> list[str]:
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    """Return seconds of the whole run and of an epoch, with overlapped and idle ones."""
+    """Return seconds of the whole run and of an epoch, with overlapped and waiting ones."""
     training = sum(each.get("seconds", 0.0) for each in run.epochs)
     evaluation = sum(each.get("evaluation_seconds", 0.0) for each in run.epochs)
     whole, epoch = run.ended.get("seconds"), run.epoch_seconds

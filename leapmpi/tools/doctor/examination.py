@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 import traceback
@@ -20,7 +21,7 @@ from leapmpi.errors import LaunchError, LeapmpiError
 from leapmpi.fault_tolerance.abort import DEFECT_CODE
 from leapmpi.tools.doctor import job_checks, links, machine_checks
 from leapmpi.tools.doctor.facts import choose_device, folder_facts, mpi_facts, rank_facts
-from leapmpi.tools.doctor.facts_text import lines
+from leapmpi.tools.doctor.facts_text import folded, lines
 from leapmpi.tools.doctor.problems import Problem
 
 SCHEMA = 2
@@ -113,7 +114,7 @@ def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:
     if as_json:
         text = json.dumps({"schema": SCHEMA, **facts, "problems": [asdict(each) for each in found]}, indent=1)
     else:
-        text = "\n".join(lines(facts, found))
+        text = folded(lines(facts, found), shutil.get_terminal_size().columns)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

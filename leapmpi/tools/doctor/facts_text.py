@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from leapmpi.tools.doctor.problems import Problem, by_node, named
@@ -36,7 +37,7 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield from _rates(facts)
     yield from _folders(facts)
     variables = facts["ranks"][0]["launcher"]
-    yield "launcher says " + (" ".join(f"{name}={value}" for name, value in variables.items()) or "nothing")
+    yield "launcher variables: " + (" ".join(f"{name}={value}" for name, value in variables.items()) or "none")
     yield "versions      " + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
 
     for problem in found:
@@ -44,6 +45,13 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
         yield f"  mend        {problem.mend}"
     grave = sum(problem.grave for problem in found)
     yield f"{_count(grave, 'problem')}, {_count(len(found) - grave, 'note')}"
+
+
+def folded(found: Iterator[str], width: int) -> str:
+    """Return the lines `found` folded to `width` columns where they have blanks, with the rest under their values."""
+    return "\n".join(
+        fill(line, width, subsequent_indent=" " * 14, break_long_words=False, break_on_hyphens=False) for line in found
+    )
 
 
 def _count(number: int, noun: str) -> str:

@@ -84,12 +84,3 @@ def test_both_implementations_add_rows_alike(counts, sources):
     csr.add_rows(sums[0], positions, rows)
     csr_torch.add_rows(sums[1], positions, rows)
     assert torch.equal(sums[0], sums[1])
-
-
-@pytest.mark.parametrize(("counts", "sources"), CASES.values(), ids=CASES)
-def test_numbers_of_rows_are_spread_over_their_edges(counts, sources):
-    indptr, indices = edge_list(counts, sources)
-    for values in (torch.arange(len(counts)), torch.randn(len(counts)), torch.randn(len(counts)).double()):
-        expected = values.repeat_interleave(indptr.diff())
-        for each in (csr, csr_torch):
-            assert torch.equal(each.spread(indptr, values, len(indices)), expected)

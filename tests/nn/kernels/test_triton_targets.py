@@ -10,8 +10,8 @@ from tests.support.triton_launches import WHY_SKIPPED, compiled, recorded
 
 pytest.importorskip("triton", reason=WHY_SKIPPED)
 
-from leapmpi.device import draws_triton
-from leapmpi.nn.kernels import csr_triton
+from leapmpi.device import draws_triton, numbering_triton
+from leapmpi.nn.kernels import csr_triton, dropout_triton
 
 pytestmark = pytest.mark.compiles
 
@@ -40,6 +40,20 @@ def sums(dtype, index, width=256, heads=1):
     csr_triton.weighted_sum(torch.tensor([0, 5]), edges, weight, torch.ones(9, width, dtype=dtype))
 
 
+ROWS, INDICES, DEGREES = torch.tensor([0, 2, 5]), torch.arange(5), torch.tensor([2, 3])
+ROOTS, WEIGHTS, TABLE = torch.ones(9), torch.ones(5), torch.zeros(4, 3, dtype=torch.int64)
+
+
+def mask(dtype):
+    """Drop elements of some rows."""
+    dropout_triton.mask_vertices(torch.ones(5, 70, dtype=dtype), torch.arange(5), 1 << 40, 32768, 3)
+
+
+def append():
+    """Number some vertices after others."""
+    numbering_triton.appended(INDICES.int(), torch.zeros(9, dtype=torch.int32), torch.arange(10), INDICES, TABLE)
+
+
 LAUNCHES = {
     "draws at fan-out 2": (lambda: draws(2), 64),
     "draws at fan-out 10": (lambda: draws(10), 128),
@@ -47,6 +61,16 @@ LAUNCHES = {
     "sums of float32": (lambda: sums(torch.float32, torch.int64), 40),
     "sums of float64": (lambda: sums(torch.float64, torch.int64), 40),
     "sums of some heads": (lambda: sums(torch.float32, torch.int32, 24, 3), 40),
+    "transposed lists": (lambda: csr_triton.transpose(ROWS, INDICES, 9), 64),
+    "lists with self": (lambda: csr_triton.with_self(ROWS, INDICES), 64),
+    "shares": (lambda: csr_triton.shares(5, ROWS, None, None, torch.float32), 64),
+    "shares of weights": (lambda: csr_triton.shares(5, ROWS, DEGREES, WEIGHTS, torch.float64), 64),
+    "symmetric weights": (lambda: csr_triton.symmetric_weight(ROWS, INDICES, ROOTS, DEGREES, None), 64),
+    "dropout of float32": (lambda: mask(torch.float32), 64),
+    "dropout of float64": (lambda: mask(torch.float64), 64),
+    "first numbers": (lambda: numbering_triton.begun(INDICES, INDICES.int(), INDICES, INDICES), 128),
+    "numbers": (append, 128),
+    "positions": (lambda: numbering_triton.positions(INDICES, INDICES.int()), 64),
 }
 """By name, a launch, and the most registers that a thread of it may take.
 
@@ -58,21 +82,21 @@ With 128, four programs of 128 threads run on a multiprocessor at a time.
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_kernels_compile_for_every_target_without_spills(name, target, monkeypatch):
     run, most = LAUNCHES[name]
-    code = compiled(launched(run, monkeypatch), target)
-    assert code.spilled == 0
-    assert code.registers <= most
-    if name.startswith("sums"):
-        assert not FUSED.search(code.instructions)
+    for launch in launched(run, monkeypatch):
+        code = compiled(launch, target)
+        assert code.spilled == 0
+        assert code.registers <= most
+        if name.startswith("sums"):
+            assert not FUSED.search(code.instructions)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_products_are_fused_with_sums_unless_the_launch_forbids_it(target, monkeypatch):
-    launch = launched(LAUNCHES["sums of float32"][0], monkeypatch)
+    (launch,) = launched(LAUNCHES["sums of float32"][0], monkeypatch)
     assert launch.options == {"enable_fp_fusion": False}
     assert FUSED.search(compiled(launch._replace(options={"enable_fp_fusion": True}), target).instructions)
 
 
 def launched(run, monkeypatch):
-    """Return the launch that `run` makes."""
-    (found,) = recorded(run, monkeypatch, draws_triton, csr_triton)
-    return found
+    """Return the launches that `run` makes."""
+    return recorded(run, monkeypatch, draws_triton, numbering_triton, csr_triton, dropout_triton)
