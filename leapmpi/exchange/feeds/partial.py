@@ -183,7 +183,8 @@ class PartialFeed(ExchangedFeed):
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
         """Compute shares of others' destinations first, unless both need the same projected rows."""
         layer, block, local = self.layer, self._block_with_sent(), self.stage.route.local_count
-        if self.order is None:
+        # Rows that travel among shares would pass the input layer a second time.
+        if self.order is None and (self.mixed is None or layer.inputs is None):
             steps = share_steps(layer, block, local, rows, key)
             if steps is not None:
                 return ComputedApart(self._with_rows(steps[0], rows, key), steps[1])
