@@ -48,6 +48,11 @@ def serving_modes(layer: Layer, features: FeatureFetcher | None = None, *, by_ro
     return sorted(names, key=lambda name: (mode_class(name).order_for(layer), name))
 
 
+def modes_of(ctx: RankContext) -> list[str]:
+    """Return the modes that can feed the first layer of `ctx`, in the order in which equal bytes are decided."""
+    return serving_modes(ctx.model.layers[0], ctx.features, by_root=ctx.sampler.drawing.by_root)
+
+
 def common_modes(layers: Sequence[Layer], features: FeatureFetcher) -> list[str]:
     """List the modes that feed the models of all `layers` from one fetch, those that save most work first."""
     serving = [serving_modes(layer, features) for layer in layers]
@@ -81,7 +86,7 @@ def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] |
     run finds the same.
     """
     if names is None:
-        names = serving_modes(ctx.model.layers[0], ctx.features, by_root=ctx.sampler.drawing.by_root)
+        names = modes_of(ctx)
     local = [exchange_mode(name, ctx).predicted_bytes(minibatch) for name in names]
     gathered = ctx.communicator.all_gather_rows(np.array(local, np.int64))
     return dict(zip(names, gathered.T, strict=True))
