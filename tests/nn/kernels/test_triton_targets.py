@@ -94,7 +94,7 @@ LAUNCHES = {
     "transposed lists": (lambda: csr_triton.transpose(ROWS, INDICES, 9), 64),
     "lists with self": (lambda: csr_triton.with_self(ROWS, INDICES), 64),
     "shares": (lambda: csr_triton.shares(5, ROWS, None, None, torch.float32), 64),
-    "shares of weights": (lambda: csr_triton.shares(5, ROWS, DEGREES, WEIGHTS, torch.float64), 64),
+    "shares of weights": (lambda: csr_triton.shares(5, ROWS, DEGREES, WEIGHTS, torch.float64), 96),
     "symmetric weights": (lambda: csr_triton.symmetric_weight(ROWS, INDICES, ROOTS, DEGREES, None), 64),
     "dropout of float32": (lambda: mask(torch.float32), 64),
     "dropout of float64": (lambda: mask(torch.float64), 64),
@@ -107,7 +107,7 @@ LAUNCHES = {
 With 128, four programs of 128 threads run on a multiprocessor at a time.
 """
 
-SPILLED = {"draws by weights of edges": 32}
+SPILLED = {"draws by weights of edges": 32, "draws with replacement": 8, "transposed lists": 8}
 """Most bytes that a thread keeps in memory, by name; none elsewhere."""
 
 
