@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ class TypedMatrix:
 
     width: int
     """Columns that the input layer makes of each row."""
-    features: Sequence[Tensor | None]
-    """By type: float[k_t, F_t], None without features."""
+    features: Sequence[Any]
+    """By type: float[k_t, F_t], a tensor or ScatteredRows (rows.py), None without features."""
     learned: Tensor | None
     """float[k, N], a leaf where gradients are computed; None where nothing is learned."""
     types: Tensor

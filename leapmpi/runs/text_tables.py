@@ -113,6 +113,9 @@ def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -
     return fitted(lines) if shown else ""
 
 
+_OFF = "0.6 to 1.5"
+"""Range of predicted over measured seconds in the cases of leapmpi/forecast/README.md."""
+
 _FORECAST_HEADINGS = (
     *("ranks", "strategy", "s/epoch", "MiB sent", "GiB a rank", "remote share", "steps", "remote"),
     *("rows", "remote rows", "R_micro", "imbalance", "busiest pair"),
@@ -158,6 +161,8 @@ def _about_seconds(outcome: dict[str, Any]) -> list[str]:
         nodes = each["nodes_measured"]
         rates = f"rates measured on {nodes} node{'s' * (nodes > 1)}" if nodes else "documented constants"
         sentences.append(f"{_ranks(each)}: seconds by {rates}{link}")
+    if any(each["nodes_measured"] for each in outcome["rates"]):
+        sentences.append(f"measured rates predicted {_OFF} times the seconds that epochs took in jobs/lab/forecasts")
     if not all(each["nodes_measured"] for each in outcome["rates"]):
         sentences.append("leapmpi doctor --measure, on as many ranks, calibrates predictions")
     return sentences
@@ -165,7 +170,7 @@ def _about_seconds(outcome: dict[str, Any]) -> list[str]:
 
 def _choice_of_auto(choice: dict[str, Any]) -> str:
     """Return what `--strategy auto` takes, and why others were left out."""
-    why = f", {choice['why']}" if choice["why"] else ""
+    why = f": {choice['why']}" if choice["why"] else ""
     left_out = "".join(f"; not {name}: {each}" for name, each in choice["left_out"].items())
     return f"--strategy auto takes {choice['strategy']}{why}{left_out}"
 

@@ -1,5 +1,6 @@
 """Training the GPU's way on the CPU: the losses of the CPU's way, the same bits twice, in any place of rows."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -64,7 +65,9 @@ def train(world, folder):
     return run
 
 
-def test_places_of_rows_do_not_matter(train, monkeypatch):
+def test_places_of_rows_do_not_matter(world, train, monkeypatch):
+    if world.size > 2 and "LEAPMPI_SOAK" not in os.environ:
+        pytest.skip("one rank has local rows, two have remote ones too")
     host = train("host", "cpu")["epochs"][0]["loss"]
     digests = set()
     for place in (row_placement.DEVICE, row_placement.PINNED, row_placement.STAGED):
