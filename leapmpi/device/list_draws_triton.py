@@ -185,6 +185,23 @@ def _largest(begin, length, kept, whole, weights, BLOCK: tl.constexpr):
     return largest
 
 
+@triton.jit
+def _reaching(
+    begin, length, kept, whole, indices, weights, largest, picks, total,
+    LEAST: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    # Number and sum of the positive weights that reach `total`, times `picks`.
+    count, sum_of_them = tl.full((), 0, tl.int64), tl.full((), 0, tl.int64)
+    for at in range(0, length, BLOCK):
+        place = begin + at + tl.arange(0, BLOCK)
+        inside = at + tl.arange(0, BLOCK) < length
+        weight = _weights(place, inside, kept, whole, indices, weights, largest, LEAST, STEPS)
+        those = (weight > 0) & (picks * weight >= total)
+        count += tl.sum(those.to(tl.int64), axis=0)
+        sum_of_them += tl.sum(tl.where(those, weight, 0), axis=0)
+    return count, sum_of_them
+
+
 @triton.jit(do_not_specialize=["hashed", "whole", "fanout"])
 def _systematic(
     hashed, original, start, degree, indptr, indices, weights, kept, whole, out, drawn, fanout,
@@ -193,14 +210,7 @@ def _systematic(
     row = tl.program_id(0)
     length, begin = tl.load(degree + row), tl.load(start + row)
     largest = _largest(begin, length, kept, whole, weights, BLOCK) if LEAST > 0 else tl.full((), 0, tl.float64)
-    positive, total = tl.full((), 0, tl.int64), tl.full((), 0, tl.int64)
-    for at in range(0, length, BLOCK):
-        inside = at + tl.arange(0, BLOCK) < length
-        weight = _weights(
-            begin + at + tl.arange(0, BLOCK), inside, kept, whole, indices, weights, largest, LEAST, STEPS
-        )  # fmt: skip
-        positive += tl.sum((weight > 0).to(tl.int64), axis=0)
-        total += tl.sum(weight, axis=0)
+    positive, total = _reaching(begin, length, kept, whole, indices, weights, largest, 0, 0, LEAST, STEPS, BLOCK)
 
     # Certain are all of a short list, else those whose weight times the picks reaches the total of the others. Fewer
     # picks and a lower total make more of them certain, never fewer.
@@ -211,15 +221,9 @@ def _systematic(
     more = short == 0
     while more:
         by_picks, by_total = picks, total
-        count, sum_of_them = tl.full((), 0, tl.int64), tl.full((), 0, tl.int64)
-        for at in range(0, length, BLOCK):
-            inside = at + tl.arange(0, BLOCK) < length
-            weight = _weights(
-                begin + at + tl.arange(0, BLOCK), inside, kept, whole, indices, weights, largest, LEAST, STEPS
-            )  # fmt: skip
-            certain = (weight > 0) & (by_picks * weight >= by_total)
-            count += tl.sum(certain.to(tl.int64), axis=0)
-            sum_of_them += tl.sum(tl.where(certain, weight, 0), axis=0)
+        count, sum_of_them = _reaching(
+            begin, length, kept, whole, indices, weights, largest, by_picks, by_total, LEAST, STEPS, BLOCK
+        )  # fmt: skip
         found = count > certain_count
         certain_count = count
         picks, total = fanout - count, whole_total - sum_of_them
