@@ -60,6 +60,34 @@ def _pairs_of_edges(indptr, others, rank_offsets, starts, destinations, of_edge)
             of_edge[e] = place[owner]
 
 
+@compiled
+def _pairs_of(indptr, indices, home, chosen, ranks):
+    """List the distinct pairs of an owner and a destination that reads `chosen` rows of it, its own row included.
+
+    Returns int64, owner * n_dst + destination, ascending.
+    """
+    n_dst = len(indptr) - 1
+    last, counts = np.full(ranks, -1, np.int64), np.zeros(ranks + 1, np.int64)
+    found = np.empty((len(indices) + n_dst, 2), np.int64)
+    total = 0
+    for i in range(n_dst):
+        for e in range(indptr[i] - 1, indptr[i + 1]):
+            # The destination itself comes before its edges.
+            source = i if e < indptr[i] else np.int64(indices[e])
+            if chosen[source] and last[home[source]] != i:
+                last[home[source]] = i
+                counts[home[source] + 1] += 1
+                found[total, 0], found[total, 1] = home[source], i
+                total += 1
+    place = np.cumsum(counts)
+    pairs = np.empty(total, np.int64)
+    for k in range(total):
+        owner = found[k, 0]
+        pairs[place[owner]] = owner * n_dst + found[k, 1]
+        place[owner] += 1
+    return pairs
+
+
 @dataclass(frozen=True, eq=False)
 class Items:
     """Requested items.
@@ -86,6 +114,10 @@ def items_of(
     home: int64[n_src], the owner of each source; chosen: bool[n_src]. The items are the fewest, or nearly so where not
     `exact`; they are shares alone unless `mixes`.
     """
+    edge_rows = np.full(block.edges, _NOWHERE, np.int64)
+    if not mixes:
+        return Items(_pairs_of(block.indptr, block.indices, home, chosen, ranks), np.empty(0, np.int64), edge_rows)
+
     # One key for each pair of owner and destination, so that sorting them orders pairs by owner.
     edges = np.flatnonzero(chosen[block.indices])
     of_edge = np.searchsorted(block.indptr, edges, side="right") - 1
@@ -93,8 +125,7 @@ def items_of(
     owners = np.concatenate((home[block.indices[edges]], home[themselves]))
     keys = owners * block.n_dst + np.concatenate((of_edge, themselves))
     pairs, numbers = np.unique(keys, return_inverse=True)
-    edge_rows = np.full(block.edges, _NOWHERE, np.int64)
-    if not mixes or not len(edges):
+    if not len(edges):
         return Items(pairs, themselves[:0], edge_rows)
 
     # Owners add what destinations give to themselves, whatever else is requested.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.exchange.distinct_vertices import DistinctVertices
 from leapmpi.exchange.items import Items, items_of
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.exchange.stage import RowRoutes, by_rank
@@ -254,7 +255,7 @@ class GraphBuilder:
         read = foreign if known is None else np.concatenate((foreign, known.neighbours, self._rows_of_others[0]))
         read = read[home_of(read, self.rank_offsets) == self.rank]
         wanted = np.concatenate((block.src[positions], rows_of_others, read))
-        vertices = _numbered(self.roots if self._layer else np.empty(0, np.int64), wanted)
+        vertices = DistinctVertices.of(self.roots if self._layer else np.empty(0, np.int64), wanted)
         self._destinations = vertices.ids
 
         # A raw layer reads a matrix in the order of its block. Other kinds read own rows first, then received ones:
@@ -283,7 +284,7 @@ class GraphBuilder:
 
     def _kind_routes(
         self,
-        vertices: _Numbered,
+        vertices: DistinctVertices,
         places: tuple[np.ndarray, np.ndarray],
         foreign: np.ndarray,
         counts: np.ndarray,
@@ -337,7 +338,7 @@ class GraphBuilder:
         drawn = self.drawn(self.layers - 1 - self._layer, foreign)
         return KnownEdges.listed(sampler.topology, foreign, *drawn)
 
-    def _numbers_here(self, vertices: _Numbered, wanted: np.ndarray) -> np.ndarray:
+    def _numbers_here(self, vertices: DistinctVertices, wanted: np.ndarray) -> np.ndarray:
         """Return the number of each vertex of this rank; -1 for others."""
         numbers = np.full(len(wanted), _NOWHERE, np.int64)
         mine = home_of(wanted, self.rank_offsets) == self.rank
@@ -367,23 +368,6 @@ class SampledGraphBuilder(GraphBuilder):
 
     def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
         return self.sampler.neighbours(self._key, hop, destinations, self._batch)
-
-
-class _Numbered:
-    """Distinct vertices, `ids` int64[n], and the place of each among them."""
-
-    def __init__(self, ids: np.ndarray) -> None:
-        self.ids = ids
-        self._order = np.argsort(ids)
-
-    def numbers(self, vertices: np.ndarray) -> np.ndarray:
-        """Return int64[k], the place of each of `vertices`, all of them among the ids."""
-        return self._order[np.searchsorted(self.ids, vertices, sorter=self._order)]
-
-
-def _numbered(first: np.ndarray, wanted: np.ndarray) -> _Numbered:
-    """Number the distinct ones of `wanted` (int64[k]): `first`, which are among them, then the others, ascending."""
-    return _Numbered(np.concatenate((first, np.setdiff1d(wanted, first))))
 
 
 def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:

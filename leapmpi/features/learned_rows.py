@@ -17,7 +17,7 @@ from leapmpi.errors import DataError
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RequestedRows
 from leapmpi.system.counter_rng import fold
-from leapmpi.system.jit import compiled
+from leapmpi.system.jit import compiled, compiled_dividing
 
 FAST, SLOW, EPSILON = 0.9, 0.999, 1e-8
 """Adam's decay of its two moments, and the addend to the root of the second."""
@@ -54,24 +54,29 @@ def _add(ids, gradients, first, slots, touched, sums, known):
     return known
 
 
-@compiled
+@compiled_dividing
+def _move(values, gradients, first, second, rate, shrunk, added, begun_first, begun_second):
+    """Apply Adam to one row. AdamW shrinks the value itself; Adam adds the decay to the gradient."""
+    for j in range(len(values)):
+        value, gradient = np.float64(values[j]), np.float64(gradients[j])
+        value -= shrunk * value
+        gradient += added * value
+        first[j] = FAST * first[j] + (1 - FAST) * gradient
+        second[j] = SLOW * second[j] + (1 - SLOW) * gradient * gradient
+        root = np.sqrt(second[j] / begun_second) + EPSILON
+        values[j] = value - rate * first[j] / begun_first / root
+
+
+@compiled_dividing
 def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled):
     """Apply Adam to single rows; their moments are corrected by the number of their own steps."""
+    shrunk, added = (rate * decay, 0.0) if decoupled else (0.0, decay)
     for i in range(len(rows)):
         row = rows[i]
         steps[row] += 1
         begun_first, begun_second = 1 - FAST ** steps[row], 1 - SLOW ** steps[row]
-        for j in range(values.shape[1]):
-            value, gradient = np.float64(values[row, j]), np.float64(gradients[i, j])
-            # AdamW shrinks the value itself; Adam adds the decay to the gradient.
-            if decoupled:
-                value -= rate * decay * value
-            else:
-                gradient += decay * value
-            first[row, j] = FAST * first[row, j] + (1 - FAST) * gradient
-            second[row, j] = SLOW * second[row, j] + (1 - SLOW) * gradient * gradient
-            root = np.sqrt(second[row, j] / begun_second) + EPSILON
-            values[row, j] = value - rate * first[row, j] / begun_first / root
+        # Row by row, so that the compiler knows that columns follow each other, and makes vectors of them.
+        _move(values[row], gradients[i], first[row], second[row], rate, shrunk, added, begun_first, begun_second)
 
 
 def first_rows(original: np.ndarray, width: int, dtype: str, seed: int, bound: np.ndarray | None = None) -> np.ndarray:

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.row_exchange import RowExchange
-from leapmpi.features.shards.host_shard import place_rows
+from leapmpi.features.shards.host_shard import HostShard, place_rows
 from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.typed_shard import TypedShard, first_bytes
+from leapmpi.nn.kernels.kernel_choice import on_host
+from leapmpi.nn.rows import LEAST_WIDTH
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.system.buffer_pool import BufferPool
 
@@ -151,24 +153,31 @@ class TypedFetcher(FeatureFetcher):
     def _matrix(self, ids: np.ndarray, local: np.ndarray, packed: Sequence[PackedRows]) -> TypedMatrix:
         """Collect the rows of `ids` (int64[k]): those of the positions `local` from the shard, others from `packed`."""
         shard, kind = self.shard, str(self.dtype).removeprefix("torch.")
-        types, places = shard.types_of(ids), np.zeros(len(ids), np.int64)
+        types, places, numbers = shard.types_of(ids), np.zeros(len(ids), np.int64), shard.numbers(ids[local])
         learns = shard.learns[types]
         learned_places = np.cumsum(learns) - 1
-        features: list[np.ndarray | None] = []
+        in_place = [not packed and self._reads_in_place(table) for table in shard.tables]
+        features: list[Any] = []
         for t, table in enumerate(shard.tables):
             rows = np.flatnonzero(types == t)
             places[rows] = np.arange(len(rows))
-            features.append(None if table is None else self._buffers.array((len(rows), table.width), kind))
+            room = np.empty(len(rows), np.int64) if in_place[t] else None
+            if table is not None and room is None:
+                room = self._buffers.array((len(rows), table.width), kind)
+            features.append(room)
         learned = self._buffers.array((int(learns.sum()), shard.columns), kind) if shard.columns else None
 
         # Rows of this rank.
         for t, chosen in shard.by_type(types[local]):
             rows, target = local[chosen], features[t]
-            if target is not None:
-                shard.table(t).place(shard.numbers(ids[rows]), target, places[rows])
+            if in_place[t]:
+                shard.table(t).locate(numbers[chosen], target, places[rows])
+            elif target is not None:
+                shard.table(t).place(numbers[chosen], target, places[rows])
             if learned is not None and shard.learns[t]:
                 assert shard.learned is not None, "rows are read in a job"
-                learned[learned_places[rows]] = shard.learned[shard.learned_numbers(ids[rows])]
+                of_type = shard.first_learned(t) + numbers[chosen]
+                learned[learned_places[rows]] = shard.learned[of_type]
 
         # Rows that have arrived, and cached ones.
         for each in packed:
@@ -179,17 +188,26 @@ class TypedFetcher(FeatureFetcher):
                     place_rows(found, np.arange(len(found)), 0, target, places[rows], shard.table(t).scale)
                 if learned is not None and found_learned is not None:
                     learned[learned_places[rows]] = found_learned
-        tensors = [None if each is None else torch.from_numpy(each) for each in features]
-        numbers = (torch.from_numpy(each) for each in (types, places, learned_places))
+        columns = [
+            shard.table(t).scattered(each, shard) if in_place[t] else None if each is None else torch.from_numpy(each)
+            for t, each in enumerate(features)
+        ]
+        of_rows = (torch.from_numpy(each) for each in (types, places, learned_places))
         of_learned = None if learned is None else torch.from_numpy(learned)
-        return self._on_device(TypedMatrix(shard.width, tensors, of_learned, *numbers))
+        return self._on_device(TypedMatrix(shard.width, columns, of_learned, *of_rows))
+
+    def _reads_in_place(self, table: HostShard | None) -> bool:
+        """Return whether kernels read rows of `table` where they are, without a copy."""
+        fits = on_host(self.device) and self.dtype == torch.float32
+        return fits and table is not None and table.addressable and table.width >= LEAST_WIDTH
 
     def _on_device(self, rows: TypedMatrix) -> TypedMatrix:
-        def moved(each: Tensor | None) -> Tensor | None:
-            return None if each is None else each.to(self.device)
-
+        if on_host(self.device):
+            return rows
+        features = [each.to(self.device) if isinstance(each, Tensor) else None for each in rows.features]
+        learned = None if rows.learned is None else rows.learned.to(self.device)
         numbers = (each.to(self.device) for each in (rows.types, rows.places, rows.learned_places))
-        return TypedMatrix(rows.width, [moved(each) for each in rows.features], moved(rows.learned), *numbers)
+        return TypedMatrix(rows.width, features, learned, *numbers)
 
     def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> TypedMatrix:
         """Record that the iteration computes with rows that `exchange` has brought."""

@@ -109,6 +109,10 @@ class TypedShard(HostShard):
         """Return the learned rows of `ids` (int64[k], all local, of types with such): int64[k]."""
         return self.numbers(ids) + self._first_learned[self.types_of(ids)]
 
+    def first_learned(self, t: int) -> int:
+        """Return the number of the first learned row of type `t`."""
+        return int(self._first_learned[t])
+
     def table(self, t: int) -> HostShard:
         """Return the features of type `t`, which has some."""
         table = self.tables[t]

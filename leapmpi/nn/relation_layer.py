@@ -12,6 +12,7 @@ equation 2, with a matrix for own rows per type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,12 @@ from torch import Tensor, nn
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
 from leapmpi.nn.relation_sums import NO_WEIGHT, OwnRows, relation_sums
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.share_forms import SUM
+from leapmpi.nn.share_forms import SUM, PartialStep
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_inputs import InputLayer, TypedNormalise
 from leapmpi.nn.typed_schema import TypedSchema, places_among
@@ -123,13 +125,39 @@ class RelationLayer(Layer, traits=LayerTraits()):
     def shares(self) -> ShareForm | None:
         # Rows among shares have the same width.
         raw_share = self._of_relations if self.in_dim == self.out_dim else None
-        return ShareForm(SUM, self.out_dim, self.partial, raw_share=raw_share)
+        return ShareForm(SUM, self.out_dim, self.partial, raw_share=raw_share, by_hand_apart=self._apart)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the terms of these rows over all relations, with the own terms of destinations that live here."""
+        return self._share(block, dense(self.prefix(x, block.src_original, key)))
+
+    def _share(self, block: PartialBlock, rows: Tensor) -> Tensor:
+        """Compute `partial` of rows after prefix."""
         destinations, local = block.local
-        own = self._own(block.src_original[local], local, destinations)
-        return self._summed(block, dense(self.prefix(x, block.src_original, key)), own)
+        return self._summed(block, rows, self._own(block.src_original[local], local, destinations))
+
+    def _apart(self, block: PartialBlock, first: int, x: Rows) -> tuple[PartialStep, Callable[[], PartialStep]] | None:
+        """Compute shares for destinations from `first` on, and those before it later, from rows that are made once."""
+        if self.norm is not None or self.dropout:
+            return None
+        made = dense(x if self.inputs is None else self.inputs(x))
+        rows = made if made.grad_fn is None else made.detach().requires_grad_()
+        mine, others = block.split(first)
+        of_others = self._share(others, rows)
+
+        def backward_others(gradient: Tensor) -> None:
+            # The second of two gradients: that of the rows is complete now.
+            if len(gradient):
+                pass_back(of_others, gradient)
+            if rows is not made:
+                assert rows.grad is not None, "the gradient of own shares comes first"
+                pass_back(made, rows.grad)
+
+        def own() -> PartialStep:
+            shares = self._share(mine, rows)
+            return shares.detach(), lambda gradient: pass_back(shares, gradient)
+
+        return (of_others.detach(), backward_others), own
 
     def _of_relations(self, block: BlockTensors | PartialBlock, rows: Rows) -> Tensor:
         """Add up the relations' terms of `rows` (float[n_src, in] after prefix): float[n_dst, out]."""

@@ -7,17 +7,19 @@ the same width afterwards, so that one row per source serves every relation that
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.gemm import product
+from leapmpi.nn.gemm import place_product, sum_of_outer
 from leapmpi.nn.layer import Weighted
 from leapmpi.nn.relation_sums import by_kind
-from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.rows import Rows, ScatteredRows, dense
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema, places_among
 
@@ -44,32 +46,72 @@ class InputLayer(Weighted):
         if not isinstance(x, TypedMatrix):
             return dense(x)
         order, bounds = by_kind(x.types, max(self.types, default=0) + 1)
-        pieces, places = [], []
-        for t in self.types:
-            rows = order[bounds[t + 1] : bounds[t + 2]]
-            pieces.append(self._projected(x, t, rows))
-            places.append(rows)
-        out = pieces[0].new_zeros(len(x), self.width)
-        return out.index_copy(0, torch.cat(places), torch.cat(pieces))
+        rows = [order[bounds[t + 1] : bounds[t + 2]] for t in self.types]
+        weights = [getattr(self, f"{kind}_{t}", None) for t in self.types for kind in KINDS]
+        return _Projected.apply(x, self.width, self.types, self.added, rows, x.learned, *weights)
 
-    def _projected(self, x: TypedMatrix, t: int, rows: Tensor) -> Tensor:
-        """Project the rows numbered `rows` (int64[k]), which are of type `t`."""
-        terms = []
-        if t in self.added and x.learned is not None:
-            terms.append(x.learned.index_select(0, x.learned_places[rows]))
-        for kind, columns, places in (("features", x.features[t], x.places), ("learned", x.learned, x.learned_places)):
-            weight = cast("Tensor | None", getattr(self, f"{kind}_{t}", None))
-            if weight is None:
-                continue
-            # A rank may hold no vertex of a type, and then has no rows of it.
-            if columns is None:
-                assert not len(rows), f"rows of type {t} have {kind}"
-                columns = weight.new_empty(0, weight.shape[1])
-            terms.append(product(columns, weight, places[rows]))
-        if not terms:
-            assert not len(rows), f"rows of type {t} have learned rows"
-            return torch.empty(0, self.width, dtype=x.dtype, device=x.device)
-        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+KINDS = "features", "learned"
+"""Kinds of columns of a type that may have a matrix."""
+
+_LEARNED = 5
+"""The place of the learned rows among the operands of `_Projected`."""
+
+
+class _Projected(Function):
+    """The rows of all types, written to their places once; those of other types are zeros.
+
+    rows: for each type int64[k], their numbers. weights: of each type, that of its features and of its learned rows.
+    """
+
+    @staticmethod
+    def forward(ctx, x, width, types, added, rows, learned, *weights) -> Tensor:
+        given = next(each for each in (learned, *weights) if each is not None)
+        fills = torch.empty if sum(map(len, rows)) == len(x) else torch.zeros
+        out = fills(len(x), width, dtype=given.dtype, device=x.device)
+        for number, chosen in enumerate(rows):
+            terms = 0
+            if types[number] in added and len(chosen):
+                out.index_copy_(0, chosen, learned.index_select(0, x.learned_places[chosen]))
+                terms = 1
+            for place, columns, numbers in _factors(x, types[number], number, chosen, weights):
+                place_product(out, chosen, columns, weights[place], numbers, adds=terms > 0)
+                terms += 1
+            assert terms or not len(chosen), f"rows of type {types[number]} are neither stored nor learned"
+        ctx.x, ctx.types, ctx.added, ctx.rows = x, types, added, rows
+        ctx.save_for_backward(learned, *weights)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, (learned, *weights) = ctx.x, ctx.saved_tensors
+        of_learned = torch.zeros_like(learned) if ctx.needs_input_grad[_LEARNED] else None
+        found = [None if each is None else torch.zeros_like(each) for each in weights]
+        for number, chosen in enumerate(ctx.rows):
+            given = grad.index_select(0, chosen)
+            if of_learned is not None and ctx.types[number] in ctx.added and len(chosen):
+                of_learned.index_add_(0, x.learned_places[chosen], given)
+            for place, columns, numbers in _factors(x, ctx.types[number], number, chosen, weights):
+                found[place] = sum_of_outer(given, columns, numbers)
+                if of_learned is not None and columns is learned:
+                    place_product(of_learned, numbers, given, weights[place].t(), adds=True)
+        return *(None,) * _LEARNED, of_learned, *found
+
+
+def _factors(
+    x: TypedMatrix, t: int, number: int, chosen: Tensor, weights: Sequence[Tensor | None]
+) -> Iterator[tuple[int, Tensor | ScatteredRows, Tensor]]:
+    """Yield what the rows `chosen` of type `t`, entry `number` of all types, are multiplied by.
+
+    Yields the place of the matrix among `weights`, the columns, and the numbers int64[k] of the rows in these.
+    """
+    both = (x.features[t], x.places), (x.learned, x.learned_places)
+    for place, (columns, places) in enumerate(both, len(KINDS) * number):
+        # A rank may hold no vertex of a type, and then has no rows of it.
+        if weights[place] is not None and len(chosen):
+            assert columns is not None, f"rows of type {t} have the columns that a matrix multiplies"
+            yield place, columns, places[chosen]
 
 
 class TypedNormalise(nn.Module):

@@ -23,6 +23,7 @@ from leapmpi.full_batch.full_batch_placement import (
     check_by_layer,
 )
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, refusal, width_across_ranks
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.task import task_of
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import DrawKey
@@ -55,6 +56,13 @@ class Owner(FullBatchPlacement):
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
         return np.array([count(kind) if kind in served else np.inf for kind in KINDS], np.float64)
+
+    def mixes(self, layer: Layer) -> bool:
+        """Return whether projected rows are sent among partial sums: packed, sums of typed rows take fewer bytes.
+
+        Half of the gradients of sums are zeros, and none of those of rows.
+        """
+        return super().mixes(layer) and not (self.ctx.packs and layer.inputs is not None)
 
     def _stored_bytes(self, remote: np.ndarray) -> int:
         """Count the bytes of the stored rows of `remote` vertices (int64[k]), and of gradients of learned ones."""
