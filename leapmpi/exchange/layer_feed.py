@@ -179,7 +179,7 @@ class BlockFeed(LayerFeed):
         # Freed before gradients travel: of a full batch, an output and its graph are large.
         output = self._output
         with self.ctx.phases("compute"):
-            pass_back(output, gradient)
+            self.backward_output(output, gradient)
         del output, gradient, self._output
         self.backward_stages()
         return None if self.hidden is None else self.hidden.back()
@@ -189,6 +189,10 @@ class BlockFeed(LayerFeed):
         assert rows is not None, "the layer is fed by rows"
         with self.ctx.phases("compute"):
             return self.layer(self.block, rows, key)
+
+    def backward_output(self, output: Tensor, gradient: Tensor) -> None:
+        """Backpropagate from the layer's `output` to what `output` was computed from, given its `gradient`. Local."""
+        pass_back(output, gradient)
 
     def backward_stages(self) -> None:
         """Backpropagate through what other ranks computed, once gradients have reached it. Collective."""

@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.gradient import add_gradient
 from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.kernel_choice import matmul, on_host, plus_matmul
 from leapmpi.nn.kernels.placed_products import add_products_at_sources, place_products
@@ -33,6 +34,13 @@ def _fill_by_number(base, step, rows, out):
     """Write the addresses of rows `rows` of a matrix at `base`, the last one repeated."""
     for k in range(len(out)):
         out[k] = base + step * rows[min(k, len(rows) - 1)]
+
+
+@compiled
+def _fill_in_order(base, step, count, out):
+    """Write the addresses of the first `count` rows of a matrix at `base`, the last one repeated."""
+    for k in range(len(out)):
+        out[k] = base + step * min(k, count - 1)
 
 
 @compiled
@@ -82,8 +90,7 @@ def product_step(
     @torch.no_grad()
     def backward(gradient: Tensor) -> None:
         if weight.requires_grad:
-            found = sum_of_outer(gradient.contiguous(), x, rows)
-            weight.grad = found if weight.grad is None else weight.grad.add_(found)
+            add_gradient(weight, sum_of_outer(gradient.contiguous(), x, rows))
 
     return times_transposed(x, weight, rows), backward
 
@@ -256,9 +263,10 @@ def _addresses(x: Tensor | ScatteredRows, rows: Tensor | None, count: int) -> np
     out = np.empty(count, np.int64)
     if isinstance(x, ScatteredRows):
         _fill_by_address(_array(select(x, rows).addresses), out)
+    elif rows is None:
+        _fill_in_order(x.data_ptr(), x.element_size() * x.shape[1], x.shape[0], out)
     else:
-        numbers = np.arange(len(x)) if rows is None else _array(rows)
-        _fill_by_number(x.data_ptr(), x.element_size() * x.shape[1], numbers, out)
+        _fill_by_number(x.data_ptr(), x.element_size() * x.shape[1], _array(rows), out)
     return out
 
 

@@ -46,6 +46,12 @@ def value_with_gradient(values: Tensor, gradient: Tensor, value: Tensor) -> Tens
     return _ValueWithGradient.apply(values, gradient, value)
 
 
+def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
+    """Add `gradient` to that of `parameter`, if that is learned."""
+    if parameter.requires_grad:
+        parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+
+
 def pass_back(values: Tensor, gradient: Tensor) -> None:
     """Add to the `grad` of all leaves of `values` their gradient, given that of `values`.
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from leapmpi.config.options import parse_options
 from leapmpi.nn.dropout import DropoutKey, drop_features, with_seed
 from leapmpi.nn.gemm import product
-from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.gradient import add_gradient, pass_back
 from leapmpi.nn.layer_forms import NO_PROMISES, LayerTraits, RawSums, RowForm, ShareForm
 from leapmpi.nn.norms import norm_of
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
@@ -280,6 +280,31 @@ def share_steps(
         return None
     mine, others = block.split(local)
     return share_step(layer, others, x, key), lambda: share_step(layer, mine, x, key)
+
+
+@torch.no_grad()
+def finish_step(layer: Layer, neighbours: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
+    """Compute `finish` in the memory of `neighbours`, and a function from the gradient of the result to theirs.
+
+    The function adds to the gradient of the bias. The bits are those of autograd, which takes longer. None where the
+    layer finishes in a way of its own.
+    """
+    kind = type(layer)
+    parts = (kind.finish, Layer.finish), (kind.biased, Layer.biased), (kind.activation, Layer.activation)
+    if layer.residual is not None or any(own is not base for own, base in parts):
+        return None
+    out = neighbours.add_(layer.bias)
+    if not layer.last:
+        out.relu_()
+
+    @torch.no_grad()
+    def backward(gradient: Tensor) -> Tensor:
+        if not layer.last:
+            gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
+        add_gradient(layer.bias, gradient.sum(0))
+        return gradient
+
+    return out, backward
 
 
 def projects_first(layer: Layer, block: BlockTensors | PartialBlock, x: Rows) -> bool:

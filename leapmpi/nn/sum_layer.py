@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ class SumLayer(Layer):
         if not projects_first(self, block, x):
             return None
         shares = _ProjectedShares(self, block, x)
-        return shares.last_step(local, block.n_dst), lambda: shares.step(0, local)
+        return shares.last_step(local), lambda: shares.step(0, local)
 
     def _summed(self, block: PartialBlock, rows: Rows, terms: ShareTerms) -> Tensor:
         """Compute `raw_share` by the `terms` of `block`."""
@@ -177,25 +178,23 @@ class _ProjectedShares:
 
     @torch.no_grad()
     def __init__(self, layer: SumLayer, block: PartialBlock, x: Tensor | ScatteredRows) -> None:
-        self._layer, self._block, self._x = layer, block, x
-        self._of_projected, rows = block, None
-        destinations, local_rows = block.local
-        own = (local_rows,) if layer.own_projection is None else ()
-        read = rows_read((block.edges.indices, *own), block.n_src)
+        self._block, self._x, self._terms = block, x, layer.share_terms(block, x.dtype)
+        self._own = None if layer.own_projection is None else layer.own_projection.weight
+        self._indices, rows = block.edges.indices, None
+        self._destinations, self._local_rows = block.local
+        own = (self._local_rows,) if self._own is None else ()
+        read = rows_read((self._indices, *own), block.n_src)
         if len(read.rows) < _MANY * block.n_src:
-            edges = Edges(block.edges.indptr, read.numbers(block.edges.indices), len(read.rows))
-            local = (destinations, read.numbers(local_rows) if own else local_rows)
-            self._of_projected, rows = replace(block, edges=edges, local=local), read.rows
+            self._indices, rows = read.numbers(self._indices), read.rows
+            self._local_rows = read.numbers(self._local_rows) if own else self._local_rows
         self._projected, self._learn = product_step(x, layer.neighbour.weight, rows)
-        self._gradient: Tensor | None = None
 
-    def last_step(self, first: int, end: int) -> PartialStep:
-        """Compute `step` for the shares whose gradient is passed on last."""
-        shares, backward = self.step(first, end)
+    def last_step(self, first: int) -> PartialStep:
+        """Compute `step` for the shares from `first` on, whose gradient is passed on last."""
+        shares, backward = self.step(first, self._block.n_dst)
 
         def backward_all(gradient: Tensor) -> None:
             backward(gradient)
-            assert self._gradient is not None, "a gradient has been added"
             self._learn(self._gradient)
 
         return shares, backward_all
@@ -203,24 +202,36 @@ class _ProjectedShares:
     @torch.no_grad()
     def step(self, first: int, end: int) -> PartialStep:
         """Compute shares of destinations `first` to `end`; return a function that takes their gradient too."""
-        block, of_projected = (each.of_destinations(first, end) for each in (self._block, self._of_projected))
-        rows, edges = self._projected, of_projected.edges
-        terms, (destinations, local_rows) = self._layer.share_terms(block, rows.dtype), of_projected.local
-        shares = self._layer._summed(of_projected, rows, terms)
-        backward_own = self._layer._add_own(shares, block, self._x)
+        edges, kept = self._block.edges.of_destinations(first, end)
+        indices, weight = self._indices[kept], self._terms.weight[kept]
+        shares = csr.weighted_sum(edges.indptr, indices, weight.unsqueeze(1), self._projected)
+        backward_self_parts = self._add_self_parts(shares, first, end)
 
         @torch.no_grad()
         def backward(gradient: Tensor) -> None:
-            # Made when the first part comes: with no gradient at all nothing is allocated.
-            if self._gradient is None:
-                self._gradient = torch.zeros_like(rows)
-            csr.add_to_sources(self._gradient, edges.indptr, edges.indices, terms.weight, gradient.contiguous())
-            if terms.own is not None:
-                own = gradient.index_select(0, destinations) * terms.own.unsqueeze(1)
-                self._gradient.index_add_(0, local_rows, own)
-            backward_own(gradient)
+            csr.add_to_sources(self._gradient, edges.indptr, indices, weight, gradient)
+            backward_self_parts(gradient)
 
         return shares, backward
+
+    @cached_property
+    def _gradient(self) -> Tensor:
+        """The gradient of projected rows, zeros when its first part comes."""
+        return torch.zeros_like(self._projected)
+
+    def _add_self_parts(self, shares: Tensor, first: int, end: int) -> Callable[[Tensor], None]:
+        """Add the self parts of destinations `first` to `end` to their `shares`; what learns from their gradient."""
+        pairs = slice(*torch.searchsorted(self._destinations, torch.tensor([first, end])).tolist())
+        destinations, rows = self._destinations[pairs] - first, self._local_rows[pairs]
+        if self._own is not None:
+            parts, learn = product_step(self._x, self._own, rows)
+            csr.add_rows(shares, destinations, parts)
+            return lambda gradient: learn(gradient.index_select(0, destinations))
+        if self._terms.own is None:
+            return lambda gradient: None
+        scale = self._terms.own[pairs].unsqueeze(1)
+        csr.add_rows(shares, destinations, self._projected.index_select(0, rows).mul_(scale))
+        return lambda gradient: csr.add_rows(self._gradient, rows, gradient.index_select(0, destinations).mul_(scale))
 
 
 def autograd_step(

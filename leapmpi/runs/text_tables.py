@@ -113,6 +113,9 @@ def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -
     return fitted(lines) if shown else ""
 
 
+_OFF = "0.6 to 1.5"
+"""Range of predicted over measured seconds in the cases of leapmpi/forecast/README.md."""
+
 _FORECAST_HEADINGS = (
     *("ranks", "strategy", "s/epoch", "MiB sent", "GiB a rank", "remote share", "steps", "remote"),
     *("rows", "remote rows", "R_micro", "imbalance", "busiest pair"),
@@ -158,6 +161,8 @@ def _about_seconds(outcome: dict[str, Any]) -> list[str]:
         nodes = each["nodes_measured"]
         rates = f"rates measured on {nodes} node{'s' * (nodes > 1)}" if nodes else "documented constants"
         sentences.append(f"{_ranks(each)}: seconds by {rates}{link}")
+    if any(each["nodes_measured"] for each in outcome["rates"]):
+        sentences.append(f"measured rates predicted {_OFF} times the seconds that epochs took in jobs/lab/forecasts")
     if not all(each["nodes_measured"] for each in outcome["rates"]):
         sentences.append("leapmpi doctor --measure, on as many ranks, calibrates predictions")
     return sentences
@@ -165,7 +170,7 @@ def _about_seconds(outcome: dict[str, Any]) -> list[str]:
 
 def _choice_of_auto(choice: dict[str, Any]) -> str:
     """Return what `--strategy auto` takes, and why others were left out."""
-    why = f", {choice['why']}" if choice["why"] else ""
+    why = f": {choice['why']}" if choice["why"] else ""
     left_out = "".join(f"; not {name}: {each}" for name, each in choice["left_out"].items())
     return f"--strategy auto takes {choice['strategy']}{why}{left_out}"
 
@@ -199,7 +204,27 @@ def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
         for each in forecasts
     ]
     table = [_FORECAST_HEADINGS, *map(_forecast_line, forecasts)]
-    return [condensed(table, ("steps", "remote"), keys=2), fitted(by_kind, keys=2)]
+    return [condensed(table, ("steps", "remote"), keys=2), fitted(by_kind, keys=2), *_by_relation(forecasts)]
+
+
+_MOST_RELATIONS = 12
+"""Most relations shown, those with most bytes. JSON has all."""
+
+
+def _by_relation(forecasts: list[dict[str, Any]]) -> list[str]:
+    """Return tables of the remote rows of an iteration by type and by relation, as stored; none for plain graphs."""
+    of_types: list[tuple[str, ...]] = [("ranks", "strategy", "type", "remote rows", "MiB as stored")]
+    of_relations: list[tuple[str, ...]] = [
+        ("ranks", "strategy", "relation", "remote edges", "remote rows", "MiB as stored")
+    ]
+    for each in (one for one in forecasts if one["typed"]):
+        first = str(each["ranks"]), each["strategy"]
+        for kind in each["typed"]["types"]:
+            of_types.append((*first, kind["type"], f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"))
+        for kind in sorted(each["typed"]["relations"], key=lambda one: -one["bytes"])[:_MOST_RELATIONS]:
+            counts = f"{kind['remote_edges']:,}", f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"
+            of_relations.append((*first, kind["relation"], *counts))
+    return [aligned(each) for each in (of_types, of_relations) if len(each) > 1]
 
 
 def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:

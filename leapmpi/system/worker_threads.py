@@ -59,7 +59,7 @@ _LEAST_ROWS = 64
 """Fewer rows are not worth the start of another thread."""
 
 _PIECE_SECONDS = 0.5e-3
-"""Target duration of a piece of work, after which other work is attended to."""
+"""Target processor time of a piece of work, after which other work is attended to."""
 
 _attended: list[WeakMethod[Callable[[], object]]] = []
 
@@ -86,19 +86,19 @@ def leave_all() -> None:
 def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None:
     """Call work(first, end) for ranges that make up [0, end), and what is to be attended to after each.
 
-    Ranges are as long as takes half a millisecond, but no shorter than `least`.
+    Ranges are as long as takes half a millisecond of this thread, but no shorter than `least`.
     """
     # One piece where nothing waits for attention.
     first, size = 0, least if _attended else end
     while first < end:
-        last, begin = min(end, first + size), time.perf_counter()
+        last, begin = min(end, first + size), time.thread_time()
         work(first, last)
+        spent = max(time.thread_time() - begin, 1e-6)
         for each in list(_attended):
             if action := each():
                 action()
-        # Aim at the duration of a piece, growing at most fourfold: one measurement may be off.
-        pace = _PIECE_SECONDS / max(time.perf_counter() - begin, 1e-6)
-        first, size = last, max(least, int(size * min(4.0, pace)))
+        # Grow at most eightfold: one measurement may be off. Other processes that run meanwhile do not count.
+        first, size = last, max(least, int(size * min(8.0, _PIECE_SECONDS / spent)))
 
 
 def set_threads(count: int) -> None:

@@ -194,6 +194,14 @@ def test_an_unknown_graph_is_refused_before_anything_is_made(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_forecasts_of_a_graph_that_is_missing_make_no_hosts(tmp_path):
+    job = lab("forecasts", "--folder", tmp_path / "new", "--data", tmp_path, "--graph", "nothing")
+    assert job.returncode == 1
+    assert f"error: {tmp_path}/nothing does not exist" in job.stderr
+    assert job.stderr.endswith("ended with exit code 3; see above\n")
+    assert namespaces() == []
+
+
 @pytest.mark.parametrize("arguments", [["distdgl/run", 2, "parts"], ["distdgl/partition", "graph.h5", "parts", 2]])
 def test_distdgl_names_the_environment_that_it_needs(arguments):
     if importlib.util.find_spec("dgl"):

@@ -10,7 +10,7 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.tools.slurm.site import Site, read_site
+from leapmpi.tools.batch.site import Site, read_site
 from tests.support.cluster import wait_for
 from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT, child_environment
@@ -105,7 +105,7 @@ HANDLES = "trap 'touch {0}/signalled; exit 75' USR2; while :; do sleep 0.1; done
 def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(
     signal_before, ranks, small_data, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("leapmpi.tools.slurm.script._HANGS", 2)
+    monkeypatch.setattr("leapmpi.tools.batch.slurm._HANGS", 2)
     (tmp_path / "site.toml").write_text(f"signal_before = {signal_before}")
     script = tmp_path / "job.sbatch"
     script.write_text(script_of(capsys, "--site", tmp_path / "site.toml", "train", small_data))

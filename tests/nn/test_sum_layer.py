@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.layer import share_step, share_steps
+from leapmpi.nn.layer import Layer, finish_step, share_step, share_steps
 from leapmpi.nn.models import gcn, sage
 from leapmpi.nn.tensors import Edges, PartialBlock
 from leapmpi.system.worker_threads import set_threads
@@ -97,3 +97,32 @@ def test_threads_change_no_bit_of_shares_that_are_projected_first(model_config, 
         layer.zero_grad()
     set_threads(1)
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_layers_finish_in_place_with_the_bits_of_autograd(dtype, last, model_config):
+    layer = layer_of("sage", model_config, dtype)
+    layer.last = last
+    sums, gradient = torch.randn(9, 8, dtype=dtype, requires_grad=True), torch.randn(9, 8, dtype=dtype)
+    expected = layer.finish(None, sums, None)
+    pass_back(expected, gradient)
+    of_bias, of_sums = layer.bias.grad.clone(), sums.grad
+    layer.zero_grad()
+
+    matrix = sums.detach().clone()
+    found, backward = finish_step(layer, matrix)
+    assert found.data_ptr() == matrix.data_ptr()
+    assert torch.equal(found, expected)
+    assert torch.equal(backward(gradient), of_sums)
+    assert torch.equal(layer.bias.grad, of_bias)
+
+
+def test_layers_that_finish_in_their_own_way_are_left_to_autograd(model_config):
+    class Doubling(Layer):
+        def activation(self, h):
+            return 2 * h
+
+    matrix = torch.ones(2, 3)
+    assert finish_step(Doubling(model_config("sage"), 1, 4, 3, False), matrix) is None
+    assert torch.equal(matrix, torch.ones(2, 3))

@@ -1,4 +1,4 @@
-"""`leapmpi submit`: a command of leapmpi as a Slurm job."""
+"""`leapmpi submit`: a command of leapmpi as a job of Slurm, PBS, Flux or Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import replace
 from leapmpi.config.flags import add_flag, given
 from leapmpi.errors import ConfigError
 
-HELP = "show a command as a Slurm batch script, and submit it on --yes"
+HELP = "show a command as a batch script or manifest, and submit it on --yes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the site, flags in place of values of its profile, and the command."""
-    from leapmpi.tools.slurm.site import scalars
+    from leapmpi.tools.batch.site import scalars
 
     # Flags of submit, then values of the profile, then the words of the command.
     parser.add_argument("--site", metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
@@ -36,22 +36,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the scripts; with --yes hand them to sbatch."""
-    from leapmpi.tools.slurm.job import job_of, submit
-    from leapmpi.tools.slurm.script import Job, preparation_script, training_script
-    from leapmpi.tools.slurm.site import read_site
+    """Print the scripts; with --yes hand them to the scheduler."""
+    from leapmpi.tools.batch.job import job_of, submit
+    from leapmpi.tools.batch.schedulers import SCHEDULERS
+    from leapmpi.tools.batch.site import Job, read_site
 
     # The job, and before it the preparation of its dataset.
     if not arguments.name.isprintable() or any(letter in arguments.name for letter in " /%$'\"\\"):
         raise ConfigError(f"--name {arguments.name!r}: give a name without blanks, slashes, quotes, % and $")
     site = read_site(arguments.site, given(arguments))
-    job = job_of(arguments.command, site, arguments.name, data_exists=arguments.prepare is None)
+    # What a container sees is in a volume.
+    there = arguments.prepare is None and site.scheduler != "kubernetes"
+    job = job_of(arguments.command, site, arguments.name, data_exists=there)
     about = f"Made by: {arguments.command_line}"
-    scripts = [training_script(site, replace(job, about=about))]
+    scheduler = SCHEDULERS[site.scheduler]
+    scripts = [scheduler.training_script(site, replace(job, about=about))]
     if arguments.prepare is not None:
+        if scheduler.preparation_script is None:
+            raise ConfigError(f"--prepare: jobs of {site.scheduler} do not wait for others; prepare the dataset first")
         words = tuple(shlex.split(arguments.prepare))
         prepare = Job(f"{arguments.name}-prepare", words, program="leapmpi-prep", about=about)
-        scripts.insert(0, preparation_script(site, prepare))
+        scripts.insert(0, scheduler.preparation_script(site, prepare))
 
     # Show the scripts, and submit them only if that was confirmed.
     sys.stdout.write("\n".join(scripts))
@@ -61,6 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     number = None
     for script in scripts:
-        number = submit(script, after=number)
+        number = submit(script, site.scheduler, number)
         sys.stderr.write(f"leapmpi: submitted as job {number}\n")
     return 0

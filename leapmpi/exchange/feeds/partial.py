@@ -22,7 +22,7 @@ from leapmpi.exchange.read_columns import Kept, ReadColumns, reader_of
 from leapmpi.exchange.stage import Combine, ComputedApart, ComputedRows, Route, RowRoutes, Stage
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.layer import Layer, plain_prefix, share_steps
+from leapmpi.nn.layer import Layer, finish_step, plain_prefix, share_steps
 from leapmpi.nn.rows import Rows, select
 from leapmpi.nn.share_forms import SUM, Combination, PartialStep, SumCombination
 from leapmpi.nn.sum_layer import SumLayer
@@ -196,7 +196,17 @@ class PartialFeed(ExchangedFeed):
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         sampled = self.shares.sampled[: self.destinations]
-        return self.layer.finish(*self.form.combined(sampled, combined), None)
+        own, neighbours = self.form.combined(sampled, combined)
+        self._finished = finish_step(self.layer, neighbours) if neighbours is combined else None
+        return self.layer.finish(own, neighbours, None) if self._finished is None else self._finished[0]
+
+    def backward_output(self, output: Tensor, gradient: Tensor) -> None:
+        if self._finished is None:
+            super().backward_output(output, gradient)
+        else:
+            # The output is in the memory of the combined matrix.
+            output.grad = self._finished[1](gradient)
+        del self._finished
 
     def count(self) -> None:
         super().count()

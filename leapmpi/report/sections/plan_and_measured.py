@@ -37,8 +37,8 @@ def pairs(run: RunData, forecast: Mapping[str, Any]) -> Iterator[Pair]:
     choice = run.last("banner").get("strategy_choice") or {}
     chosen = choice.get("forecasts", {}).get(choice.get("strategy"), {})
     sent = run.median("bytes")
-    if chosen or forecast.get("seconds"):
-        yield "seconds", forecast.get("seconds") or chosen.get("seconds"), run.epoch_seconds, SECONDS
+    if chosen:
+        yield "seconds", chosen.get("seconds"), run.epoch_seconds, SECONDS
     if chosen and "bytes" not in forecast:
         yield "bytes", chosen.get("bytes"), sum(sent.values()), BYTES
     yield from _of_forecast(forecast)

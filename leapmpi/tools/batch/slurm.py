@@ -1,4 +1,4 @@
-"""Batch scripts: the text for sbatch from a site profile and a leapmpi command.
+"""Batch scripts for Slurm: the text for sbatch from a site profile and a leapmpi command.
 
 jobs/slurm/render writes the files in jobs/slurm with this module, so that each line has one source.
 """
@@ -6,26 +6,9 @@ jobs/slurm/render writes the files in jobs/slurm with this module, so that each 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
-from leapmpi.tools.slurm.site import Site
-
-
-@dataclass(frozen=True)
-class Job:
-    """Job of a batch script.
-
-    `command`: words after `program`. `data_at`: position of the dataset's folder among them, or None. `runs`: runs of a
-    job array, 0 for a plain job. `about`: comment at the top of the script.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    program: str = "leapmpi"
-    data: str = ""
-    data_at: int | None = None
-    runs: int = 0
-    about: str = ""
+from leapmpi.tools.batch.shell import SIGNAL_RANKS
+from leapmpi.tools.batch.site import Job, Site
 
 
 def training_script(site: Site, job: Job) -> str:
@@ -81,19 +64,7 @@ kill_late() {{ # `read` waits without a process of its own
 )
 
 _PASS_ON_TO_RANKS = (
-    """\
-# Open MPI's mpirun would pass them on too, but may crash or hang when it does. One rank that hears is enough.
-ranks_below() {
-    local each
-    for each in $(pgrep -P "$1"); do
-        if grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$each/environ"; then echo "$each"; else ranks_below "$each"; fi
-    done
-}
-pass_on() {
-    [[ -n $launcher ]] || return
-    ranks=$(ranks_below "$launcher") # none where it is not Open MPI's
-    kill -USR2 ${ranks:-"$launcher"} 2>/dev/null
-}""",
+    SIGNAL_RANKS,
     """\
 # What has not ended {patience} s later is killed; so is an mpirun that hangs for {hangs} s after its ranks have ended.
 kill_late() {{

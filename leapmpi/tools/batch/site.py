@@ -1,4 +1,4 @@
-"""Site profiles: what Slurm needs to know about jobs on a cluster, in a short TOML file.
+"""Site profiles: what a scheduler needs to know about jobs on a cluster, in a short TOML file.
 
 partition = "cpu"
 nodes = 4
@@ -23,6 +23,7 @@ from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError, nearest
 
 LAUNCHERS = ("mpirun", "srun")
+NAMES = ("slurm", "pbs", "flux", "kubernetes")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Site:
     Every field is a key of the profile; `leapmpi submit` takes the scalar ones as flags too.
     """
 
+    scheduler: str = setting("slurm", "scheduler that the job is for", choices=NAMES)
     nodes: int = setting(1, "nodes", least=1)
     ranks_per_node: int = setting(1, "ranks on each node; with GPUs, one per GPU", least=1)
     cores_per_rank: int = setting(1, "cores of each rank", least=1)
@@ -51,6 +53,8 @@ class Site:
     launcher: str = setting("mpirun", "launcher of the ranks", choices=LAUNCHERS)
     srun_mpi: str = setting("pmix", "MPI interface of srun: pmix (Open MPI), pmi2 (MPICH), cray_shasta")
     stage: str = setting("", "folder on each node's own disk to copy the dataset to, such as /tmp")
+    image: str = setting("", "Kubernetes: container image with leapmpi and sshd")
+    volume_claim: str = setting("", "Kubernetes: claim of the volume of datasets and runs; jobs work in its folder")
     venv: str = setting("", "virtual environment to activate")
     modules: tuple[str, ...] = setting((), "modules to load")
     commands: tuple[str, ...] = setting((), "extra shell lines before the launch")
@@ -66,6 +70,23 @@ class Site:
     def prepare_ranks(self) -> int:
         """Ranks of a job that only prepare."""
         return self.prepare_nodes * self.prepare_ranks_per_node
+
+
+@dataclass(frozen=True)
+class Job:
+    """Job of a batch script.
+
+    `command`: words after `program`. `data_at`: position of the dataset's folder among them, or None. `runs`: runs of a
+    job array, 0 for a plain job. `about`: comment at the top of the script.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    program: str = "leapmpi"
+    data: str = ""
+    data_at: int | None = None
+    runs: int = 0
+    about: str = ""
 
 
 def scalars() -> list[Setting]:
@@ -118,6 +139,11 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
     for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
             raise ConfigError(f"{where[name]}: {value!r} is not a value for sbatch")
+    for name in ("stage", "prepare_nodes", "qos"):
+        if site.scheduler != "slurm" and getattr(site, name):
+            raise ConfigError(f"{where[name]}: only jobs of Slurm have it, not those of {site.scheduler}; leave it out")
+    if site.scheduler != "slurm" and site.launcher != "mpirun":
+        raise ConfigError(f"{where['launcher']}: {site.launcher} is Slurm's, not of {site.scheduler}; leave it out")
     if site.prepare_nodes and site.stage:
         raise ConfigError(f"{where['stage']}: ranks that prepare read the dataset where it is; omit stage")
     if site.prepare_nodes and site.launcher != "srun":

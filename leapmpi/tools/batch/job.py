@@ -14,8 +14,8 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError, LaunchError, nearest, one_line
 from leapmpi.runs.settings_of_run import settings_of_run
-from leapmpi.tools.slurm.script import Job
-from leapmpi.tools.slurm.site import Site
+from leapmpi.tools.batch.schedulers import SCHEDULERS
+from leapmpi.tools.batch.site import Job, Site
 
 COMMANDS = ("train", "sweep", "bench", "evaluate")
 """Commands that a job may run: those of several ranks."""
@@ -23,7 +23,7 @@ COMMANDS = ("train", "sweep", "bench", "evaluate")
 _PLACEHOLDER = "\0dataset"
 
 _PATIENCE = 120.0
-"""Seconds to wait for sbatch."""
+"""Seconds to wait for the scheduler."""
 
 
 def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_exists: bool = True) -> Job:
@@ -49,7 +49,7 @@ def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_ex
 
     # A restarted job must find its run folder again.
     if command[0] == "train" and config is not None and not config.run.folder:
-        words += ["--run", "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID"]
+        words += ["--run", f"runs/{SCHEDULERS[site.scheduler].job.format(name=name)}"]
     words += _device(site, arguments, config)
     return Job(name, tuple(words), data=data, data_at=_position_of_data(command, arguments))
 
@@ -67,7 +67,9 @@ def _sweep_job(words: list[str], arguments: argparse.Namespace, site: Site, name
     swept = any("data" in point for point in sweep.points)
     if not swept:
         _check_data(shared.data, site, data_exists)
-    words += ["--index", "$SLURM_ARRAY_TASK_ID", *_device(site, arguments, shared)]
+    if (task := SCHEDULERS[site.scheduler].task) is None:
+        raise ConfigError(f"a job of {site.scheduler} runs no sweep here; submit a train job for each of its runs")
+    words += ["--index", task, *_device(site, arguments, shared)]
     return Job(name, tuple(words), data="" if swept else shared.data, runs=len(sweep.points))
 
 
@@ -99,21 +101,23 @@ def _position_of_data(command: Sequence[str], arguments: argparse.Namespace) -> 
     return None
 
 
-def submit(script: str, after: str | None = None) -> str:
+def submit(script: str, scheduler: str = "slurm", after: str | None = None) -> str:
     """Submit `script` and return the job's number; with `after` it waits for the success of that job.
 
-    Raises LaunchError if there is no sbatch, or it refuses.
+    Raises LaunchError if the scheduler's command is missing or refuses.
     """
-    command = ["sbatch", "--parsable"]
-    if after is not None:
-        command += [f"--dependency=afterok:{after}", "--kill-on-invalid-dep=yes"]
+    words = SCHEDULERS[scheduler]
+    command = [*words.submit, *(each.format(after) for each in words.after if after is not None)]
+    program = command[0]
     try:
         answer = subprocess.run(command, input=script, capture_output=True, text=True, timeout=_PATIENCE)
     except FileNotFoundError:
-        raise LaunchError("no sbatch on PATH; submit on a login node of the cluster") from None
+        raise LaunchError(f"no {program} on PATH; submit on a login node of the cluster") from None
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"sbatch did not answer within {_PATIENCE:.0f} s; check squeue before trying again") from None
+        raise LaunchError(
+            f"{program} did not answer within {_PATIENCE:.0f} s; see whether the job is queued before trying again"
+        ) from None
     if answer.returncode:
-        raise LaunchError(f"sbatch refused the job: {one_line(answer.stderr) or f'exit code {answer.returncode}'}")
-    # The answer is NUMBER, or NUMBER;CLUSTER if there are several clusters.
+        raise LaunchError(f"{program} refused the job: {one_line(answer.stderr) or f'exit code {answer.returncode}'}")
+    # sbatch answers NUMBER, or NUMBER;CLUSTER if there are several clusters.
     return answer.stdout.strip().partition(";")[0]

@@ -1,0 +1,102 @@
+"""Pieces of batch scripts that schedulers share: the environment, and ranks that are stopped before the time is up."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from leapmpi.errors import ConfigError
+from leapmpi.tools.batch.site import Job, Site
+
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<rest>\d+(?::\d+){0,2})")
+
+SIGNAL_RANKS = """\
+# Open MPI's mpirun would pass them on too, but may crash or hang when it does. One rank that hears is enough.
+ranks_below() {
+    local each
+    for each in $(pgrep -P "$1"); do
+        if grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$each/environ"; then echo "$each"; else ranks_below "$each"; fi
+    done
+}
+pass_on() {
+    [[ -n $launcher ]] || return
+    ranks=$(ranks_below "$launcher") # none where it is not Open MPI's
+    kill -USR2 ${ranks:-"$launcher"} 2>/dev/null
+}"""
+"""Definition of `pass_on`, which sends SIGUSR2 to the ranks below `$launcher`, an mpirun, on this node."""
+
+
+def seconds_of(time: str) -> int:
+    """Return the seconds of a time limit: minutes, minutes:seconds, hours:minutes:seconds or days-hours[:...].
+
+    Raises ConfigError for anything else.
+    """
+    found = _TIME.fullmatch(time)
+    if not found:
+        raise ConfigError(f"time: {time!r} is not a time limit such as 01:30:00 or 2-00:00:00")
+    numbers = [int(each) for each in found["rest"].split(":")]
+    if found["days"]:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return ((int(found["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(numbers) == 3:
+        return (numbers[0] * 60 + numbers[1]) * 60 + numbers[2]
+    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0)
+
+
+def clock(seconds: int) -> str:
+    """Write seconds as hours:minutes:seconds."""
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def quoted(word: str, variables: str) -> str:
+    """Quote a word for bash, keeping the variables whose names begin with `variables`, such as $PBS_."""
+    return f'"{word}"' if variables in word and '"' not in word else shlex.quote(word)
+
+
+def words(*each: str) -> str:
+    """Quote the words of a command for bash."""
+    return " ".join(map(shlex.quote, each))
+
+
+def opening(site: Site, job: Job) -> list[str]:
+    """Return the first lines of a script: its interpreter and its comment."""
+    # On some clusters only a login shell knows the command 'module'.
+    shell = "#!/bin/bash -l" if site.modules else "#!/bin/bash"
+    return [shell, *(f"# {line}".rstrip() for line in job.about.splitlines()), *["#"] * bool(job.about)]
+
+
+def environment(site: Site) -> str:
+    """Return the lines that load modules and the virtual environment."""
+    lines = ["# Environment."]
+    if site.modules:
+        lines += ["module purge", *(f"module load {shlex.quote(module)}" for module in site.modules)]
+    if site.venv:
+        lines.append(f"source {shlex.quote(site.venv + '/bin/activate')}")
+    return "\n".join([*lines, *site.commands, f"export OMP_NUM_THREADS={site.cores_per_rank}"])
+
+
+def launched(site: Site, launcher: str, command: str, pass_on: str = SIGNAL_RANKS) -> str:
+    """Return the lines that run `command` under `launcher`, and request a checkpoint before the time is up.
+
+    pass_on: the definition of the shell function that sends SIGUSR2 to the ranks.
+    """
+    left = max(1, seconds_of(site.time) - site.signal_before)
+    return f"""\
+{launcher} \\
+    {command} &
+launcher=$!
+
+# {site.signal_before} s before the time limit, and when the job is cancelled, the ranks write a checkpoint and end.
+{pass_on}
+trap pass_on TERM USR2
+{{ read -rt {left} _ <> <(:) || kill -USR2 $$; }} & # waits without a process of its own
+timer=$!
+
+# A signal ends a wait early, not the ranks.
+while kill -0 "$launcher" 2>/dev/null; do
+    wait "$launcher"
+done
+wait "$launcher"
+code=$?
+kill "$timer" 2>/dev/null
+exit $code  # after 75 it goes on from its checkpoint, when it is submitted again with the same --run folder"""
