@@ -205,8 +205,6 @@ ROWS: tuple[Row, ...] = (
         "{value} does not train typed graphs; use leap, pull, owner, depcomm or hybrid",
         "`p3`, `naive`, `depcache`",
     ),
-    _of_typed("strategy.vary", _varies, "one model of a typed graph is trained at a time; leave it out"),
-    _of_typed("strategy.prepare_ranks", _prepares, "all ranks prepare batches of a typed graph; leave it out"),
     _of_typed(
         "strategy.cache",
         lambda f: f.config.strategy.cache > 0,

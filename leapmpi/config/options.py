@@ -42,8 +42,9 @@ class ModelMember(Optioned):
     """A model: build(config, layers, in_dim, out_dim) -> Model; with edge_dim too where it reads edge features."""
 
     reads_edge_features: bool = False
-    typed: bool = False
-    """Whether it models typed graphs: `build` takes their `schema` too (leapmpi/nn/typed_schema.py)."""
+    typed: bool | None = False
+    """Whether it models typed graphs, None for those and plain ones: `build` takes their `schema` too
+    (leapmpi/nn/typed_schema.py)."""
     reads: tuple[str, ...] | None = None
     """Settings of hidden rows (hidden, dropout, norm) that a model of one layer reads; None if it may read any."""
     has: tuple[str, ...] = ()

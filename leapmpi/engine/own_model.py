@@ -20,6 +20,7 @@ from leapmpi.nn.model import model_of
 from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.rows import dense
+from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 _ROOTS = 64
@@ -62,7 +63,8 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     batches = [roots, roots[::2], roots[1::2]] if len(roots) > 1 else [roots]
     drawn = [ctx.sampler.sample_here(key, each, roots) for each in batches] if world.rank == 0 else []
     ids = np.unique(np.concatenate([blocks[-1].src for blocks in drawn])) if drawn else np.empty(0, np.int64)
-    rows = dense(ctx.features.fetch(ids)).to(torch.float64)
+    fetched = ctx.features.fetch(ids)
+    rows = (fetched if isinstance(fetched, TypedMatrix) else dense(fetched)).to(torch.float64)
     batch_of = [MicroBatch(each, blocks, None) for each, blocks in zip(batches, drawn, strict=False)]
     fetch_edge_features(ctx, batch_of)
     ctx.communicator.byte_counters.take()

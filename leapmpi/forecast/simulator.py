@@ -35,6 +35,7 @@ from leapmpi.exchange.selection import (
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
 from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
+from leapmpi.forecast.type_counts import of_first_iteration
 from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
@@ -93,6 +94,8 @@ class Forecast:
     """Bytes by kind, over the iterations of an epoch."""
     epoch_rows: dict[str, float]
     """Rows by place, over the iterations of an epoch."""
+    typed: dict[str, list[dict[str, Any]]] | None = None
+    """Rows that an iteration on a typed graph reads from other ranks, by type and relation."""
 
     @property
     def remote_ratio(self) -> float:
@@ -182,6 +185,7 @@ class Forecaster:
                 kind: begun[kind] + others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()
             },
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
+            typed=of_first_iteration(self.dataset.types, job, batches[0]),
         )
 
     def _sampled(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_form import RAW
 from leapmpi.inference.chunks import ChunkBytes
@@ -34,6 +35,11 @@ class OwnModelInference(LayerwiseInference):
     def outputs(self, wanted: np.ndarray, layer: int | None = None, answer: Answer = as_they_are) -> np.ndarray:
         ctx, model = self.ctx, self.ctx.model
         assert isinstance(model, OwnModel), "`inference_for` chooses"
+        if model.schema is not None:
+            raise ConfigError(
+                f"--model {model.named}: modules for typed graphs are run on samples alone; score with "
+                "leapmpi evaluate --eval-fanout all, or predict with rgcn or rsage"
+            )
         first, end = ctx.local_range
         own = np.arange(first, end)
         x = dense(ctx.features.local(own)).to(model.layers[0].bias.dtype)

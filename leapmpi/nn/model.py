@@ -193,7 +193,7 @@ def build_model(
     # A user's code may draw weights by itself.
     config = replace(config, seed=seed) if names_code(config.name) else config
     given: dict[str, Any] = {"edge_dim": edge_dim} if edge_dim and takes_edge_features(config.name) else {}
-    if builder(config.name).typed != (schema is not None):
+    if builder(config.name).typed not in (None, schema is not None):
         raise ConfigError(_about_types(config.name, schema))
     if schema is not None:
         given["schema"] = schema
@@ -207,8 +207,6 @@ def _about_types(name: str, schema: TypedSchema | None) -> str:
     typed = " or ".join(each for each in MODELS.names() if MODELS.load(each).typed)
     if schema is None:
         return f"model: {name} reads types of vertices and relations, and the graph has neither; use sage or gcn"
-    if names_code(name):
-        return f"model: modules of your own are not given types and relations, as this graph has; use {typed}"
     return f"model: {name} treats all vertices alike, and the graph is typed; use {typed}"
 
 

@@ -37,7 +37,7 @@ class TypedSchema:
 
     bases: int64[T + 1], original ids of type t are bases[t] to bases[t + 1] (exclusive); names: those of the types;
     widths: int64[T], feature columns, 0 without features; learned: int64[T], columns of learned rows, 0 without;
-    layers: from the first layer to the last.
+    layers: from the first layer to the last; graph: the whole schema.
     """
 
     bases: np.ndarray
@@ -45,6 +45,7 @@ class TypedSchema:
     widths: np.ndarray
     learned: np.ndarray
     layers: tuple[LayerTypes, ...]
+    graph: GraphTypes
 
     @classmethod
     def of(cls, types: GraphTypes, found: Reached, learned: np.ndarray) -> TypedSchema:
@@ -52,7 +53,12 @@ class TypedSchema:
         hops = len(found.relations)
         layers = tuple(_layer(types, found, hop) for hop in reversed(range(hops)))
         widths = np.array([each.feature_dim for each in types.vertices], np.int64)
-        return cls(types.bases, tuple(each.name for each in types.vertices), widths, learned, layers)
+        return cls(types.bases, tuple(each.name for each in types.vertices), widths, learned, layers, types)
+
+    @property
+    def columns(self) -> np.ndarray:
+        """int64[T]: columns of the rows of each type, features or learned; those that nothing reads learn none."""
+        return np.where(self.widths > 0, self.widths, max(1, self.learned.max()))
 
     def types_of(self, original: Tensor) -> Tensor:
         """Return the types int64[n] of vertices with `original` ids, int64[n]."""

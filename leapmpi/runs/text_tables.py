@@ -204,7 +204,27 @@ def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
         for each in forecasts
     ]
     table = [_FORECAST_HEADINGS, *map(_forecast_line, forecasts)]
-    return [condensed(table, ("steps", "remote"), keys=2), fitted(by_kind, keys=2)]
+    return [condensed(table, ("steps", "remote"), keys=2), fitted(by_kind, keys=2), *_by_relation(forecasts)]
+
+
+_MOST_RELATIONS = 12
+"""Most relations shown, those with most bytes. JSON has all."""
+
+
+def _by_relation(forecasts: list[dict[str, Any]]) -> list[str]:
+    """Return tables of the remote rows of an iteration by type and by relation, as stored; none for plain graphs."""
+    of_types: list[tuple[str, ...]] = [("ranks", "strategy", "type", "remote rows", "MiB as stored")]
+    of_relations: list[tuple[str, ...]] = [
+        ("ranks", "strategy", "relation", "remote edges", "remote rows", "MiB as stored")
+    ]
+    for each in (one for one in forecasts if one["typed"]):
+        first = str(each["ranks"]), each["strategy"]
+        for kind in each["typed"]["types"]:
+            of_types.append((*first, kind["type"], f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"))
+        for kind in sorted(each["typed"]["relations"], key=lambda one: -one["bytes"])[:_MOST_RELATIONS]:
+            counts = f"{kind['remote_edges']:,}", f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"
+            of_relations.append((*first, kind["relation"], *counts))
+    return [aligned(each) for each in (of_types, of_relations) if len(each) > 1]
 
 
 def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -11,6 +13,7 @@ from leapmpi.engine.edge_features import set_dummy_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
@@ -68,6 +71,10 @@ def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: l
     set_dummy_features(ctx, sampled)
     tensors = sampled.on_device(ctx.device)
     features = ctx.dummy_rows(tensors[-1].n_src)
+    if isinstance(features, TypedMatrix) and ctx.sampler.types is not None:
+        # A user's module reads rows by the types of the block's relations.
+        types = ctx.sampler.types.of_original(blocks[-1].src_original).astype(np.int64)
+        features = replace(features, types=torch.from_numpy(types).to(ctx.device))
     labels = ctx.task.dummy_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
     ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
     ctx.parameters.gradients.zero_()

@@ -48,8 +48,6 @@ REFUSED = [
     ({}, {**TYPED, "roots": "edges"}, "train.task: edges of a typed graph cannot be trained"),
     ({"strategy.name": "naive"}, {**TYPED, "own_mode": True}, "strategy.name: naive does not train typed graphs"),
     ({"strategy.name": "depcache"}, TYPED, "strategy.name: depcache does not train typed graphs"),
-    ({"strategy.vary": "model.hidden=4,8"}, TYPED, "strategy.vary: one model of a typed graph"),
-    (ROLES, TYPED, "strategy.prepare_ranks: all ranks prepare"),
     ({"strategy.cache": 0.1}, TYPED, "strategy.cache: copies are kept of rows of one width"),
     ({"strategy.feature_memory": "1G"}, TYPED, "strategy.feature_memory: rows of types"),
     (

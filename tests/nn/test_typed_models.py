@@ -239,7 +239,6 @@ def test_groups_are_the_same_on_devices(graph):
         ("rsage", {"norm": "batch"}, True, "give --norm layer"),
         ("rgcn", {}, False, "reads types of vertices"),
         ("sage", {}, True, "treats all vertices alike"),
-        ("torch_geometric.nn.models:GCN", {}, True, "modules of your own are not given types"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(model, changes, typed, message, model_config):

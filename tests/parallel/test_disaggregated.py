@@ -17,6 +17,7 @@ from leapmpi.tools.forecast import plan
 from leapmpi.training.one_model import OneModel
 from leapmpi.training.optimizer import Optimizer
 from tests.support import datasets
+from tests.support.typed_models import whole_graph
 
 COMMON = {"train.epochs": 2, "train.batch_size": 48, "model.hidden": 8, "sampling.fanout": "4,3",
           "strategy.name": "leap", "strategy.remote": "raw", "train.lr": 0.02, "run.threads": 1,
@@ -27,16 +28,21 @@ SPARSE = datasets.Variant("single, sparse features", "metis", 4)
 TARGETS = datasets.Variant("targets, half-precision features", "metis", 4)
 WIDE = "wide"
 """Features wide enough to be read in place."""
+TYPED = "typed"
+"""A typed graph; rows that learn are left out."""
+OF_TYPES = {"model.name": "rgcn", "sampling.relation_fanout": "author:*=0", "model.dropout": 0.3}
 
 # By ranks in all and ranks that prepare: what is trained. Every form of what is sent, every number ahead.
 CASES = {
-    (2, 1): [(WIDE, {"model.dropout": 0.5, "strategy.prefetch": "0"}), (SPARSE, {"model.name": "gcn"})],
-    (3, 1): [(PLAIN, {"model.name": "gin", "model.options.learn_scalars": True})],
+    (2, 1): [(WIDE, {"model.dropout": 0.5, "strategy.prefetch": "0"}), (SPARSE, {"model.name": "gcn"}),
+             (TYPED, OF_TYPES)],
+    (3, 1): [(PLAIN, {"model.name": "gin", "model.options.learn_scalars": True}), (TYPED, OF_TYPES)],
     (3, 2): [(WIDE, {"model.input_dropout": 0.3, "strategy.prefetch": "1"}),
              (TARGETS, {"model.residual": True, "strategy.feature_memory": "4K"}),
              (WIDE, {"strategy.remote": "sums", "model.dropout": 0.5})],
     (4, 1): [(PLAIN, {"model.name": "gcn", "sampling.sampler": "labor-0", "train.clip_norm": 0.1,
-                      "strategy.feature_memory": "8K"})],
+                      "strategy.feature_memory": "8K"}),
+             (TYPED, OF_TYPES)],
     (4, 2): [(EDGES, {"model.name": "gat", "strategy.name": "pull", "model.jumping": "cat"}),
              (WIDE, {"model.name": "gcn", "model.residual": True}),
              (EDGES, {"strategy.remote": "sums", "model.name": "gcn", "model.input_dropout": 0.3})],
@@ -59,8 +65,11 @@ def data(world, folder):
             )
         finally:
             graph.features = narrow
+        typed = whole_graph(edges=200)
+        parts = np.arange(typed.vertices) % 4
+        write_dataset(folder / TYPED, typed, parts, 4, method="test", figures={}, seed=1)
     world.comm.barrier()
-    return lambda name: str(folder / WIDE if name == WIDE else name.folder(folder))
+    return lambda name: str(folder / name if isinstance(name, str) else name.folder(folder))
 
 
 def here(world):

@@ -4,6 +4,7 @@ With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_case
 """
 
 import os
+from importlib.util import find_spec
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
+import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -19,8 +21,10 @@ from leapmpi.engine.engine import Engine
 from leapmpi.exchange.layer_graphs import RAW
 from leapmpi.features.learned_rows import ROWS
 from leapmpi.session.setup import load, open_for_training
+from leapmpi.session.warm_up import warm_up
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
+from tests.support.launch import PROJECT
 from tests.support.typed_models import whole_graph
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
@@ -36,6 +40,9 @@ MODELS = {
     "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
     "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
 }
+OWN = {"own": {"model.name": f"{PROJECT}/tests/support/own_typed_module.py:Net"}}
+for name in ("Hetero", "copied", "Transformer") if find_spec("torch_geometric") else ():
+    OWN[name] = {"model.name": f"{PROJECT}/tests/support/pyg_typed.py:{name}"}
 REMOTE = {name: {"strategy.remote": name} for name in ("raw", "projected", "partial", "mixed")}
 MINI_BATCHES = {
     "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
@@ -56,18 +63,21 @@ FEW = {
         ("rgcn", "in turn", "auto", "owner", KEPT),
         ("rsage", "in turn", "mixed", "depcomm", {}),
         ("rgcn blocks", "in turn", "projected", "owner", {}),
+        ("own", "in turn", "raw", "ring", {}),
     ],
     3: [
         ("rsage", "in blocks", "partial", "leap", KEPT),
         ("rgcn bases", "in turn", "projected", "pull", {}),
         ("rgcn", "in turn", "auto", "hybrid", {}),
         ("rsage", "in turn", "raw", "ring", {}),
+        ("own", "in blocks", "auto", "leap", {}),
     ],
     4: [
         ("rgcn bases", "in turn", "mixed", "leap", {}),
         ("rgcn blocks", "in blocks", "partial", "depcomm", {}),
         ("rsage", "in turn", "partial", "owner", KEPT),
         ("rgcn", "in turn", "projected", "ring", {}),
+        ("own", "in turn", "raw", "pull", SHARDED),
     ],
 }
 """By number of ranks."""
@@ -76,6 +86,7 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
+PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +146,7 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
     model, partition, remote, strategy, more = case
     settings = {
         "data": str(base / partition),
-        **MODELS[model],
+        **(MODELS | OWN)[model],
         **REMOTE.get(remote, {}),
         **STRATEGIES[strategy],
         **more,
@@ -162,3 +173,27 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
         got, due = (np.stack([each[vertex] for vertex in vertices]) for each in (rows, rows_alone))
         assert np.linalg.norm(got - due) <= 1e-10 * np.linalg.norm(due) > 0
         np.testing.assert_allclose(values, values_alone, atol=1e-9)
+
+
+def test_a_module_of_ones_own_is_warmed_up_on_rows_of_the_types_that_it_reads(base, world):
+    config = Config.from_values(SETTINGS).replaced({"data": str(base / "in turn"), **OWN["own"]})
+    ctx = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers()).ctx
+    warm_up(world, ctx, config)
+    assert not any(each.any() for each in ctx.parameters.gradients)
+
+
+def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, folder):
+    featured = {"sampling.relation_fanout": "author:*=0", "train.epochs": 2, "strategy.name": "leap"}
+    values = {"data": str(base / "in turn"), "model.name": "rgcn", **featured}
+    config = Config.from_values(SETTINGS).replaced(values)
+    together = config.replaced({"strategy.vary": ("model.hidden=4,8",), "run.folder": str(folder / "together")})
+    run = leapmpi.train(together, world.comm)
+    if world.rank:
+        return
+    for number, hidden in enumerate((4, 8)):
+        own = config.replaced({"model.hidden": hidden, "run.folder": str(folder / f"hidden-{hidden}")})
+        wanted = leapmpi.train(own, MPI.COMM_SELF).weights("final")
+        found = leapmpi.load_run(f"{run.path}/model-{number:02}").weights("final")
+        assert found.keys() == wanted.keys()
+        for name, each in wanted.items():
+            np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-11)

@@ -13,13 +13,16 @@ import numpy as np
 
 from leapmpi.sampling.block import Block
 
-ROWS, ROWS_IN_PLACE, SUMS, SPARSE_ROWS = range(4)
+ROWS, ROWS_IN_PLACE, SUMS, SPARSE_ROWS, TYPED_ROWS = range(5)
 """Content of the matrix: rows of the first layer's sources, copied or read in place on a CPU; sums; or nothing.
 
-Below its sums are the rows of its destinations if they are read. It is empty if rows are sparse.
+Below its sums are the rows of its destinations if they are read. It is empty if rows are sparse, or of several types.
 """
 
-_ARRAYS = ("indptr", "indices", "src_original", "src_degree", "weight", "edge_weight", "drawn_weight", "src_weight_sum")
+_ARRAYS = (
+    *("indptr", "indices", "src_original", "src_degree", "weight", "edge_weight", "drawn_weight", "src_weight_sum"),
+    "relation",
+)
 """Arrays of a block that travel; the numbers of its sources do not."""
 
 _ALIGNED = 8
@@ -31,7 +34,8 @@ class PreparedShare:
 
     blocks: from the roots outward, without that of the first layer where `form` is SUMS. labels: int64[n] or
     float[n, columns]. weights: one float64 for all roots, or float64[n]. edge_features: by block, float[edges, Fe],
-    None where no layer reads them. sparse: indptr, indices and values of sparse rows.
+    None where no layer reads them. rows: of sparse rows indptr, indices and values; of typed ones their types and
+    places, and the features by type, None without.
     """
 
     form: int
@@ -39,7 +43,7 @@ class PreparedShare:
     labels: np.ndarray
     weights: float | np.ndarray
     edge_features: list[np.ndarray] | None = None
-    sparse: tuple[np.ndarray, ...] = ()
+    rows: tuple[np.ndarray | None, ...] = ()
 
     def to_bytes(self) -> np.ndarray:
         """Return uint8[k], for `from_bytes`."""
@@ -49,7 +53,7 @@ class PreparedShare:
         arrays = [np.array(numbers, np.int64), self.labels, np.atleast_1d(np.asarray(self.weights, np.float64))]
         for block in self.blocks:
             arrays += [getattr(block, name) for name in _ARRAYS]
-        return packed([*arrays, *(self.edge_features or ()), *self.sparse])
+        return packed([*arrays, *(self.edge_features or ()), *self.rows])
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> PreparedShare:
@@ -64,8 +68,8 @@ class PreparedShare:
             blocks.append(Block(hop, n_dst, np.broadcast_to(np.int64(-1), n_src), **arrays))
         others = rest[count * len(_ARRAYS) :]
         features = others[:count] if has_features else None
-        sparse = tuple(others[count if has_features else 0 :])
-        return cls(form, blocks, labels, float(weights[0]) if one_weight else weights, features, sparse)
+        rows = tuple(others[count if has_features else 0 :])
+        return cls(form, blocks, labels, float(weights[0]) if one_weight else weights, features, rows)
 
 
 def packed(arrays: Sequence[np.ndarray | None]) -> np.ndarray:

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
+from leapmpi.engine.disaggregated.prepared_share import (
+    ROWS,
+    ROWS_IN_PLACE,
+    SPARSE_ROWS,
+    SUMS,
+    TYPED_ROWS,
+    PreparedShare,
+)
 from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
 from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.engine.placement import placement_of
@@ -22,6 +29,7 @@ from leapmpi.nn.layer import projects_first
 from leapmpi.nn.model import Model
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import DrawKey
 
@@ -121,7 +129,7 @@ class SharePreparation(Preparation):
         """Return micro-batch `number` as it travels, and its matrix."""
         micro_batch, rows = minibatch.micro_batches[number], minibatch.features
         # Only one matrix travels: sums, or rows in the form that is narrower for the first layer.
-        sparse: tuple[np.ndarray, ...] = ()
+        apart: tuple[np.ndarray | None, ...] = ()
         if minibatch.sums is not None:
             with self.ctx.phases("gather"):
                 form, matrix = SUMS, self._with_own(*minibatch.sums.of(number))
@@ -131,17 +139,21 @@ class SharePreparation(Preparation):
                 rows = rows[micro_batch.positions]
             form, matrix = self._matrix(micro_batch.on_device(self.ctx.device)[-1], rows, minibatch)
             if isinstance(rows, SparseMatrix):
-                sparse = tuple(each.numpy() for each in (rows.entries.indptr, rows.entries.indices, rows.values))
+                apart = tuple(each.numpy() for each in (rows.entries.indptr, rows.entries.indices, rows.values))
+            elif isinstance(rows, TypedMatrix):
+                rows = rows.compact()
+                features = (None if each is None else each.numpy() for each in rows.features)
+                apart = (rows.types.numpy(), rows.places.numpy(), *features)
         # Sums replace the outermost block, which then need not travel.
         sent = micro_batch.blocks[: len(micro_batch.blocks) - (form == SUMS)]
-        features = micro_batch.edge_features
+        edge_features = micro_batch.edge_features
         share = PreparedShare(
             form=form,
             blocks=sent,
             labels=minibatch.labels[number].numpy(),
             weights=minibatch.root_weights[number],
-            edge_features=None if features is None else [each.numpy() for each in features[: len(sent)]],
-            sparse=sparse,
+            edge_features=None if edge_features is None else [each.numpy() for each in edge_features[: len(sent)]],
+            rows=apart,
         )
         return share, matrix
 
@@ -149,6 +161,8 @@ class SharePreparation(Preparation):
         """Return the form in which the first layer's input is sent, and the matrix."""
         if isinstance(rows, SparseMatrix):
             return SPARSE_ROWS, torch.empty((0, self.shipping.width), dtype=self.shipping.dtype)
+        if isinstance(rows, TypedMatrix):
+            return TYPED_ROWS, torch.empty((0, self.shipping.width), dtype=self.shipping.dtype)
         layer = self.ctx.model.layers[0]
         with self.ctx.phases("gather"):
             if not self._sends_sums(block, rows):

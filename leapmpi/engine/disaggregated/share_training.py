@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.engine.disaggregated.prepared_share import ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
+from leapmpi.engine.disaggregated.prepared_share import ROWS_IN_PLACE, SPARSE_ROWS, SUMS, TYPED_ROWS, PreparedShare
 from leapmpi.engine.disaggregated.shipping import Shipping, depth_of
 from leapmpi.engine.engine import Engine, Preparation
 from leapmpi.exchange.context import RankContext
@@ -21,6 +21,7 @@ from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix
 from leapmpi.nn.tensors import Edges, to_tensors
+from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.system.counter_rng import DrawKey
 
 
@@ -126,8 +127,14 @@ class ShareTraining:
         """Return the rows of the first layer's sources, read as a rank that has fetched them would."""
         device = self.ctx.device
         if share.form == SPARSE_ROWS:
-            indptr, indices, values = (torch.from_numpy(each).to(device) for each in share.sparse)
+            indptr, indices, values = (torch.from_numpy(each).to(device) for each in share.rows)
             return SparseMatrix(Edges(indptr, indices, self.shipping.width), values)
+        if share.form == TYPED_ROWS:
+            found = [None if each is None else torch.from_numpy(each).to(device) for each in share.rows]
+            types, places, *features = found
+            assert types is not None, "they are sent"
+            assert places is not None, "they are sent"
+            return TypedMatrix(self.ctx.model.layers[0].in_dim, features, None, types, places, places)
         if share.form == ROWS_IN_PLACE and on_host(device):
             addresses = matrix.data_ptr() + matrix.stride(0) * matrix.element_size() * torch.arange(len(matrix))
             return ScatteredRows(addresses, self.shipping.width, (matrix,))

@@ -16,12 +16,13 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.own.passage import Passage
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 _TOLERANCE = 1e-8
 """The largest difference in float64, relative to the whole, that counts as a rounding error."""
 
-Sample = tuple[Sequence[BlockTensors], Tensor]
+Sample = tuple[Sequence[BlockTensors], Rows]
 """Blocks from the roots outward, and the rows of the outermost sources, float[n_src, F]."""
 
 
@@ -66,6 +67,9 @@ def _run(model: OwnModel, sample: Sample, key: DropoutKey) -> tuple[Tensor, list
     parameters = list(model.parameters())
     found = torch.autograd.grad((out * share.to(out.dtype)).sum(), parameters, allow_unused=True)
     assert model.last is not None
+    if model.schema is not None:
+        # Modules of PyG have parameters for all relations in all layers, and some end at types that nothing reads.
+        found = tuple(torch.zeros_like(p) if each is None else each for p, each in zip(parameters, found, strict=True))
     return out.detach(), list(found), model.last
 
 

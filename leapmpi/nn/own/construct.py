@@ -24,11 +24,15 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.own.initial import Draws, begin
 from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.own.relation_graph import edge_types
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors
-from leapmpi.sampling.block import Block
+from leapmpi.nn.typed_matrix import TypedMatrix
+from leapmpi.sampling.block import Block, indptr_of
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
+    from leapmpi.nn.typed_schema import TypedSchema
 
 FLAG = "--model"
 
@@ -42,6 +46,7 @@ ARGUMENTS = {
     "aggregate": (),
     "attention_dropout": (),
     "edge_dim": ("edge_channels", "edge_features", "num_edge_features"),
+    "metadata": (),
 }
 """Arguments that a constructor may take, with their other names."""
 
@@ -57,8 +62,15 @@ _WITHOUT_OPTION = {"heads": 4, "aggregate": "auto", "attention_dropout": 0.0}
 """Values of these arguments without an option."""
 
 
-def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
-    """Build the model that config.name names, on the CPU.
+def build(
+    config: ModelConfig,
+    layers: int,
+    in_dim: int,
+    out_dim: int,
+    edge_dim: int = 0,
+    schema: TypedSchema | None = None,
+) -> Model:
+    """Build the model that config.name names, on the CPU; `schema` is that of a typed graph.
 
     A sub-class of Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
     that it takes; its result is a Model or any torch module. Initial weights are drawn by its own code, each from
@@ -68,17 +80,19 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     draws = Draws()
     with torch.random.fork_rng(devices=[]):
         begin(config.seed)
-        model = _made(config, layers, in_dim, out_dim, edge_dim, draws)
+        model = _made(config, (layers, in_dim, out_dim, edge_dim), schema, draws)
         draws.draw_again(model, config.seed)
     return model
 
 
-def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int, draws: Draws) -> Model:
-    """Make the model by its code, while `draws` notes the draws."""
-    named = config.name
+def _made(config: ModelConfig, sizes: tuple[int, int, int, int], schema: TypedSchema | None, draws: Draws) -> Model:
+    """Make the model by its code, while `draws` notes the draws. `sizes`: layers, in_dim, out_dim, edge_dim."""
+    named, (layers, in_dim, out_dim, edge_dim) = config.name, sizes
     made_by = load_named(named, FLAG)
     # A layer of leapmpi is stacked like the built-in ones, and keeps their ways to cross ranks.
     if isinstance(made_by, type) and issubclass(made_by, Layer):
+        if schema is not None:
+            raise ConfigError(f"{FLAG} {named}: a layer in parts is not given types, as this graph has; write a module")
         layer: Callable[..., Layer] = made_by
         if edge_dim and "edge_dim" in arguments_of(made_by):
             layer = partial(layer, edge_dim=edge_dim)
@@ -88,7 +102,7 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
         raise ConfigError(f"{FLAG} {named}: it is of type {type(made_by).__name__}; name a class or a function")
     # Anything else is called with what its signature names, and must make a module.
     options = options_for(made_by, config)
-    given = arguments_for(config, layers, in_dim, out_dim, edge_dim) | options
+    given = arguments_for(config, layers, in_dim, out_dim, edge_dim) | _of_types(schema) | options
     known = _chosen(made_by, given, named)
     with draws:
         module = _run(lambda: made_by(**known), named, "__init__" if isinstance(made_by, type) else "it")
@@ -97,10 +111,11 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{FLAG} {named}: it made one of type {type(module).__name__}, not a torch.nn.Module")
     if type(module).forward is nn.Module.forward:
-        raise ConfigError(f"{FLAG} {named}: {type(module).__name__} has no method forward(x, edge_index)")
+        takes = "x, edge_index" if schema is None else "x_dict, edge_index_dict"
+        raise ConfigError(f"{FLAG} {named}: {type(module).__name__} has no method forward({takes})")
     _keep_no_statistics(module)
     _check_parts(module, named)
-    model = OwnModel(module, named, config, layers, in_dim, out_dim)
+    model = OwnModel(module, named, config, layers, in_dim, out_dim, schema)
 
     # Lazy parameters are drawn when the module first runs.
     draws.made = True
@@ -108,6 +123,15 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     with draws if lazy else nullcontext():
         _try(model, layers, in_dim, edge_dim)
     return model
+
+
+def _of_types(schema: TypedSchema | None) -> dict[str, Any]:
+    """List the values of arguments that differ in typed graphs: columns by type, and PyG's metadata; else none."""
+    if schema is None:
+        return {}
+    columns = dict(zip(schema.names, schema.columns.tolist(), strict=True))
+    widths = dict.fromkeys(("in_channels", *ARGUMENTS["in_channels"]), columns)
+    return widths | {"metadata": (list(schema.names), edge_types(schema.graph))}
 
 
 def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> dict[str, Any]:
@@ -227,13 +251,20 @@ def _check_parts(module: nn.Module, named: str) -> None:
 
 def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
     """Run `model` once on a few rows, so that faults are found, and lazy parameters get their shapes."""
+    if model.schema is not None:
+        _run_once(model, *_few_typed_blocks(model.schema, layers))
+        return
     blocks = _few_blocks(layers, edge_dim, model.requires("edge_weight"))
     if model.requires("edge_attr") and not edge_dim:
         raise ConfigError(
             f"{FLAG} {model.named}: forward wants edge_attr, but the edges of this dataset have no features; import "
             "them, or write edge_attr=None"
         )
-    rows = torch.linspace(-1, 1, blocks[-1].n_src * in_dim).reshape(-1, in_dim)
+    _run_once(model, blocks, torch.linspace(-1, 1, blocks[-1].n_src * in_dim).reshape(-1, in_dim))
+
+
+def _run_once(model: OwnModel, blocks: Sequence[BlockTensors], rows: Rows) -> None:
+    """Run `model` on `rows`. Raises ConfigError where it changes a buffer."""
     # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.no_grad():
@@ -264,5 +295,29 @@ def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors
     return blocks
 
 
-MEMBER = ModelMember(build, reads_edge_features=True)
+def _few_typed_blocks(schema: TypedSchema, layers: int) -> tuple[list[BlockTensors], TypedMatrix]:
+    """Make blocks of two roots, and their rows; two vertices of each type are new, and every relation has edges."""
+    types = schema.graph
+    assert types.target_number is not None, "training has a target type"
+    kinds, blocks = np.full(2, types.target_number), []
+    for hop in range(layers):
+        count, kinds = len(kinds), np.concatenate([kinds, np.repeat(np.arange(len(types.vertices)), 2)])
+        edges = [
+            (v, r, u)
+            for v in range(count)
+            for r, (s, d) in enumerate(types.ends.tolist())
+            if d == kinds[v]
+            for u in (count + 2 * s, count + 2 * s + 1)
+        ]
+        target, relation, source = np.array(edges, np.int64).reshape(-1, 3).T
+        names, indptr = np.arange(len(kinds)), indptr_of(np.bincount(target, minlength=count))
+        sources = names, indptr, source.astype(np.int32), names, np.full(len(kinds), 2)
+        blocks.append(to_tensors(Block(hop, count, *sources, relation=relation.astype(np.uint16))))
+    columns, numbers = schema.columns.tolist(), torch.from_numpy(kinds)
+    rows = [torch.linspace(-1, 1, len(kinds) * each).reshape(-1, each) for each in columns]
+    places = torch.arange(len(kinds))
+    return blocks, TypedMatrix(1, rows, None, numbers, places, places)
+
+
+MEMBER = ModelMember(build, reads_edge_features=True, typed=None)
 """The member that builds any model of a user."""

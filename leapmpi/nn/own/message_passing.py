@@ -3,6 +3,9 @@
 Such a module is a MessagePassing of PyTorch Geometric, or the innermost one whose `forward` takes an `edge_index`. It
 gets `(x, x[:n_dst])` where it takes pairs of sources and destinations. Where it takes one tensor, it runs on the
 sources as a square graph with the block's edges, and the rows of the destinations are kept.
+
+In a typed graph such a module has the edges of one relation, `edge_index_dict[relation]`, or takes the whole
+`edge_index_dict`. Modules of one layer read rows of the same level, and so the same block.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.own.block_graph import BlockGraph
-from leapmpi.nn.own.passage import Passage
+from leapmpi.nn.own.passage import PLAIN, Mark, Passage, marks_of
+from leapmpi.nn.own.relation_graph import RelationGraph, TypedBlockGraph
 
 _CARRIED = ("edge_weight", "edge_attr")
 """Arguments that receive data of edges."""
+
+EDGES, ALL_EDGES = "edge_index", "edge_index_dict"
+"""Arguments that receive edges: of the graph or one relation, and of all relations of a typed graph."""
 
 
 class MessagePassings:
@@ -82,7 +89,13 @@ class MessagePassings:
         bound = inspect.signature(conv.forward).bind(*args, **kwargs)
         bound.apply_defaults()
         given, what = bound.arguments, f"{name} ({type(conv).__name__})"
+        if passage.typed:
+            passage.calls = self._level(given, what)
+        if ALL_EDGES in given:
+            self._all_relations(given, what)
+            return bound.args, bound.kwargs
         graph = self._graph(given, what)
+        passage.ends = graph.kinds if isinstance(graph, RelationGraph) else (PLAIN, PLAIN)
         for key in _CARRIED:
             if given.get(key) is not None:
                 given[key] = self._of_edges(key, given[key], graph, what)
@@ -103,38 +116,86 @@ class MessagePassings:
         passage.inside -= 1
         if passage.inside or passage.block_wise:
             return None
-        graph = passage.graphs[passage.calls]
+        sources, destinations = passage.rows[passage.calls : passage.calls + 2]
         passage.calls += 1
         while self._put_back:
             module, name, value = self._put_back.pop()
             setattr(module, name, value)
+
         # Layers that keep the rows of all sources: only those of destinations go on.
+        def of_destinations(rows: Any, source: int, kind: int) -> Any:
+            if isinstance(rows, Tensor) and rows.dim() and rows.size(0) == sources[source] != destinations[kind]:
+                rows = rows[: destinations[kind]]
+            return passage.marked(rows, Mark(passage.calls, kind))
+
+        if isinstance(out, dict):
+            return {name: of_destinations(rows, *[passage.kind_of(name)] * 2) for name, rows in out.items()}
+        assert passage.ends is not None, "`_before` has found them"
         first, *others = out if isinstance(out, tuple) else (out,)
-        if isinstance(first, Tensor) and first.dim() and first.size(0) == graph.n_src != graph.n_dst:
-            first = first[: graph.n_dst]
-        passage.marked(first, passage.calls)
+        first = of_destinations(first, *passage.ends)
         return (first, *others) if isinstance(out, tuple) else first
 
     # -- parts of a call ---------------------------------------------------------------------------------------------
 
-    def _graph(self, given: dict[str, Any], what: str) -> BlockGraph:
-        """Return the graph of this call's block. Raises ConfigError where there is none."""
+    def _level(self, given: dict[str, Any], what: str) -> int:
+        """Return the level of the rows that a module of a typed graph reads. Raises ConfigError for other rows."""
+        levels = [mark.level for mark in marks_of(given)]
+        if not levels:
+            raise ConfigError(
+                f"--model {self.named}: {what} gets rows that are not made of those that forward was given; hand on "
+                "those of x_dict, or what layers make of them"
+            )
+        return max(levels)
+
+    def _all_relations(self, given: dict[str, Any], what: str) -> None:
+        """Set the edges of all relations, and rows of the sources, for a module that takes both by type."""
         passage = self.passage
         assert passage is not None
-        layers = len(passage.graphs)
-        if passage.calls == layers:
+        self._check_layers(what)
+        first, graph = passage.graphs[0], passage.graphs[passage.calls]
+        assert isinstance(first, TypedBlockGraph)
+        assert isinstance(graph, TypedBlockGraph)
+        passage.ends = None
+        edges = given.pop(ALL_EDGES)
+        unknown = [name for name, each in edges.items() if each is not first.edge_index_dict.get(name)]
+        if unknown:
+            raise ConfigError(self._other_edges(what, unknown[0]))
+        for key, value in given.items():
+            given[key] = passage.shortened(value, passage.calls)
+        given[ALL_EDGES] = {name: graph.edge_index_dict[name] for name in edges}
+
+    def _check_layers(self, what: str) -> None:
+        """Raise ConfigError where there is no block for another message passing."""
+        assert self.passage is not None
+        layers = len(self.passage.graphs)
+        if self.passage.calls == layers:
             raise ConfigError(
                 f"--model {self.named}: {what} is message passing number {layers + 1}, but --fanout names "
                 f"{layers} layer{'s' * (layers > 1)}; give one fan-out for each"
             )
-        if given.get("edge_index") is not passage.graphs[0].edge_index:
-            raise ConfigError(
-                f"--model {self.named}: {what} gets an edge_index other than the one that forward was given; hand that "
-                "on as it is: each message passing runs on a sampled block of its own"
-            )
-        return passage.graphs[passage.calls]
 
-    def _of_edges(self, key: str, value: Any, graph: BlockGraph, what: str) -> Tensor:
+    def _other_edges(self, what: str, relation: object = "") -> str:
+        of = f" of {relation}" if relation else ""
+        return (
+            f"--model {self.named}: {what} gets an edge_index{of} other than the one that forward was given; hand that "
+            "on as it is: each message passing runs on a sampled block of its own"
+        )
+
+    def _graph(self, given: dict[str, Any], what: str) -> BlockGraph | RelationGraph:
+        """Return the graph of this call's block, or of its relation. Raises ConfigError where there is none."""
+        passage = self.passage
+        assert passage is not None
+        self._check_layers(what)
+        edges, first, graph = given.get(EDGES), passage.graphs[0], passage.graphs[passage.calls]
+        if isinstance(first, TypedBlockGraph) and isinstance(graph, TypedBlockGraph):
+            for name, each in first.edge_index_dict.items():
+                if edges is each:
+                    return graph.relations[name]
+        elif edges is first.edge_index:
+            return graph
+        raise ConfigError(self._other_edges(what))
+
+    def _of_edges(self, key: str, value: Any, graph: BlockGraph | RelationGraph, what: str) -> Tensor:
         """Return the block's own values in place of those of the first block, weights or features."""
         assert self.passage is not None
         name = next((each for each in _CARRIED if value is getattr(self.passage.graphs[0], each)), None)
@@ -146,7 +207,7 @@ class MessagePassings:
         found: Tensor = getattr(graph, name)
         return found
 
-    def _normalised(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph) -> Tensor:
+    def _normalised(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph | RelationGraph) -> Tensor:
         """Return the block's edge_index; for layers that normalise, set weights by degrees in the whole graph."""
         if getattr(conv, "normalize", None) is not True or "edge_weight" not in given:
             return graph.edge_index
@@ -157,7 +218,7 @@ class MessagePassings:
         edge_index, given["edge_weight"] = graph.normalised(fill if loops else 0.0, given["edge_weight"] is not None)
         return edge_index
 
-    def _rows(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph, what: str) -> None:
+    def _rows(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph | RelationGraph, what: str) -> None:
         """Set the first argument, rows of the sources, in the form that `conv` takes. Raises ConfigError for others."""
         first = next(iter(given))
         x = given[first]
@@ -190,7 +251,7 @@ def message_passings(module: nn.Module) -> dict[str, nn.Module]:
 
 def _takes_edges(module: nn.Module) -> bool:
     try:
-        return "edge_index" in inspect.signature(module.forward).parameters
+        return bool({EDGES, ALL_EDGES} & set(inspect.signature(module.forward).parameters))
     except (TypeError, ValueError):
         return False
 

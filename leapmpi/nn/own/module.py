@@ -16,19 +16,25 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import RowForm
 from leapmpi.nn.model import Model
 from leapmpi.nn.own.block_graph import BlockGraph
-from leapmpi.nn.own.message_passing import MessagePassings
-from leapmpi.nn.own.passage import Passage
+from leapmpi.nn.own.message_passing import ALL_EDGES, EDGES, MessagePassings
+from leapmpi.nn.own.passage import PLAIN, Mark, Passage
+from leapmpi.nn.own.relation_graph import TypedBlockGraph
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.typed_matrix import TypedMatrix
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
+    from leapmpi.nn.typed_schema import TypedSchema
 
 BLOCK_WISE = ("adjs", "blocks")
 """Names of an argument of `forward` that receives the graphs of all blocks, from the outermost to the roots'."""
 
 _OF_GRAPH = ("edge_index", "edge_weight", "edge_attr")
 """Names of arguments of `forward` that receive edges and their data."""
+
+_OF_TYPES = (ALL_EDGES, EDGES)
+"""Names of the argument of `forward` that receives edges by relation; PyG's to_hetero keeps that of the plain one."""
 
 
 class InsideLayer(Layer):
@@ -61,17 +67,25 @@ class InsideLayer(Layer):
 class OwnModel(Model):
     """`module` on blocks, with its own names of parameters.
 
-    `named` is the text of the setting, for messages; `config`, `layers`, `in_dim` and `out_dim` as in `build_model`.
+    `named` is the text of the setting, for messages; `config`, `layers`, `in_dim`, `out_dim` and `schema` as in
+    `build_model`. Of a typed graph, `forward` takes rows by type and edges by relation.
     """
 
     def __init__(
-        self, module: nn.Module, named: str, config: ModelConfig, layers: int, in_dim: int, out_dim: int
+        self,
+        module: nn.Module,
+        named: str,
+        config: ModelConfig,
+        layers: int,
+        in_dim: int,
+        out_dim: int,
+        schema: TypedSchema | None = None,
     ) -> None:
         nn.Module.__init__(self)
-        self.module = module
+        self.module, self.schema = module, schema
         self.named, self.seed, self.out_dim = named, config.seed, out_dim
         self.takes = arguments_of(module.forward)
-        self.block_wise = next((name for name in BLOCK_WISE if name in self.takes), None)
+        self.block_wise = next((name for name in BLOCK_WISE if name in self.takes and schema is None), None)
         self._check_arguments()
         self.passings = MessagePassings(module, named)
         widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
@@ -95,20 +109,36 @@ class OwnModel(Model):
             # User modules need not support empty graphs.
             return parameter.new_zeros((0, self.out_dim)) + 0 * parameter.sum()
         key = with_seed(dropout, self.seed)
-        graphs = [BlockGraph(block, parameter.dtype) for block in reversed(blocks)]
-        passage = Passage(graphs, blocks[-1].src_original, key)
+        kinds = x.types if isinstance(x, TypedMatrix) else None
+        passage = Passage(self._graphs(blocks, parameter.dtype, kinds), blocks[-1].src_original, key, kinds)
         passage.block_wise, passage.seen = self.block_wise is not None, [] if self.examined else None
         self.passings.passage = passage
-        out = self.run(passage, dense(x).to(parameter.dtype))
+        out = self.run(passage, x)
         self.last = passage if self.examined else None
         return out
 
-    def run(self, passage: Passage, x: Tensor) -> Tensor:
+    def _graphs(self, blocks: Sequence[BlockTensors], dtype: torch.dtype, kinds: Tensor | None) -> list[BlockGraph]:
+        """Return the graphs of `blocks`, from the outermost on; `kinds` int64[n] are the types of its sources."""
+        if self.schema is None or kinds is None:
+            return [BlockGraph(block, dtype) for block in reversed(blocks)]
+        types = self.schema.graph
+        return [TypedBlockGraph(block, dtype, types, kinds[: block.n_src]) for block in reversed(blocks)]
+
+    def _inputs(self, passage: Passage, x: Rows) -> Tensor | dict[str, Tensor]:
+        """Return the rows `x` of the outermost sources as `forward` takes them: of a typed graph by type."""
+        dtype = next(self.module.parameters()).dtype
+        if self.schema is None or not isinstance(x, TypedMatrix):
+            return passage.marked(dense(x).to(dtype), Mark(0, PLAIN))
+        widths = self.schema.columns.tolist()
+        found = (x.of_type(t, widths[t]).to(dtype) for t in range(len(widths)))
+        return {name: passage.marked(next(found), Mark(0, t)) for t, name in enumerate(self.schema.names)}
+
+    def run(self, passage: Passage, x: Rows) -> Tensor:
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
         try:
             with passage:
-                out = self.module(passage.marked(x, 0), **self._of_graph(passage.graphs))
+                out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
         except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
@@ -126,6 +156,13 @@ class OwnModel(Model):
 
     def _of_graph(self, graphs: Sequence[BlockGraph]) -> dict[str, Any]:
         """List the arguments of `forward` besides the rows. Raises ConfigError for weights that it would not read."""
+        if isinstance(graphs[0], TypedBlockGraph):
+            if graphs[0].block.weight is not None:
+                raise ConfigError(
+                    f"--model {self.named}: this sampler gives edges weights, which modules for typed graphs are not "
+                    "given; use --sampler node-wise"
+                )
+            return {next(name for name in _OF_TYPES if name in self.takes): graphs[0].edge_index_dict}
         if graphs[0].block.weight is not None and not (self.block_wise or "edge_weight" in self.takes):
             raise ConfigError(
                 f"--model {self.named}: this sampler gives edges weights, which forward does not take; add an argument "
@@ -144,11 +181,25 @@ class OwnModel(Model):
         """Return whether `forward` has an argument called `name`, without a default."""
         return name in self.takes and self.takes[name].default is inspect.Parameter.empty
 
+    def _of_target(self, out: Any) -> Any:
+        """Return the rows of the target type, where `forward` returned rows by type. Raises ConfigError without any."""
+        if self.schema is None or not isinstance(out, dict):
+            return out
+        target = self.schema.graph.target
+        if target not in out:
+            raise ConfigError(
+                f"--model {self.named}: forward returned rows of {', '.join(map(str, out)) or 'no type'}, but the "
+                f"target type is {target}"
+            )
+        return out[target]
+
     def _reads(self) -> tuple[str, ...]:
         """List the data of edges that `forward` reads, by layers' names; a block-wise one may read all.
 
         PyG's own models declare in `supports_...` which data they ignore.
         """
+        if self.schema is not None:
+            return ()
         names = {"edge_weight": "edge_weight", "edge_attr": "edge_features"}
         return tuple(
             kind
@@ -158,10 +209,17 @@ class OwnModel(Model):
 
     def _check_arguments(self) -> None:
         """Raise ConfigError for a `forward` that cannot be called with rows and edges."""
-        known = (*_OF_GRAPH, *BLOCK_WISE)
+        known = (*_OF_GRAPH, *BLOCK_WISE) if self.schema is None else _OF_TYPES
         names = list(self.takes)
         required = [name for name, each in self.takes.items() if each.default is each.empty]
         others = [name for name in required[1:] if name not in known]
+        if self.schema is not None:
+            if len(names) < 2 or names[0] in known or others or not set(names) & set(known):
+                raise ConfigError(
+                    f"--model {self.named}: forward takes ({', '.join(names)}), and the graph is typed; write "
+                    "forward(x_dict, edge_index_dict)"
+                )
+            return
         if not names or names[0] in known or others or not set(names) & {"edge_index", *BLOCK_WISE}:
             raise ConfigError(
                 f"--model {self.named}: forward takes ({', '.join(names)}); write forward(x, edge_index), with "
@@ -170,7 +228,8 @@ class OwnModel(Model):
 
     def _checked(self, out: Any, passage: Passage) -> Tensor:
         """Check that `out` holds logits of the roots, and return it. Raises ConfigError for anything else."""
-        where, roots, layers = f"--model {self.named}: forward", passage.rows[-1], len(passage.graphs)
+        where, layers = f"--model {self.named}: forward", len(passage.graphs)
+        roots, out = sum(passage.rows[-1].values()), self._of_target(out)
         if not self.block_wise and passage.calls < layers:
             some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"
             none = "calls no module that passes messages, which it would take edge_index for; see forward(x, adjs)"

@@ -3,13 +3,13 @@
 Sources of every block begin with its destinations, so rows of any layer belong to the first of the outermost sources.
 A tensor's `level` tells which rows it holds. Before message passing k there are as many rows as block k has sources,
 after the last as many as roots. Where tensors of two levels meet, as in h = conv(h) + h, the first rows of the longer
-one are taken.
+one are taken. In a typed graph this holds for the rows of each type, and a tensor's mark names its type too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from leapmpi.nn.dropout import DropoutKey, drop_edges, drop_features
 from leapmpi.nn.own.block_graph import BlockGraph
+from leapmpi.nn.own.relation_graph import TypedBlockGraph
 from leapmpi.nn.rows import dense
 from leapmpi.system.counter_rng import fold, key_hash
 
@@ -33,21 +34,44 @@ _RANDOM = {
 }
 """Functions that draw numbers in the order of calls, not by vertex."""
 
-_LEVEL = "leapmpi_level"
+_MARK = "leapmpi_mark"
+
+PLAIN, SEVERAL = -1, -2
+"""In place of a type: that of all rows of a plain graph; that of a tensor made of rows of several types."""
+
+
+class Mark(NamedTuple):
+    """The rows that a tensor holds, or was made of: their level, and the number of their type."""
+
+    level: int
+    kind: int
 
 
 class Passage(TorchFunctionMode):
     """A context around one run of `forward`.
 
     `graphs` are those of the blocks, from the outermost to the roots'; `vertices` int64[n] the original ids of the
-    outermost sources; `key` that of dropout masks, None where nothing is dropped.
+    outermost sources; `key` that of dropout masks, None where nothing is dropped. kinds: int64[n], the types of the
+    outermost sources of a typed graph.
     """
 
-    def __init__(self, graphs: Sequence[BlockGraph], vertices: Tensor, key: DropoutKey | None) -> None:
+    def __init__(
+        self, graphs: Sequence[BlockGraph], vertices: Tensor, key: DropoutKey | None, kinds: Tensor | None = None
+    ) -> None:
         super().__init__()
-        self.graphs, self.vertices, self.key = graphs, vertices, key
-        self.rows = [*(graph.n_src for graph in graphs), graphs[-1].n_dst]
-        """Rows by level."""
+        self.graphs, self.key = graphs, key
+        self.rows: list[dict[int, int]] = [{PLAIN: n} for n in (*(graph.n_src for graph in graphs), graphs[-1].n_dst)]
+        """Rows by level and type."""
+        self.vertices = {PLAIN: vertices}
+        """Original ids of the outermost sources, by type."""
+        self.typed = kinds is not None
+        if kinds is not None:
+            by_type = [graph.counts for graph in graphs if isinstance(graph, TypedBlockGraph)]
+            counts = [*([n_src for n_src, _ in each] for each in by_type), [n_dst for _, n_dst in by_type[-1]]]
+            self.rows = [dict(enumerate(each)) for each in counts]
+            self.vertices = {t: vertices[kinds == t] for t in range(len(by_type[0]))}
+        self.ends: tuple[int, int] | None = (PLAIN, PLAIN)
+        """Types of the sources and destinations of the running message passing, None where it reads all relations."""
         self.block_wise = False
         """Whether the module takes the graphs of all blocks, and passes them on itself."""
         self.calls = 0
@@ -93,15 +117,15 @@ class Passage(TorchFunctionMode):
 
     def _followed(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Return the result of `func`; outside of message passing, tensors are cut to the same rows first."""
-        if self.inside:
+        if self.inside and not self.typed:
             return func(*args, **kwargs)
-        levels = set(_levels((*args, *kwargs.values())))
-        if not levels:
+        marks = set(marks_of((*args, *kwargs.values())))
+        if not marks:
             return func(*args, **kwargs)
-        level = max(levels)
-        if len(levels) > 1:
+        level, kinds = max(each.level for each in marks), {each.kind for each in marks}
+        if len(marks) > 1 and not self.inside:
             args, kwargs = self.shortened(args, level), self.shortened(kwargs, level)
-        return self.marked(func(*args, **kwargs), level)
+        return self.marked(func(*args, **kwargs), Mark(level, kinds.pop() if len(kinds) == 1 else SEVERAL))
 
     def enter(self, name: str, args: tuple) -> None:
         """Note that a module begins to run, and its input as a result of the module that runs it."""
@@ -119,34 +143,43 @@ class Passage(TorchFunctionMode):
 
         Results inside a layer count as the layer's, except those of a normalisation.
         """
-        if self.seen is None or not isinstance(rows, Tensor) or not rows.dim() or rows.size(0) not in self.rows:
+        if self.seen is None or not isinstance(rows, Tensor) or not rows.dim():
+            return
+        kind = self._kind(rows)
+        if kind not in self.vertices or rows.size(0) not in (each[kind] for each in self.rows):
             return
         # Inside message passing on a square graph, only destinations have received messages.
         within = self.inside and len(self.names) > self.outer
-        count = min(len(rows), self.graphs[self.calls].n_dst) if within else len(rows)
+        count = min(len(rows), self.rows[self.calls + 1][kind]) if within else len(rows)
         name = self.names[self.outer] if within and "Norm" not in self.names[-1] else self.names[-1]
-        self.seen.append((name, self.vertices[:count], rows.detach()[:count]))
+        self.seen.append((name, self.vertices[kind][:count], rows.detach()[:count]))
 
-    def marked(self, out: Any, level: int) -> Any:
-        """Mark `out`, a tensor or several, as holding the rows of `level` where it has as many, and return it."""
+    def marked(self, out: Any, mark: Mark) -> Any:
+        """Mark `out`, a tensor or several, as holding the rows of `mark` where it has as many, and return it.
+
+        In a typed graph it is marked in any case: modules add up relations by way of stacks of rows.
+        """
         if type(out) in (list, tuple):
             for each in out:
-                self.marked(each, level)
-        elif isinstance(out, Tensor) and out.dim() and out.size(0) == self.rows[level]:
-            setattr(out, _LEVEL, level)
+                self.marked(each, mark)
+        elif isinstance(out, Tensor) and out.dim() and (self.typed or out.size(0) == self.rows[mark.level][mark.kind]):
+            setattr(out, _MARK, mark)
         return out
 
     def holds_rows(self, tensor: Tensor) -> bool:
         """Return whether `tensor` is known to hold a row for each vertex of some level."""
-        return hasattr(tensor, _LEVEL)
+        mark = getattr(tensor, _MARK, None)
+        return mark is not None and tensor.size(0) == self.rows[mark.level].get(mark.kind)
 
     def shortened(self, values: Any, level: int) -> Any:
         """Return `values` with tensors of an earlier level cut to the rows of `level`."""
         if isinstance(values, Tensor):
-            known = getattr(values, _LEVEL, None)
-            if known is None or known >= level:
+            if not self.holds_rows(values):
                 return values
-            return self.marked(values[: self.rows[level]], level)
+            mark = getattr(values, _MARK)
+            if mark.level >= level:
+                return values
+            return self.marked(values[: self.rows[level][mark.kind]], Mark(level, mark.kind))
         if isinstance(values, dict):
             return {name: self.shortened(each, level) for name, each in values.items()}
         if type(values) in (list, tuple):
@@ -175,28 +208,41 @@ class Passage(TorchFunctionMode):
         if not x.numel():
             return x
         # The number of rows tells what they are: rows of edges, of vertices of a level, or neither.
-        if self.edges is not None and rows == self.edges.size(1):
-            source, target = self.vertices[self.edges[0]], self.vertices[self.edges[1]]
+        kind = self._kind(x)
+        if self.edges is not None and self.ends is not None and rows == self.edges.size(1):
+            source, target = (self.vertices[end][each] for end, each in zip(self.ends, self.edges, strict=True))
             out = drop_edges(flat, source, target, self.key, self._dropouts, rate)
-        elif rows in self.rows:
-            out = dense(drop_features(flat, self.vertices[:rows], self.key, self._dropouts, rate))
+        elif kind in self.vertices and rows in (each[kind] for each in self.rows):
+            out = dense(drop_features(flat, self.vertices[kind][:rows], self.key, self._dropouts, rate))
         else:
             self._note(func)
             return func(*args, **kwargs)
         return self._like(x, out.reshape(x.shape))
 
+    def kind_of(self, name: str) -> int:
+        """Return the number of the type called `name`."""
+        assert isinstance(self.graphs[0], TypedBlockGraph), "types are those of a typed graph"
+        return self.graphs[0].names.index(name)
+
+    def _kind(self, rows: Tensor) -> int:
+        """Return the number of the type of `rows`, by their mark; SEVERAL where it is unknown."""
+        if not self.typed:
+            return PLAIN
+        mark = getattr(rows, _MARK, None)
+        return SEVERAL if mark is None else mark.kind
+
     def _like(self, x: Tensor, out: Tensor) -> Tensor:
-        if (level := getattr(x, _LEVEL, None)) is not None:
-            setattr(out, _LEVEL, level)
+        if (mark := getattr(x, _MARK, None)) is not None:
+            setattr(out, _MARK, mark)
         return out
 
 
-def _levels(values: Any) -> Iterator[int]:
-    """Yield the levels of the tensors among `values`."""
-    for each in values:
+def marks_of(values: Any) -> Iterator[Mark]:
+    """Yield the marks of the tensors among `values`."""
+    for each in values.values() if isinstance(values, dict) else values:
         if isinstance(each, Tensor):
-            level = getattr(each, _LEVEL, None)
-            if level is not None:
-                yield level
-        elif type(each) in (list, tuple):
-            yield from _levels(each)
+            mark = getattr(each, _MARK, None)
+            if mark is not None:
+                yield mark
+        elif type(each) in (list, tuple, dict):
+            yield from marks_of(each)

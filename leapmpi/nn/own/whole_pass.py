@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from leapmpi.errors import ConfigError
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.module import OwnModel
-from leapmpi.nn.own.passage import Passage
+from leapmpi.nn.own.passage import PLAIN, Mark, Passage
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 RunOnBlock = Callable[[BlockTensors, Sequence[Tensor]], Tensor]
@@ -140,7 +140,7 @@ def _call(
     finally:
         passage.inside -= 1
     passage.calls += 1
-    return passage.marked(out, passage.calls)
+    return passage.marked(out, Mark(passage.calls, PLAIN))
 
 
 def _name_of(graph: BlockGraph, value: Any, model: OwnModel, what: str) -> str:
@@ -169,4 +169,4 @@ def _with_rows(passage: Passage, inner: Passage, value: Any, taken: Iterator[Ten
     """Replace each tensor in `value` that holds a row for each vertex by the next of `taken`."""
     if type(value) in (tuple, list):
         return type(value)(_with_rows(passage, inner, part, taken) for part in value)
-    return inner.marked(next(taken), 0) if _is_rows(passage, value) else value
+    return inner.marked(next(taken), Mark(0, PLAIN)) if _is_rows(passage, value) else value

@@ -55,6 +55,6 @@ def test_a_share_comes_back_with_weights_features_of_edges_and_sparse_rows():
             assert (found.edge_features is None) == (edge_features is None)
             for got, wanted in zip(found.edge_features or [], edge_features or [], strict=True):
                 same(got, wanted)
-            assert len(found.sparse) == len(entries)
-            for got, wanted in zip(found.sparse, entries, strict=True):
+            assert len(found.rows) == len(entries)
+            for got, wanted in zip(found.rows, entries, strict=True):
                 same(got, wanted)

@@ -1,0 +1,77 @@
+"""Counts of what an iteration on a typed graph reads from other ranks, by type of vertices and by relation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from leapmpi.dataset.graph_types import GraphTypes
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.features.typed_shard import TypedShard
+from leapmpi.forecast.virtual_job import Batches, VirtualJob
+from leapmpi.plan.homes import home_of
+
+
+def of_first_iteration(
+    types: GraphTypes | None, job: VirtualJob, batch: Batches
+) -> dict[str, list[dict[str, Any]]] | None:
+    """Return what the first iteration of `job`, which trains `batch`, reads from other ranks by type and relation.
+
+    None for a plain graph, and for strategies that compute layer by layer, whose iterations have no samples.
+    """
+    if types is None or job.engines[0].placement.strategy.by_layer:
+        return None
+    minibatches = job.draw(batch, 0)
+    job.world.take()
+    return _by_type_and_relation(types, [each.ctx for each in job.engines], minibatches)
+
+
+def _by_type_and_relation(
+    types: GraphTypes, contexts: Sequence[RankContext], minibatches: Sequence[MiniBatch]
+) -> dict[str, list[dict[str, Any]]]:
+    """Count remote rows of the first layer, and their bytes as stored, over all ranks.
+
+    By type, each row once a rank; by relation, each row that the relation reads once a rank, with its remote edges. A
+    row that several relations read counts for each of them.
+    """
+    of_types = np.zeros((len(types.vertices), 2), np.int64)
+    of_relations = np.zeros((len(types.relations), 3), np.int64)
+    for ctx, minibatch in zip(contexts, minibatches, strict=True):
+        shard, offsets = ctx.features.shard, ctx.rank_offsets
+        assert isinstance(shard, TypedShard), "the graph is typed"
+        blocks = [each.blocks[-1] for each in minibatch.micro_batches if each.blocks]
+        sources = [each.neighbours for each in blocks]
+        relation = np.concatenate([np.empty(0, np.int64), *(each.relation for each in blocks)]).astype(np.int64)
+        ids = np.concatenate([np.empty(0, np.int64), *sources])
+        remote = home_of(ids, offsets) != ctx.communicator.rank
+        ids, relation = ids[remote], relation[remote]
+
+        # Destinations need rows of their own, which no relation reads.
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *(each.src for each in blocks)]))
+        rows = rows[home_of(rows, offsets) != ctx.communicator.rank]
+        of_types += _rows_and_bytes(shard, rows, shard.types_of(rows), len(types.vertices))
+
+        # Each source once for each relation.
+        of_relations[:, 0] += np.bincount(relation, minlength=len(types.relations))
+        pairs = np.unique(np.stack([relation, ids]), axis=1)
+        of_relations[:, 1:] += _rows_and_bytes(shard, pairs[1], pairs[0], len(types.relations))
+    return {
+        "types": [
+            {"type": each.name, "remote_rows": rows, "bytes": size}
+            for each, (rows, size) in zip(types.vertices, of_types.tolist(), strict=True)
+        ],
+        "relations": [
+            {"relation": str(each), "remote_edges": edges, "remote_rows": rows, "bytes": size}
+            for each, (edges, rows, size) in zip(types.relations, of_relations.tolist(), strict=True)
+        ],
+    }
+
+
+def _rows_and_bytes(shard: TypedShard, ids: np.ndarray, kind: np.ndarray, count: int) -> np.ndarray:
+    """Count `ids` (int64[n]) and the bytes of their rows by `kind` (integers[n]): int64[count, 2]."""
+    size = shard.units(ids) * shard.unit
+    rows = np.bincount(kind, minlength=count)
+    return np.stack([rows, np.bincount(kind, size, minlength=count).astype(np.int64)], axis=1)
