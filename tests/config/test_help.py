@@ -76,7 +76,7 @@ def test_commands_with_few_settings_show_them_all(capsys):
     found = flags_by_heading(shown(capsys, "evaluate", evaluate, "--help"))
     assert found["settings that may differ from the run's"][:2] == ["eval-fanout", "eval-batch-size"]
     found = flags_by_heading(shown(capsys, "submit", submit, "--help"))
-    assert found["values that replace those of the profile"][0] == "nodes"
+    assert found["values that replace those of the profile"][:2] == ["scheduler", "nodes"]
 
 
 def test_metavars_and_defaults_follow_from_types_and_choices():
