@@ -1,4 +1,4 @@
-"""Batch scripts for Flux, after its documentation; not tried on a cluster."""
+"""Batch scripts for Flux; not tried on a cluster."""
 
 from __future__ import annotations
 

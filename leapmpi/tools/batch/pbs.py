@@ -1,4 +1,4 @@
-"""Batch scripts for PBS (OpenPBS, PBS Professional), after their documentation; not tried on a cluster."""
+"""Batch scripts for PBS (OpenPBS, PBS Professional); not tried on a cluster."""
 
 from __future__ import annotations
 
