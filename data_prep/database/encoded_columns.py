@@ -62,7 +62,8 @@ def fitted(rows: TableRows, until: int | None, training: np.ndarray | None) -> d
         mask = None if chosen is None or chosen.all() else pyarrow.array(chosen)
         for column, statistics in found.items():
             statistics.take(columns[column] if mask is None else columns[column].filter(mask))
-    return {column: statistics.state() for column, statistics in found.items()}
+    kinds = {each.column: each.encoder for each in rows.schema.columns}
+    return {column: {"encoder": kinds[column], **statistics.state()} for column, statistics in found.items()}
 
 
 def encoded(rows: TableRows, states: Mapping[str, State], workspace: Workspace) -> np.ndarray:

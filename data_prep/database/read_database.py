@@ -114,8 +114,11 @@ def _states(
         }
     for name, rows in tables.items():
         known = stored[_TABLES].get(name)
-        if known is None or set(known) != {each.column for each in rows.schema.columns}:
-            raise DataError(f"{rows.schema.where}: its columns are not those of the dataset whose encoders are used")
+        encoders = {each.column: each.encoder for each in rows.schema.columns}
+        if known is None or {column: each["encoder"] for column, each in known.items()} != encoders:
+            raise DataError(
+                f"{rows.schema.where}: columns and encoders are not those of the dataset given by --encoders"
+            )
     return {name: stored[_TABLES][name] for name in tables}
 
 

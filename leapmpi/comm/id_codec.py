@@ -46,6 +46,11 @@ class IdCodec:
         """Build the codec for any id below rank_offsets[-1], sent to any rank."""
         return cls(np.zeros(len(rank_offsets) - 1, np.int64), int(rank_offsets[-1]))
 
+    @classmethod
+    def any_word(cls, ranks: int) -> IdCodec:
+        """Build the codec for words of 64 bits, sent to any of `ranks` ranks as they are."""
+        return cls(np.zeros(ranks, np.int64), 1 << 64)
+
     @property
     def id_bytes(self) -> int:
         """Bytes of an id as it is sent: 4 where every offset fits, else 8."""

@@ -8,73 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
-from leapmpi.config.sections import (
-    EvaluateConfig,
-    ModelConfig,
-    RunConfig,
-    SamplingConfig,
-    StrategyConfig,
-    TrainConfig,
-)
+from leapmpi.config.run_facts import Facts
 from leapmpi.errors import ConfigError
-
-
-class Settings(Protocol):
-    """The sections of a config that conditions read."""
-
-    @property
-    def model(self) -> ModelConfig: ...
-    @property
-    def sampling(self) -> SamplingConfig: ...
-    @property
-    def strategy(self) -> StrategyConfig: ...
-    @property
-    def train(self) -> TrainConfig: ...
-    @property
-    def evaluate(self) -> EvaluateConfig: ...
-    @property
-    def run(self) -> RunConfig: ...
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Facts that conditions read. Unknown facts keep their defaults, with which no row holds."""
-
-    config: Settings
-    own_mode: bool = False
-    """Whether the strategy has a way of its own to feed the first layer (p3, naive)."""
-    reassigns_parts: bool = True
-    """Whether the strategy can reassign the dataset's parts to ranks."""
-    features: bool = True
-    """Whether the dataset has features."""
-    edge_weights: bool = True
-    """Whether its edges have weights."""
-    roots: str = ""
-    """Kind of roots: "vertices" or "edges"."""
-    validation: bool = True
-    """Whether there is something to validate by."""
-    answers: str = "regression"
-    """Answer of the task."""
-    edge_labels: bool = False
-    """Whether the task reads classes of edges."""
-    typed: bool = False
-    """Whether the graph has types of vertices and relations."""
-    draws_by_relation: bool = True
-    """Whether the sampler draws from typed graphs."""
-    optimizers: tuple[str, ...] = ("sgd",)
-    """Those of all models."""
-    ranks: int = 0
-    parts: int = 0
-    steps: int = 0
-    """Time steps, 0 while they are not chosen."""
-    fetches_before_step: bool = False
-    """Whether rows are fetched before the step, without weights."""
-    on_host: bool = False
-    """Whether the CPU multiplies."""
-    on_cpu: bool = False
-    """Whether there is no GPU."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +38,17 @@ def _varies(facts: Facts) -> bool:
 
 def _prepares(facts: Facts) -> bool:
     return facts.config.strategy.prepare_ranks > 0
+
+
+def _by_root(key: str, holds: Callable[[Facts], bool], why: str, what: str = "") -> Row:
+    """Build the row of a setting that is refused where each root bounds its draws."""
+    with_what = "`bound=root` of `--sampler temporal`" + (f": {what}" if what else "")
+    sentence = f"with bound=root a vertex is computed once for each bound; {why}"
+    return Row(key, with_what, lambda f: f.bounds_by_root and holds(f), sentence)
+
+
+def _unbounded(facts: Facts) -> bool:
+    return facts.config.strategy.remote in ("sums", "mixed")
 
 
 def _with_roles(name: str, holds: Callable[[Facts], bool], why: str) -> Row:
@@ -215,6 +162,14 @@ ROWS: tuple[Row, ...] = (
         lambda f: bool(f.config.strategy.feature_memory),
         "rows of types are held in memory whole; leave it out",
     ),
+    # Refused where each root has its own bound: a vertex is then computed once for each.
+    _by_root("strategy.name", lambda f: f.own_mode or f.by_layer, "use leap or pull", "all but `leap` and `pull`"),
+    _by_root("strategy.remote", _unbounded, "use raw, projected, partial or auto", "`sums`, `mixed`"),
+    _by_root("strategy.vary", _varies, "models cannot share sums; leave it out"),
+    _by_root("strategy.prepare_ranks", _prepares, "all ranks prepare their own batches; leave it out"),
+    _by_root("model.norm", lambda f: f.config.model.norm == "batch", "use layer", "`batch`"),
+    _by_root("run.topology", lambda f: f.config.run.topology == "sharded", "use node", "`sharded`"),
+    _by_root("train.task", lambda f: f.roots == "edges", "roots must be vertices; leave bound out", "tasks on edges"),
     # Refused by the strategy, the dataset or the task.
     Row(
         "strategy.vary",

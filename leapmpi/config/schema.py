@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.compatibility import check
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.options import MODELS, SAMPLERS, options_of, with_option
 from leapmpi.config.other_names import FORMER, recorded_values
+from leapmpi.config.run_facts import Facts
 from leapmpi.config.sections import (
     DATA,
     EvaluateConfig,

@@ -53,20 +53,20 @@ class DeviceTopology:
         self.indptr, self.indices, self.original_id = (
             placed(array, device) for array in (topology.indptr, topology.indices, topology.original_id)
         )
-        self._kept: Tensor | None = None
+        self.kept: Tensor | None = None
 
     def with_copies(self, kept: Tensor) -> DeviceTopology:
         """Return the same memory, with shorter copies of some lists after all lists."""
         found = copy(self)
-        found._kept = kept if len(kept) else None
+        found.kept = kept if len(kept) else None
         return found
 
     def numbers(self, places: Tensor) -> Tensor:
         """Return the numbers in the topology of the edges at `places` (int64[k]): int64[k]."""
-        if self._kept is None:
+        if self.kept is None:
             return places
         whole = len(self.indices)
-        return torch.where(places < whole, places, self._kept[(places - whole).clamp(min=0)])
+        return torch.where(places < whole, places, self.kept[(places - whole).clamp(min=0)])
 
     @staticmethod
     def needed_bytes(topology: Topology) -> int:

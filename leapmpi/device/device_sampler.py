@@ -144,6 +144,8 @@ def form_of(sampler: Sampler) -> type[DrawForm] | None:
     drawing = sampler.drawing
     if sampler.sharded or (isinstance(drawing, GraphSaint) and not isinstance(drawing.inclusion, CountedInclusion)):
         return None
+    if isinstance(drawing, Temporal) and drawing.by_root:
+        return None
     form = _FORMS.get(type(drawing))
     # Edge data exist only for edges of the topology.
     return None if form is None or (sampler is not drawing and not form.names_edges) else form

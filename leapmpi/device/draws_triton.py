@@ -1,4 +1,4 @@
-"""Draws of node_wise.py in one Triton kernel per hop, bit-identical. torch takes some hundred, each over all edges.
+"""Draws of node_wise.py and with_replacement.py in one Triton kernel a hop, bit-identical, where torch takes a hundred.
 
 Imported only if Triton is available (nn/kernels/triton_choice.py).
 """
@@ -59,14 +59,47 @@ def _draw(
     tl.store(out + tl.load(indptr + row, mask=row < rows, other=0) + place, begin + chosen, mask=valid)
 
 
+@triton.jit(do_not_specialize=["hashed", "rows"])
+def _draw_again(
+    hashed, original, start, degree, indptr, out, rows,
+    FANOUT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
+    draw = tl.arange(0, WIDTH)[None, :]
+    known = tl.load(degree + row, mask=row < rows, other=0)
+    name = tl.load(original + row, mask=row < rows, other=0)
+    words = fold(fold(hashed.to(tl.uint64), name), draw)
+    drawn = tl.umulhi(words, tl.maximum(known + draw * 0, 1).to(tl.uint64)).to(tl.int64)
+
+    # Write each to its position in ascending order.
+    place = tl.zeros((BLOCK, WIDTH), tl.int64)
+    for number in range(FANOUT):
+        mine = _column(drawn, number, draw)
+        place += ((mine < drawn) | ((mine == drawn) & (number < draw))).to(tl.int64)
+    valid = (draw < FANOUT) & (known > 0) & (row < rows)
+    begin = tl.load(start + row, mask=row < rows, other=0)
+    tl.store(out + tl.load(indptr + row, mask=row < rows, other=0) + place, begin + drawn, mask=valid)
+
+
 def node_wise(hashed: int, to: Destinations, fanout: int) -> tuple[Tensor, Tensor]:
     """Return the first edge of each destination (int64[n + 1]) and the places; 0 < fan-out <= MOST_DRAWN."""
-    indptr = starts(to.degree.clamp(max=fanout))
+    return _drawn(_draw, hashed, to, starts(to.degree.clamp(max=fanout)), fanout)
+
+
+def with_replacement(hashed: int, to: Destinations, fanout: int) -> tuple[Tensor, Tensor]:
+    """Return what `node_wise` returns, of independent draws, as with_replacement.py draws."""
+    return _drawn(_draw_again, hashed, to, starts((to.degree > 0) * fanout), fanout)
+
+
+def _drawn(
+    kernel: triton.JITFunction, hashed: int, to: Destinations, indptr: Tensor, fanout: int
+) -> tuple[Tensor, Tensor]:
+    """Return `indptr` and the places that `kernel` draws."""
     out = to.start.new_empty(int(indptr[-1]))
     if len(out):
         width = triton.next_power_of_2(fanout)
         block = max(1, _TABLE // width)
         operands = to.original, to.start, to.degree, indptr, out, len(to.degree)
         grid = (triton.cdiv(len(to.degree), block),)
-        launch(_draw, grid, hashed, *operands, FANOUT=fanout, WIDTH=width, BLOCK=block)
+        launch(kernel, grid, hashed, *operands, FANOUT=fanout, WIDTH=width, BLOCK=block)
     return indptr, out

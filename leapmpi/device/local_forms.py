@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -11,7 +12,17 @@ from leapmpi.device import uniform_draws
 from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
 from leapmpi.device.draw_form import DrawForm, hashed
 from leapmpi.device.hashing import signed
-from leapmpi.device.lists import Chosen, DeviceDrawn, Lists, drawn_at, drawn_from, from_lists, smallest_of_rows, starts
+from leapmpi.device.lists import (
+    Chosen,
+    DeviceDrawn,
+    Lists,
+    drawn_at,
+    drawn_from,
+    from_lists,
+    normalised,
+    smallest_of_rows,
+    starts,
+)
 from leapmpi.device.uniform_draws import node_wise
 from leapmpi.device.walk_draws import Walks, by_walks
 from leapmpi.device.weighted_draws import by_weight, steps_of_edges
@@ -83,9 +94,7 @@ def _tried(topology: DeviceTopology) -> bool:
     """Return whether Triton and torch draw the same from the first lists of `topology`."""
     from leapmpi.device import draws_triton
 
-    first = DeviceFrontier(topology)
-    first.add(torch.arange(min(_TRIED, len(topology.original_id)), device=topology.device))
-    to, word = first.reached, hashed(DrawKey(0, 0, 0, 0), 0)
+    to, word = _first(topology), hashed(DrawKey(0, 0, 0, 0), 0)
     for fanout in (1, 5, 10, draws_triton.MOST_DRAWN):
         indptr, places = draws_triton.node_wise(word, to, fanout)
         expected, positions = uniform_draws.node_wise(word, to, fanout)
@@ -96,18 +105,86 @@ def _tried(topology: DeviceTopology) -> bool:
     return True
 
 
+def _first(topology: DeviceTopology, count: int = _TRIED) -> Destinations:
+    """Return the first destinations of `topology`, which kernels are tried on."""
+    first = DeviceFrontier(topology)
+    first.add(torch.arange(min(count, len(topology.original_id)), device=topology.device))
+    return first.reached
+
+
+def _same(found: DeviceDrawn, expected: DeviceDrawn) -> bool:
+    pairs = zip(found, expected, strict=True)
+    return all(torch.equal(a, b) for a, b in pairs if a is not None and b is not None)
+
+
 class WithReplacementForm(DrawForm[WithReplacement]):
+    def __init__(self, sampler: WithReplacement, topology: DeviceTopology) -> None:
+        super().__init__(sampler, topology)
+        self._most = 0
+        """Largest fan-out of Triton's kernel."""
+        if serves("draws with replacement", topology.device, partial(_again_tried, topology)):
+            from leapmpi.device import draws_triton
+
+            self._most, self._by_triton = draws_triton.MOST_DRAWN, draws_triton.with_replacement
+
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        return drawn_at(topology, to, *uniform_draws.with_replacement(hashed(key, hop), to, self.fanout(hop)))
+        word, fanout = hashed(key, hop), self.fanout(hop)
+        if 0 < fanout <= self._most:
+            return drawn_from(topology, *self._by_triton(word, to, fanout))
+        return drawn_at(topology, to, *uniform_draws.with_replacement(word, to, fanout))
+
+
+def _again_tried(topology: DeviceTopology) -> bool:
+    """Return whether Triton and torch draw the same with replacement from the first lists of `topology`."""
+    from leapmpi.device import draws_triton
+
+    to, word = _first(topology), hashed(DrawKey(0, 0, 0, 0), 0)
+    return all(
+        _same(
+            drawn_from(topology, *draws_triton.with_replacement(word, to, fanout)),
+            drawn_at(topology, to, *uniform_draws.with_replacement(word, to, fanout)),
+        )
+        for fanout in (1, 10, draws_triton.MOST_DRAWN)
+    )
+
+
+_LISTS_TRIED = 100
+"""Number of lists that kernels are tried on that read whole lists."""
 
 
 class Labor0Form(DrawForm[Labor0]):
+    def __init__(self, sampler: Labor0, topology: DeviceTopology) -> None:
+        super().__init__(sampler, topology)
+        self._kernels = None
+        if serves("draws by numbers of sources", topology.device, partial(_numbers_tried, topology)):
+            from leapmpi.device import list_draws_triton
+
+            self._kernels = list_draws_triton
+
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         options, fanout = self.sampler.options, self.fanout(hop)
         law = law_of(key, hop, options.same_in_layers, options.kept_batches)
         fixed = options.fixed_size or fanout == ALL
+        if self._kernels is not None:
+            by_triton = self._kernels.smallest_numbers if fixed else self._kernels.numbers_below
+            return by_triton(law, topology, to, fanout)
         kernel = uniform_draws.smallest_numbers if fixed else uniform_draws.numbers_below
         return from_lists(topology, to, lambda found: kernel(law, topology, found, fanout))
+
+
+def _numbers_tried(topology: DeviceTopology) -> bool:
+    """Return whether Triton and torch draw the same by numbers of sources from the first lists of `topology`."""
+    from leapmpi.device import list_draws_triton
+
+    to = _first(topology, _LISTS_TRIED)
+    for kept in (1, 3):
+        law = law_of(DrawKey(0, 0, 0, 0), 0, False, kept)
+        for name in ("smallest_numbers", "numbers_below"):
+            by_torch, by_triton = getattr(uniform_draws, name), getattr(list_draws_triton, name)
+            expected = from_lists(topology, to, partial(by_torch, law, topology, fanout=5))
+            if not _same(by_triton(law, topology, to, 5), expected):
+                return False
+    return True
 
 
 class WeightedForm(DrawForm[Weighted]):
@@ -116,6 +193,11 @@ class WeightedForm(DrawForm[Weighted]):
         given = sampler.topology.edge_weight if sampler.by_edge else sampler.source_weight
         assert given is not None, "a sampler has the weights of sources, or of edges"
         self._weights = placed(given, topology.device)
+        self._by_triton: Callable[..., DeviceDrawn] | None = None
+        if serves("draws by weights", topology.device, self._tried):
+            from leapmpi.device import list_draws_triton
+
+            self._by_triton = list_draws_triton.by_weight
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
@@ -123,13 +205,35 @@ class WeightedForm(DrawForm[Weighted]):
         return 4 * sampler.topology.edges if sampler.by_edge else 8 * sampler.topology.vertices
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
+        word, fanout, scaled = hashed(key, hop), self.fanout(hop), self.sampler.row_normalise
+        if self._by_triton is None:
+            return self._by_torch(word, topology, to, fanout, scaled)
+        drawn = self._by_triton(word, topology, self._weights, to, fanout, self.sampler.by_edge)
+        assert drawn.weight is not None, "draws by weights have some"
+        return drawn._replace(weight=normalised(drawn.indptr, drawn.weight, to.degree)) if scaled else drawn
+
+    def _by_torch(
+        self, word: int, topology: DeviceTopology, to: Destinations, fanout: int, scaled: bool
+    ) -> DeviceDrawn:
         def rule(found: Lists) -> torch.Tensor:
             if self.sampler.by_edge:
                 return steps_of_edges(self._weights, found)
             return self._weights[topology.indices[found.numbers].long()]
 
-        fanout = self.fanout(hop)
-        return by_weight(hashed(key, hop), topology, rule, to, fanout, self.sampler.row_normalise)
+        return by_weight(word, topology, rule, to, fanout, scaled)
+
+    def _tried(self) -> bool:
+        """Return whether Triton and torch draw the same by weights from the first lists of the topology."""
+        from leapmpi.device import list_draws_triton
+
+        to, by_edge = _first(self.topology, _LISTS_TRIED), self.sampler.by_edge
+        return all(
+            _same(
+                list_draws_triton.by_weight(word, self.topology, self._weights, to, fanout, by_edge),
+                self._by_torch(word, self.topology, to, fanout, scaled=False),
+            )
+            for word, fanout in ((7, 3), (-7, 10))
+        )
 
 
 class RandomWalkForm(DrawForm[RandomWalk]):

@@ -43,6 +43,9 @@ class ExchangeMode(ABC):
     reads_numbers = True
     """Whether the layer reads sources of its block by number; else their ids suffice."""
 
+    serves_bounds = True
+    """Whether a vertex may be a destination for several bounds of roots."""
+
     surcharge = 1.0
     """Factor on its bytes where modes are compared by bytes: one that takes more work must save more of them."""
 

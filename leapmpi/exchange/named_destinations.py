@@ -51,6 +51,7 @@ class NamedDestinations:
         self._last: tuple[Callable[[], Block | None], Pairs | None] = (lambda: None, None)
         # Any rank may own a named destination.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
+        self.bound_codec = IdCodec.any_word(ctx.ranks)
         if isinstance(ctx.sampler, ShardedSampler):
             own, first = ctx.sampler.shard.own, ctx.sampler.shard.first
             self.builder = PartialBlockBuilder(own, *ctx.local_range, ctx.device, first)
@@ -85,8 +86,13 @@ class NamedDestinations:
         if self.answers is None:
             named = block.dst[pairs.destinations]
             foreign, counts = communicator.exchange_ids(named, pairs.counts, self.id_codec)
+            bounds = None
+            if block.bound is not None:
+                words = block.bound[pairs.destinations].view(np.int64)
+                bounds, _ = communicator.exchange_ids(words, pairs.counts, self.bound_codec)
+                bounds = bounds.view(block.bound.dtype)
             with self.ctx.phases("sample"):
-                theirs = self._drawn_again(minibatch, block, foreign)
+                theirs = self._drawn_again(minibatch, block, foreign, bounds)
         else:
             # Only owners hold the lists of destinations, so the edges are named too.
             theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
@@ -128,7 +134,8 @@ class NamedDestinations:
     def naming_bytes(self, block: Block, pairs: Pairs) -> np.ndarray:
         """Count the bytes that name `pairs`, with their edges where owners lack the lists: int64[ranks]. Local."""
         if self.answers is None:
-            return pairs.counts * self.id_codec.id_bytes
+            bound_bytes = 0 if block.bound is None else self.bound_codec.id_bytes
+            return pairs.counts * (self.id_codec.id_bytes + bound_bytes)
         return self._names(block, pairs, self.answers).sizes * self.answers.word.itemsize
 
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
@@ -136,8 +143,16 @@ class NamedDestinations:
         home = home_of(block.neighbours, self.ctx.rank_offsets)
         return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers)
 
-    def _drawn_again(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> KnownEdges:
-        """Return the edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`."""
+    def _drawn_again(
+        self, minibatch: MiniBatch, block: Block, foreign: np.ndarray, bounds: np.ndarray | None = None
+    ) -> KnownEdges:
+        """Return the edges that destinations `foreign` (int64[k]) of other ranks draw at the hop of `block`.
+
+        bounds: numbers[k], their bounds, where roots bound draws one by one.
+        """
+        if bounds is not None:
+            again = self.ctx.sampler.drawing.bounded_neighbours(minibatch.key, block.hop, foreign, bounds)
+            return KnownEdges.listed(self.ctx.sampler.topology, foreign, *again)
         batch = minibatch.schedule.roots if minibatch.schedule else None
         drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
         return KnownEdges.listed(self.ctx.sampler.topology, foreign, *drawn)

@@ -38,10 +38,19 @@ def exchange_mode(name: str, ctx: RankContext) -> ExchangeMode:
     return mode_class(name)(ctx)
 
 
-def serving_modes(layer: Layer, features: FeatureFetcher | None = None) -> list[str]:
-    """Return the modes that can feed `layer` from `features`, in the order in which equal bytes are decided."""
+def serving_modes(layer: Layer, features: FeatureFetcher | None = None, *, by_root: bool = False) -> list[str]:
+    """Return the modes that can feed `layer` from `features`, in the order in which equal bytes are decided.
+
+    by_root: whether roots bound draws one by one, so that a vertex may be a destination for several bounds.
+    """
     names = [name for name in MODES.names() if not _refusal(name, layer, features)]
+    names = [name for name in names if mode_class(name).serves_bounds or not by_root]
     return sorted(names, key=lambda name: (mode_class(name).order_for(layer), name))
+
+
+def modes_of(ctx: RankContext) -> list[str]:
+    """Return the modes that can feed the first layer of `ctx`, in the order in which equal bytes are decided."""
+    return serving_modes(ctx.model.layers[0], ctx.features, by_root=ctx.sampler.drawing.by_root)
 
 
 def common_modes(layers: Sequence[Layer], features: FeatureFetcher) -> list[str]:
@@ -76,7 +85,8 @@ def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext, names: Sequence[str] |
     Returns int64[ranks] by mode. `names` is None for all that can serve. Bytes are counted from blocks, so a repeated
     run finds the same.
     """
-    names = serving_modes(ctx.model.layers[0], ctx.features) if names is None else names
+    if names is None:
+        names = modes_of(ctx)
     local = [exchange_mode(name, ctx).predicted_bytes(minibatch) for name in names]
     gathered = ctx.communicator.all_gather_rows(np.array(local, np.int64))
     return dict(zip(names, gathered.T, strict=True))

@@ -30,7 +30,7 @@ from leapmpi.exchange.selection import (
     least_seconds,
     mode_class,
     modes_for,
-    serving_modes,
+    modes_of,
 )
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
@@ -277,9 +277,8 @@ class Forecaster:
         # The bytes of each mode by rank, and the seconds that they take beside computing.
         found: dict[str, np.ndarray] = {}
         kept: list[ExchangeMode] = []
-        for name in common or serving_modes(engines[0].ctx.model.layers[0], engines[0].ctx.features):
-            kind = mode_class(name)
-            modes = [kind(each.ctx) for each in engines]
+        for name in common or modes_of(engines[0].ctx):
+            modes = [mode_class(name)(each.ctx) for each in engines]
             counts = [mode.predicted_bytes(each) for mode, each in zip(modes, minibatches, strict=True)]
             found[name] = np.array(counts)
             # What a mode has found of these mini-batches serves their count, which follows.

@@ -50,6 +50,9 @@ class Block:
     relation: np.ndarray | None = None
     """uint8[edges] or uint16[edges]: relations of the edges of a typed graph, else None. Within a destination edges
     then ascend by (relation, original id)."""
+    bound: np.ndarray | None = None
+    """int64[n_src] or float64[n_src]: time of the roots for which each source is reached, where each root bounds its
+    own draws (root_bounds.py), else None. `src` then lists a vertex once for each bound."""
 
     tensors: Any = None
     """Same arrays as tensors on the device that drew the block (nn.tensors.BlockTensors), else None."""
@@ -118,6 +121,7 @@ class LateBlock(Block):
     drawn_weight: Any = _Late()
     src_weight_sum: Any = _Late()
     relation: Any = _Late()
+    bound: Any = _Late()
 
     @classmethod
     def made_of(cls, late: Mapping[str, Callable[[], np.ndarray]], **present: Any) -> Self:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from leapmpi.config.options import SAMPLERS
+from leapmpi.config.options import SAMPLERS, options_of
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.edge_splits import edge_place
@@ -134,6 +134,14 @@ def reads_times(config: Config) -> bool:
     """Return whether the sampler reads the times of edges, in training and in evaluation."""
     name = config.sampling.sampler
     return not names_code(name) and SAMPLERS.load(name).reads_times
+
+
+def bounds_by_root(config: Config) -> bool:
+    """Return whether each root bounds by its own time what is drawn for it (root_bounds.py)."""
+    sampling = config.sampling
+    return (
+        reads_times(config) and getattr(options_of(SAMPLERS, sampling.sampler, sampling.options), "bound", "") == "root"
+    )
 
 
 def uses_times(config: Config, dataset: Dataset) -> bool:

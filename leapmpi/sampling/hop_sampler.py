@@ -58,6 +58,8 @@ class HopSampler(Sampler):
         self.relations: RelationDraws | None = None
         """Lists of each hop in a typed graph."""
         self._of_lists: np.ndarray | None = None
+        self.list_starts: np.ndarray | None = None
+        """int64[n + 1], the first list of each destination, while lists of relations draw."""
         types, given = setup.topology.types, setup.relation_fanouts
         if types is not None:
             self.relations = RelationDraws(types, relation_fanouts(types, self.fanouts) if given is None else given)
@@ -79,14 +81,19 @@ class HopSampler(Sampler):
         return self.fanouts[hop] if self._of_lists is None else self._of_lists
 
     @contextmanager
-    def drawing_from(self, topology: Topology, fanout: np.ndarray | None = None) -> Iterator[None]:
-        """Draw from other lists while the body runs, with fan-outs by list, int64[lists], if given."""
-        whole = self.topology, self._of_lists
-        self.topology, self._of_lists = topology, fanout
+    def drawing_from(
+        self, topology: Topology, fanout: np.ndarray | None = None, starts: np.ndarray | None = None
+    ) -> Iterator[None]:
+        """Draw from other lists while the body runs, with fan-outs by list, int64[lists], if given.
+
+        starts: int64[n + 1], the first list of each destination, if they have several.
+        """
+        whole = self.topology, self._of_lists, self.list_starts
+        self.topology, self._of_lists, self.list_starts = topology, fanout, starts
         try:
             yield
         finally:
-            self.topology, self._of_lists = whole
+            self.topology, self._of_lists, self.list_starts = whole
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
         self.leave_out_directed(key, np.concatenate([edges, edges[:, ::-1]]))
@@ -119,7 +126,7 @@ class HopSampler(Sampler):
         whole = self.topology
         assert whole.relation is not None, "typed topologies hold relations"
         lists = relations.lists(whole, hop, vertices, original, self._workers)
-        with self.drawing_from(replace(whole, indptr=lists.begin), lists.fanout):
+        with self.drawing_from(replace(whole, indptr=lists.begin), lists.fanout, lists.starts):
             drawn = self.draw(key, hop, np.arange(len(lists.begin)), lists.name, lists.degree)
         relation = lists.of_edges(drawn.indptr, whole.relation.dtype)
         return Drawn(drawn.indptr[lists.starts], drawn.neighbours, drawn.weight, relation)

@@ -74,6 +74,8 @@ class Sampler(ABC):
     """Whether blocks carry weights."""
     leaves_edges_out = False
     """Whether `leave_out` works: draws of a vertex depend only on its list of in-neighbours."""
+    by_root = False
+    """Whether each root bounds by its own time what is drawn for it (root_bounds.py)."""
     supplies_roots = False
     """Whether the sampler makes the batches, in place of slices of the shuffled training vertices."""
 
@@ -121,6 +123,10 @@ class Sampler(ABC):
     @abstractmethod
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """Draw for `vertices` (int64[n], repeats allowed) at `hop` as `sample` does, on any rank and in any order."""
+
+    def bounded_neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, bounds: np.ndarray) -> Drawn:
+        """Draw for `vertices` (int64[n]) with their `bounds` (times [n]) as `sample` does, where roots bound draws."""
+        raise NotImplementedError(f"{type(self).__name__} has no bounds by root")
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         """Return the block of one hop: the draws of `destinations` (int64[n], distinct) at `hop`, equal to `sample`'s.

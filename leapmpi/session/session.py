@@ -15,8 +15,9 @@ import torch
 
 from leapmpi.comm.launcher import columns_of, launched_rank, launcher_size, terminal_of_launcher
 from leapmpi.comm.world import World, finish, split, start
-from leapmpi.config.compatibility import Facts, check
+from leapmpi.config.compatibility import check
 from leapmpi.config.options import SAMPLERS
+from leapmpi.config.run_facts import Facts
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.file_stamps import FileStamps
@@ -35,7 +36,7 @@ from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
 from leapmpi.runs.progress_line import Terminal
-from leapmpi.sampling.edge_lookup import uses_times
+from leapmpi.sampling.edge_lookup import bounds_by_root, uses_times
 from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.scoring.metric import choose_metric
 from leapmpi.session.role_checks import check_roles
@@ -203,6 +204,8 @@ def facts_of(config: Config, dataset: Dataset) -> Facts:
         optimizers=tuple(each.train.optimizer for each in models_of(config)),
         typed=dataset.types is not None,
         draws_by_relation=draws_by_relation(config),
+        bounds_by_root=bounds_by_root(config),
+        by_layer=placement.by_layer,
     )
 
 

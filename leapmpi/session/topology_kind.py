@@ -16,7 +16,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
-from leapmpi.sampling.edge_lookup import reads_times, uses_times, uses_weights
+from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times, uses_weights
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
@@ -71,6 +71,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
     times = reads_times(config) and options_of(SAMPLERS, sampler, config.sampling.options).root_time
     if times and times not in (AUTO, LATEST_EDGE):
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
+    if bounds_by_root(config):
+        return "--sampler-option bound=root draws with a bound for each root; leave it out"
     if why := strategy_named(strategy.name).why_whole_topology(strategy):
         return why
     if strategy.cache:

@@ -26,6 +26,7 @@ from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, refusal, width
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.task import task_of
 from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.edge_lookup import bounds_by_root
 from leapmpi.system.counter_rng import DrawKey
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def check_settings(rules: FullBatchRules, config: Config, dataset: Dataset) -> N
         raise ConfigError(
             f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
         )
+    if bounds_by_root(config):
+        raise ConfigError(f"strategy: {name} computes a vertex once for all roots; use leap or pull with bound=root")
     if config.strategy.memory_limit:
         raise ConfigError(f"strategy.memory_limit: {name} trains a batch in one step; give a smaller --batch-size")
     check_by_layer(rules, config)

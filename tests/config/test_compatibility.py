@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 import leapmpi
-from leapmpi.config.compatibility import ROWS, Facts, as_table, check, without_effect
+from leapmpi.config.compatibility import ROWS, as_table, check, without_effect
+from leapmpi.config.run_facts import Facts
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 
 ROLES = {"strategy.prepare_ranks": 1}
 LEARNED = {"features": False}
 TYPED = {"typed": True, "edge_weights": False}
+BY_ROOT = {"bounds_by_root": True}
 REFUSED = [
     ({"strategy.memory_limit": "1G", "strategy.time_steps": "2"}, {}, "strategy.memory_limit: the limit chooses"),
     ({"train.early_stop": 2, "evaluate.every": 0}, {}, "train.early_stop: it counts evaluations"),
@@ -55,6 +57,13 @@ REFUSED = [
         {"roots": "vertices"},
         "sampling.relation_fanout: the dataset is a",
     ),
+    ({"strategy.name": "owner"}, {**BY_ROOT, "by_layer": True}, "strategy.name: with bound=root"),
+    ({"strategy.remote": "mixed"}, BY_ROOT, "strategy.remote: with bound=root"),
+    ({"strategy.vary": "model.hidden=4,8"}, BY_ROOT, "strategy.vary: with bound=root"),
+    (ROLES, BY_ROOT, "strategy.prepare_ranks: with bound=root"),
+    ({"model.norm": "batch"}, BY_ROOT, "model.norm: with bound=root"),
+    ({"run.topology": "sharded"}, BY_ROOT, "run.topology: with bound=root"),
+    ({}, {**BY_ROOT, "roots": "edges"}, "train.task: with bound=root"),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}

@@ -4,6 +4,7 @@ With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_case
 """
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 
@@ -54,6 +55,8 @@ WHOLE = {"sampling.fanout": "all,all", "train.batch_size": 1000}
 FULL_BATCHES = {name: {"strategy.name": name, **WHOLE} for name in ("depcomm", "hybrid")}
 STRATEGIES = MINI_BATCHES | FULL_BATCHES
 SHARDED = {"run.topology": "sharded"}
+BOUNDS = {"sampling.sampler": "temporal", "sampling.options.bound": "root"}
+"""Each root sees what is earlier than itself; on the graph with times."""
 KEPT = {"model.dropout": 0.0, "model.input_dropout": 0.0}
 """Without dropout ranks compute own shares while those for others travel."""
 FEW = {
@@ -63,6 +66,8 @@ FEW = {
         ("rgcn", "in turn", "auto", "owner", KEPT),
         ("rsage", "in turn", "mixed", "depcomm", {}),
         ("rgcn blocks", "in turn", "projected", "owner", {}),
+        ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
+        ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
         ("own", "in turn", "raw", "ring", {}),
     ],
     3: [
@@ -70,6 +75,8 @@ FEW = {
         ("rgcn bases", "in turn", "projected", "pull", {}),
         ("rgcn", "in turn", "auto", "hybrid", {}),
         ("rsage", "in turn", "raw", "ring", {}),
+        ("rgcn bases", "timed in turn", "raw", "pull", BOUNDS),
+        ("rgcn", "timed in blocks", "partial", "ring", BOUNDS),
         ("own", "in blocks", "auto", "leap", {}),
     ],
     4: [
@@ -77,6 +84,8 @@ FEW = {
         ("rgcn blocks", "in blocks", "partial", "depcomm", {}),
         ("rsage", "in turn", "partial", "owner", KEPT),
         ("rgcn", "in turn", "projected", "ring", {}),
+        ("rsage", "timed in turn", "partial", "pull", BOUNDS),
+        ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
         ("own", "in turn", "raw", "pull", SHARDED),
     ],
 }
@@ -86,17 +95,30 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
+PRODUCT += [
+    (*each, BOUNDS)
+    for each in product(MODELS, [f"timed {name}" for name in PARTS], ("raw", "projected", "partial"), MINI_BATCHES)
+    if each[3] != "owner"
+]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 
 @pytest.fixture(scope="module")
 def base(folder, world):
-    """The same graph cut in two ways."""
+    """The same graph cut in two ways, with and without times."""
 
     def write():
         graph = whole_graph()
+        random = np.random.default_rng(0)
+        times = random.integers(0, 20, len(graph.indices))
+        timed = replace(
+            graph,
+            edge_data=replace(graph.edge_data, time=times),
+            time=random.integers(5, 20, graph.vertices),
+        )
         for name, part_of in PARTS.items():
-            write_dataset(folder / name, graph, part_of(graph.vertices), 4, method="test", figures={}, seed=0)
+            for made, where in ((graph, name), (timed, f"timed {name}")):
+                write_dataset(folder / where, made, part_of(graph.vertices), 4, method="test", figures={}, seed=0)
 
     world.on_root(write)
     return folder

@@ -45,7 +45,7 @@ class _Recorder:
             options = {name: value for name, value in named.items() if name not in names}
             # Totals that the host reads, and sizes arrays by.
             for total in (each for each in values if isinstance(each, torch.Tensor) and each.numel() == 1):
-                total.zero_()
+                total.fill_(1)
             operands = dict(zip(names[: len(values)], values, strict=True))
             self._found.append(Launch(self._kernel, operands, constants, options))
 

@@ -1,12 +1,14 @@
 """The optimizer on flat parameters: the same steps as torch's on separate tensors; rates over time; clipping."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 
 from leapmpi.config.sections import TrainConfig
+from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.training.optimizer import Optimizer, learning_rate
 
@@ -23,8 +25,15 @@ TORCH = {
 }
 
 
+@pytest.mark.parametrize("place", [nullcontext, standing_in], ids=["host", "device"])
 @pytest.mark.parametrize("name", TORCH)
-def test_flat_steps_are_those_of_torch_on_separate_tensors(name):
+def test_flat_steps_are_those_of_torch_on_separate_tensors(name, place):
+    with place():
+        take_steps(name)
+
+
+def take_steps(name):
+    """Take some, and compare the parameters with those that torch's optimizer of that name moves."""
     flat, plain = model(), model()
     layout = ParameterLayout(flat)
     optimizer = Optimizer(TrainConfig(optimizer=name, lr=0.02, weight_decay=0.1, momentum=0.8), layout, 5)

@@ -34,6 +34,7 @@ class Mixed(Partial):
 
     order = 2
     surcharge = 1.1
+    serves_bounds = False
     description = "the fewest of partial sums of destinations and projected rows of sources, and their gradients"
 
     def __init__(self, ctx: RankContext) -> None:

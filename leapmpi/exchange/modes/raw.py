@@ -69,7 +69,7 @@ def union(micro_batches: list[MicroBatch]) -> np.ndarray:
     Sets each micro-batch's `positions` in them (pre-gathering, LeapGNN section 3).
     """
     inputs = [micro_batch.first_block.src for micro_batch in micro_batches]
-    if len(inputs) == 1:
+    if len(inputs) == 1 and micro_batches[0].first_block.bound is None:
         return inputs[0]
     rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)
     begin = 0

@@ -32,6 +32,7 @@ class Sums(ExchangeMode):
 
     order = 5
     reads_numbers = False
+    serves_bounds = False
     description = "sums of raw rows for destinations with remote neighbours"
 
     @cached_property

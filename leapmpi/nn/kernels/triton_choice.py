@@ -52,7 +52,7 @@ def serves(kernel: str, device: torch.device, trial: Callable[[], bool]) -> bool
     return _proven[key]
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *operands: torch.Tensor | int, **constants: int) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], *operands: torch.Tensor | int, **constants: float) -> None:
     """Queue `kernel` on the device of the first tensor among `operands`.
 
     Products and sums are rounded one by one, as torch rounds them. Triton's default for this differs between versions.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,18 +20,21 @@ import numpy as np
 from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.draws_by_time import count_seen, latest, uniform
 from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.epoch_order import batches, by_time, shuffled
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
-from leapmpi.sampling.node_wise import distinct_positions
+from leapmpi.sampling.root_bounds import BoundedFrontier, intervals
 from leapmpi.sampling.sampler import ITERATION_GLOBAL, LISTS, Drawn, Setup
-from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
+from leapmpi.system.counter_rng import ORDER, DrawKey, fold, fold_all, key_hash
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
     from leapmpi.sampling.training_edges import TrainingEdges
 
 LATEST_EDGE, AUTO = "latest-edge", "auto"
+BY_ROOT = "root"
 
 
 @dataclass(frozen=True)
@@ -46,95 +50,12 @@ class Options:
         AUTO,
         "time of a vertex: that of its latest in-edge, or an .npy file; auto: the stored vertex time, if any",
     )
+    bound: str = setting(
+        "batch",
+        "bound of draws: the earliest root of the batch, or each root's own time (root)",
+        choices=("batch", BY_ROOT),
+    )
     order: str = setting("shuffled", "order of the batches of an epoch", choices=("shuffled", "time"))
-
-
-@compiled
-def _count(first, end, vertices, degree, topology_indptr, edge_time, low, high, counts):
-    """Count the in-edges of destinations first..end-1 with a time in [low, high]."""
-    for i in range(first, end):
-        count, start = 0, topology_indptr[vertices[i]]
-        for e in range(start, start + degree[i]):
-            count += low <= edge_time[e] <= high
-        counts[i] = count
-
-
-@compiled
-def _uniform(
-    first, end, vertices, degree, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw
-):
-    """Write sources drawn uniformly; draw: the hash of key and hop, original ids of the destinations."""
-    hashed, original = draw
-    largest, most = 0, 0
-    for i in range(first, end):
-        largest, most = max(largest, counts[i]), max(most, indptr[i + 1] - indptr[i])
-    marks, held = np.zeros(largest // 64 + 1, np.uint64), np.empty(most, topology_indices.dtype)
-    for i in range(first, end):
-        chosen = held[: indptr[i + 1] - indptr[i]]
-        distinct_positions(hashed, original[i], counts[i], chosen, marks)
-
-        # Positions count only edges of the interval, so scan the list until the last one is found.
-        found, passed, e = 0, 0, topology_indptr[vertices[i]]
-        while found < len(chosen):
-            if low <= edge_time[e] <= high:
-                if passed == np.int64(chosen[found]):
-                    out[indptr[i] + found] = topology_indices[e]
-                    found += 1
-                passed += 1
-            e += 1
-
-
-@compiled
-def _sink(heap, time):
-    """Replace the smallest entry of `heap`, a binary heap, by `time`."""
-    place = 0
-    while 2 * place + 1 < len(heap):
-        child = 2 * place + 1
-        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
-            child += 1
-        if time <= heap[child]:
-            break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = time
-
-
-@compiled
-def _latest(
-    first, end, vertices, degree, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw
-):
-    """Write the sources of the latest edges; of equal times those of small original ids. `draw` is not read."""
-    most = 0
-    for i in range(first, end):
-        most = max(most, indptr[i + 1] - indptr[i])
-    # One buffer serves all destinations: the latest times seen, smallest first.
-    held = np.empty(most, edge_time.dtype)
-    for i in range(first, end):
-        start = topology_indptr[vertices[i]]
-        stop = start + degree[i]
-        place, wanted = indptr[i], indptr[i + 1] - indptr[i]
-        if wanted == 0:
-            continue
-
-        # Find the time of the oldest taken edge, and the number of edges taken of that time.
-        oldest, ties = low, wanted
-        if wanted < counts[i]:
-            latest = held[:wanted]
-            latest[:] = low
-            for e in range(start, stop):
-                if latest[0] < edge_time[e] <= high:
-                    _sink(latest, edge_time[e])
-            oldest = latest[0]
-            for j in range(wanted):
-                ties -= latest[j] > oldest
-
-        # Take edges in the order of the list, so that sources ascend by original id (rule R1).
-        for e in range(start, stop):
-            time = edge_time[e]
-            if oldest <= time <= high and (time > oldest or ties > 0):
-                ties -= time == oldest
-                out[place] = topology_indices[e]
-                place += 1
 
 
 @compiled
@@ -185,6 +106,7 @@ class Temporal(HopSampler):
     def __init__(self, setup: Setup, options: Options) -> None:
         """Read the times. Raises ConfigError for an unsuitable file, ValueError for a topology without times."""
         super().__init__(setup)
+        self.by_root = options.bound == BY_ROOT
         if setup.topology.edge_time is None:
             raise ValueError("the topology was loaded without the times of edges")
         self.options = options
@@ -197,11 +119,15 @@ class Temporal(HopSampler):
         """Last key with edges as roots, and the time of the earliest, by stream."""
         self.seen = self.interval(self.root_time[:1], strict=False)
         """First and last time of the edges visible to the roots of the current iteration."""
+        self._bound_times: np.ndarray | None = None
+        """Times of the bounds of the destinations that draw, where roots bound them one by one."""
 
     def cut(
         self, order: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """Cut by time; roots of equal times are in shuffled order."""
+        """Cut by time, roots of equal times in shuffled order; as shuffled where each root has its own bound."""
+        if self.by_root:
+            return batches(order, batch_size)
         return self._ordered(batches(by_time(order, self.root_time[order]), batch_size), seed, epoch, stream)
 
     def edge_batches(
@@ -228,6 +154,35 @@ class Temporal(HopSampler):
     ) -> ScoringSampler:
         setup = replace(self._setup, fanouts=fanouts, relation_fanouts=relation_fanouts)
         return ScoringSampler(setup, self.options, self.root_time, self.newest, splits, batch_size)
+
+    @cached_property
+    def _bounded(self) -> BoundedFrontier:
+        return BoundedFrontier(self.topology)
+
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        if not self.by_root:
+            return super().sample(key, roots, batch)
+        roots = self.checked_roots(roots)
+
+        def draw(hop: int, of_bound: np.ndarray, *destinations: np.ndarray) -> Drawn:
+            return self._drawn_before(of_bound, key, hop, *destinations)
+
+        return self._bounded.sample(roots, self.root_time[roots], len(self.fanouts), draw)
+
+    def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        return self.sample(key, roots, batch) if self.by_root else super().sample_unnumbered(key, roots, batch)
+
+    def bounded_neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, bounds: np.ndarray) -> Drawn:
+        destinations = vertices, self.topology.original_id[vertices], self.topology.degree(vertices)
+        return self._drawn_before(bounds, key, hop, *destinations)
+
+    def _drawn_before(self, times: np.ndarray, key: DrawKey, hop: int, *destinations: np.ndarray) -> Drawn:
+        """Draw for `destinations`: vertices, original ids and in-degrees; times: those of their bounds, numbers[n]."""
+        self._bound_times = times
+        try:
+            return self.drawn(key, hop, *destinations)
+        finally:
+            self._bound_times = None
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         known, bound = self._of_edges.get(key.stream, (None, None))
@@ -258,17 +213,30 @@ class Temporal(HopSampler):
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         topology, counts = self.topology, np.empty(len(vertices), np.int64)
-        interval = topology.edge_time, *self.seen
+        hashed, *seen = self._of_destinations(np.uint64(fold(key_hash(key), hop)), len(vertices))
+        interval = topology.edge_time, *seen
         lists = vertices, degree, topology.indptr
-        self.share_work(degree, lambda first, end: _count(first, end, *lists, *interval, counts))
+        self.share_work(degree, lambda first, end: count_seen(first, end, *lists, *interval, counts))
 
         indptr = capped_indptr(counts, self.fanout(hop))
         out = np.empty(indptr[-1], np.int64)
         arrays = vertices, degree, topology.indptr, topology.indices, *interval, counts, indptr, out
-        draw = np.uint64(fold(key_hash(key), hop)), original
-        kernel = _uniform if self.options.draw == "uniform" else _latest
+        draw = hashed, original
+        kernel = uniform if self.options.draw == "uniform" else latest
         self.share_work(degree, lambda first, end: kernel(first, end, *arrays, draw))
         return Drawn(indptr, out)
+
+    def _of_destinations(self, hashed: np.uint64, lists: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the hashes, the first and the last visible times of the `lists` that draw, by the bound of each."""
+        times = self._bound_times
+        if times is None:
+            low, high = (np.full(lists, each, self.root_time.dtype) for each in self.seen)
+            return np.full(lists, hashed), low, high
+        starts = self.list_starts
+        times = times if starts is None else np.repeat(times, np.diff(starts))
+        # The key holds the bound: its time, whatever the batch.
+        words = times.view(np.int64) if times.dtype.kind == "f" else times
+        return fold_all(hashed, words), *intervals(times, self.options.window, strict=self.options.same_time != "yes")
 
     def _ordered(self, cut: Sequence[np.ndarray], seed: int, epoch: int, stream: int) -> Sequence[np.ndarray]:
         return cut if self.options.order == "time" else shuffled(cut, seed, epoch, stream)
@@ -292,7 +260,9 @@ class ScoringSampler(Temporal):
         HopSampler.__init__(self, setup)
         self._of_edges = {}
         self.options, self.root_time = options, root_time
-        self.groups = {stream: batches(by_time(ids, root_time[ids]), batch_size) for stream, ids in splits.items()}
+        self.by_root, self._bound_times = options.bound == BY_ROOT, None
+        groups = {} if self.by_root else splits
+        self.groups = {stream: batches(by_time(ids, root_time[ids]), batch_size) for stream, ids in groups.items()}
         self.newest = newest
 
     def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:

@@ -11,11 +11,11 @@ import numpy as np
 from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
+from leapmpi.sampling.hash_frontier import HashFrontier
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
-from leapmpi.sampling.sharded.hash_frontier import HashFrontier
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
 from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.counter_rng import ORDER, DrawKey

@@ -176,7 +176,12 @@ def test_statistics_are_those_of_the_training_period(imported, tmp_path):
     found = json.loads((tmp_path / "out.encoders.json").read_text())["tables"]
     # The third customer has no time, so that no training row sees it; the last one joins before the end.
     assert found["customers"]["age"]["mean"] == pytest.approx((20 + 40 + 1e9) / 3)
-    assert found["customers"]["country"] == {"categories": ["DE", "FR"], "missing": True, "separator": ""}
+    assert found["customers"]["country"] == {
+        "encoder": "one-hot",
+        "categories": ["DE", "FR"],
+        "missing": True,
+        "separator": "",
+    }
     # The order at day 40 is later than the training period.
     assert found["orders"]["price"]["mean"] == pytest.approx((np.log1p(1) + np.log1p(100)) / 2)
     number = [each.name for each in graph.types.vertices].index("customers")
@@ -225,6 +230,15 @@ def test_encoders_go_with_the_dataset_and_encode_other_tables(imported, prep, tm
     assert country.tolist() == [[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
     assert edges_of(graph, "products.kind:kind:products") == {(2, 0, ALWAYS), (0, 1, ALWAYS)}
     assert graph.types.vertices[0].vertices == 3
+
+
+def test_encoders_of_another_schema_are_refused(imported, refused, tmp_path):
+    write_parquet(tmp_path / "shop", tables())
+    imported(tmp_path / "shop")
+    other = tmp_path / "other.toml"
+    other.write_text(SCHEMA.replace('columns.age = "standard"', 'columns.age = "log"'))
+    message = refused(tmp_path / "shop", "--schema", other, "--encoders", tmp_path / "out.h5")
+    assert "[tables.customers]: columns and encoders are not those of the dataset" in message
 
 
 @pytest.mark.parametrize(

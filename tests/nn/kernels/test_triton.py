@@ -67,3 +67,14 @@ def test_training_with_them_takes_the_same_steps(small_data, by_torch, tmp_path)
     served = json.loads(printed.splitlines()[-1])
     assert min(served["node_wise"], served["weighted_sum"]) > 10
     assert digest == by_torch, "both add up in the order of edges"
+
+
+def test_draws_by_them_are_those_of_the_cpu():
+    pytest.importorskip("triton", reason=WHY_SKIPPED)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.triton_draws"]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    job = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, env=env)
+    assert job.returncode == 0, job.stdout + job.stderr
+    served = json.loads(job.stdout)
+    assert all(served.values())
+    assert len(served) == 5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leapmpi.sampling.sharded.hash_frontier import HashFrontier
+from leapmpi.sampling.hash_frontier import HashFrontier
 
 pytestmark = pytest.mark.compiles
 

@@ -1,4 +1,4 @@
-"""Frontier of a sample, as in ../frontier.py, in memory proportional to the sample.
+"""Frontier of a sample, as in frontier.py, in memory proportional to the sample.
 
 Positions are kept in an exact hash table with linear probing (Knuth, "The art of computer programming", vol. 3, section
 6.4, algorithm L).
