@@ -10,7 +10,7 @@ from dataclasses import replace
 from leapmpi.config.flags import add_flag, given
 from leapmpi.errors import ConfigError
 
-HELP = "show a command as a batch script or manifest, and submit it on --yes"
+HELP = "show a command as a batch script or manifest; --yes submits it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
