@@ -263,9 +263,9 @@ def written(folder, extra, body):
 
 
 def examples():
-    """The Python blocks of the README's section, with the names of what they define."""
+    """The Python blocks of the README's section for plain graphs, with the names of what they define."""
     section = README.read_text().split("## Your own model")[1].split("\n## ")[0]
-    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    blocks = [each for each in re.findall(r"```python\n(.*?)```", section, re.DOTALL) if "x_dict" not in each]
     return [(re.findall(r"^(?:class|def) (\w+)", block, re.MULTILINE)[-1], block) for block in blocks]
 
 

@@ -1,5 +1,6 @@
 """Users' modules for typed graphs give what they give on the whole graph; mistakes get a sentence."""
 
+import re
 from importlib.util import find_spec
 
 import numpy as np
@@ -138,3 +139,15 @@ def test_layers_in_parts_are_refused_for_typed_graphs(tmp_path):
     (tmp_path / "layer.py").write_text("from leapmpi.nn.models.gcn import GCNLayer\n")
     with pytest.raises(ConfigError, match="a layer in parts is not given types"):
         built(f"{tmp_path}/layer.py:GCNLayer")
+
+
+def test_the_example_of_the_page_reads_all_relations():
+    pytest.importorskip("torch_geometric")
+    text = (PROJECT / "leapmpi/nn/README.md").read_text()
+    (block,) = [each for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "x_dict" in each]
+    exec(block, found := {})
+    relations = [("author", "writes", "paper"), ("paper", "rev_writes", "author")]
+    rows = {"author": torch.randn(3, 4), "paper": torch.randn(5, 6)}
+    edges = [torch.tensor([[0, 2, 1], [4, 0, 0]]), torch.tensor([[4, 0, 0], [0, 2, 1]])]
+    model = found["Net"](8, CLASSES, 2, (list(rows), relations))
+    assert model(rows, dict(zip(relations, edges, strict=True))).shape == (5, CLASSES)
