@@ -113,7 +113,7 @@ def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -
     return fitted(lines) if shown else ""
 
 
-_OFF = "0.6 to 1.5"
+_OFF = "0.7 to 1.7"
 """Range of predicted over measured seconds in the cases of leapmpi/forecast/README.md."""
 
 _FORECAST_HEADINGS = (
