@@ -88,6 +88,11 @@ class ExchangeMode(ABC):
         """Return why this mode cannot feed a first layer that reads `features`, None if it can. Local."""
         return None
 
+    @classmethod
+    def offered_to_auto(cls, layer: Layer) -> bool:
+        """Return whether auto may take the mode for `layer`: fewer bytes may cost more work than they save. Local."""
+        return True
+
     def collectives(self, time_steps: int) -> int:
         """Count the exchanges of an iteration that bring its inputs, and return gradients. Local."""
         return 2 * time_steps if self.needs_weights else 1

@@ -49,8 +49,10 @@ def serving_modes(layer: Layer, features: FeatureFetcher | None = None, *, by_ro
 
 
 def modes_of(ctx: RankContext) -> list[str]:
-    """Return the modes that can feed the first layer of `ctx`, in the order in which equal bytes are decided."""
-    return serving_modes(ctx.model.layers[0], ctx.features, by_root=ctx.sampler.drawing.by_root)
+    """Return the modes that auto compares for the first layer of `ctx`; of equal bytes the first one wins."""
+    layer = ctx.model.layers[0]
+    serving = serving_modes(layer, ctx.features, by_root=ctx.sampler.drawing.by_root)
+    return [name for name in serving if mode_class(name).offered_to_auto(layer)]
 
 
 def common_modes(layers: Sequence[Layer], features: FeatureFetcher) -> list[str]:

@@ -16,7 +16,7 @@ from leapmpi.engine.placement import labelled_rank, placement_of, trains_labelle
 from leapmpi.exchange.minibatch import MicroBatch
 from leapmpi.exchange.modes.partial import Partial
 from leapmpi.exchange.partial_block import PartialBlockBuilder
-from leapmpi.exchange.selection import exchange_mode, serving_modes
+from leapmpi.exchange.selection import exchange_mode, mode_class, serving_modes
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
@@ -108,6 +108,13 @@ def test_labels_are_local_only_where_a_rank_labels_its_own_roots(name, own):
     placement = placement_of(ctx, StrategyConfig(name=name))
     assert trains_labelled(placement) == own
     assert labelled_rank(placement) == (0 if own else 2)
+
+
+@pytest.mark.parametrize(("name", "offered"), [("gat", False), ("gatv2", False), ("film", True), ("sage", True)])
+def test_auto_leaves_shares_of_attention_to_those_who_name_the_mode(name, offered):
+    layer = build_model(ModelConfig(name=name, hidden=8), 2, 5, 3, seed=0).layers[0]
+    assert "partial" in serving_modes(layer)
+    assert mode_class("partial").offered_to_auto(layer) == offered
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean"])
