@@ -55,3 +55,8 @@ def test_the_commands_of_the_page_about_tables(tmp_path, capsys, monkeypatch):
             text = (tmp_path / "shop/schema.toml").read_text()
             (tmp_path / "schema.toml").write_text(text)
     assert json.loads((tmp_path / "runs/shop/summary.json").read_text())["best"]
+
+    # Predictions know no bounds: that is said.
+    capsys.readouterr()
+    assert main(["predict", "data", "runs/shop", "--out", "scores.csv"]) == 0
+    assert "predict reads edges of all times" in " ".join(capsys.readouterr().out.split())

@@ -36,6 +36,7 @@ from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
+from leapmpi.sampling.edge_lookup import reads_times
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
@@ -58,6 +59,11 @@ PER_ANSWER, WINDOWS = 24, 4
 
 FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".csv": CsvFile, ".parquet": ParquetFolder}
 """Formats by suffix of the file's name."""
+
+_OF_TIMES = (
+    "the run bounds what vertices read by times; predict reads edges of all times, so give it data that end before the "
+    "rows to predict"
+)
 
 
 def predict(config: Config, run: Run, request: PredictionRequest, comm: Comm | None = None) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     layer = world.on_all(lambda: request.layer_of(ctx))
     kind = world.on_all(lambda: request.type_of(dataset, config, layer))
     if world.rank == 0:
-        for note in notes([saved], loaded):
+        for note in [*notes([saved], loaded), *[_OF_TIMES] * reads_times(config)]:
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.
