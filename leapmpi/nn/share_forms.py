@@ -119,15 +119,11 @@ class MaximumCombination(Combination):
         return chosen
 
 
-class SoftmaxCombination(Combination):
-    """Three equal groups of rows: logarithms of sums of exponentials, means by these exponentials, and self parts.
-
-    A share is a logarithm, -inf where it has no edge, and a mean, column by column. Means are weighed by the shares of
-    the exponentials' whole sum, which come from differences of logarithms and so never overflow.
-    """
+class CollectedCombination(Combination):
+    """Base of combinations that read local and arrived shares at once, when `rows` is first read."""
 
     def __init__(self, local: Tensor, positions: Tensor | None, total: int) -> None:
-        self._third = total // 3
+        self._total = total
         positions = torch.arange(total, device=local.device) if positions is None else positions
         self._values, self._positions = [local], [positions]
 
@@ -135,13 +131,28 @@ class SoftmaxCombination(Combination):
         self._values.append(arrived)
         self._positions.append(positions)
 
+    def _collected(self) -> tuple[Tensor, Tensor]:
+        """Return all shares, float[k, width], and their positions, int64[k]; local ones first."""
+        return torch.cat(self._values), torch.cat(self._positions)
+
+
+class SoftmaxCombination(CollectedCombination):
+    """Three equal groups of rows: logarithms of sums of exponentials, means by these exponentials, and self parts.
+
+    A share is a logarithm, -inf where it has no edge, and a mean, column by column. Means are weighed by the shares of
+    the exponentials' whole sum, which come from differences of logarithms and so never overflow.
+    """
+
+    def __init__(self, local: Tensor, positions: Tensor | None, total: int) -> None:
+        super().__init__(local, positions, total)
+        self._third = total // 3
+
     @cached_property
     def rows(self) -> Tensor:  # type: ignore[override]
-        values, positions = torch.cat(self._values), torch.cat(self._positions)
+        values, positions = self._collected()
         third, width = self._third, values.shape[1]
         logs, means, own = self._groups(positions)
         destinations = positions[logs]
-
         log, self._parts = parts_of_softmax(values[logs], destinations, third)
 
         # Means weighed by them, and how far each share's mean is from its destination's.
@@ -173,7 +184,7 @@ class SoftmaxCombination(Combination):
         return group == 0, group == 1, group == 2
 
 
-class AttentionCombination(Combination):
+class AttentionCombination(CollectedCombination):
     """Rows of logarithms of sums of exponentials, one for each of `heads`, then of means by these exponentials.
 
     A share of no edge has logarithms of -inf. Means of all heads are side by side. Gradients are those of means, and
@@ -181,17 +192,12 @@ class AttentionCombination(Combination):
     """
 
     def __init__(self, heads: int, local: Tensor, positions: Tensor | None, total: int) -> None:
-        self._heads, self._total = heads, total
-        positions = torch.arange(total, device=local.device) if positions is None else positions
-        self._values, self._positions = [local], [positions]
-
-    def add(self, arrived: Tensor, positions: Tensor) -> None:
-        self._values.append(arrived)
-        self._positions.append(positions)
+        super().__init__(local, positions, total)
+        self._heads = heads
 
     @cached_property
     def rows(self) -> Tensor:  # type: ignore[override]
-        values, positions = torch.cat(self._values), torch.cat(self._positions)
+        values, positions = self._collected()
         share, means = values[:, : self._heads], values[:, self._heads :]
         logs, self._parts = parts_of_softmax(share, positions, self._total)
         mean = means.new_zeros(self._total, means.shape[1])

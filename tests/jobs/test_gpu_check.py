@@ -74,7 +74,7 @@ def test_where_there_is_a_gpu_that_no_torch_sees_an_environment_is_made(tmp_path
         (["--out", __file__], "File exists"),
     ],
 )
-def test_what_is_wrong_is_told(words, said, run):
+def test_what_is_wrong_is_named(words, said, run):
     job = run("--stand-in", *words)
     assert job.returncode in (1, 2)
     assert job.stderr.splitlines()[-1].startswith("gpu-check: error: ")
@@ -105,7 +105,7 @@ def test_what_takes_too_long_is_interrupted(monkeypatch):
     assert signal.getsignal(signal.SIGALRM) is before
 
 
-def test_goals_that_are_missed_are_told(monkeypatch):
+def test_goals_that_are_missed_are_named(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPT.parent)
     import check_page
 
@@ -113,9 +113,9 @@ def test_goals_that_are_missed_are_told(monkeypatch):
     page = {"ran_on": "a GPU", "stand_in": False, "shrunk": "", "versions": {"torch": "2", "cuda": "13"}, "sizes": {},
             "facts": {}, "checks": [], "figures": figures, "goals": dict.fromkeys(figures, 0.8), "profile": [],
             "below": ["gather by UVA / copy to the device"]}  # fmt: skip
-    told = "Goal missed: gather by UVA / copy to the device is 0.41, the goal is 0.8."
-    assert told in check_page.text(page)
-    assert told in check_page.html(page)
+    sentence = "Goal missed: gather by UVA / copy to the device is 0.41, the goal is 0.8."
+    assert sentence in check_page.text(page)
+    assert sentence in check_page.html(page)
     assert "Goal missed: epoch" not in check_page.text(page)
 
 

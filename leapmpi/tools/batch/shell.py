@@ -25,6 +25,15 @@ pass_on() {
 }"""
 """Definition of `pass_on`, which sends SIGUSR2 to the ranks below `$launcher`, an mpirun, on this node."""
 
+WAIT = """\
+# A signal ends a wait early, not the ranks.
+while kill -0 "$launcher" 2>/dev/null; do
+    wait "$launcher"
+done
+wait "$launcher"
+code=$?"""
+"""Lines that wait for the launcher in the background, and keep its exit code."""
+
 
 def seconds_of(time: str) -> int:
     """Return the seconds of a time limit: minutes, minutes:seconds, hours:minutes:seconds or days-hours[:...].
@@ -92,11 +101,6 @@ trap pass_on TERM USR2
 {{ read -rt {left} _ <> <(:) || kill -USR2 $$; }} & # waits without a process of its own
 timer=$!
 
-# A signal ends a wait early, not the ranks.
-while kill -0 "$launcher" 2>/dev/null; do
-    wait "$launcher"
-done
-wait "$launcher"
-code=$?
+{WAIT}
 kill "$timer" 2>/dev/null
 exit $code  # after 75 it goes on from its checkpoint, when it is submitted again with the same --run folder"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 
-from leapmpi.tools.batch.shell import SIGNAL_RANKS
+from leapmpi.tools.batch.shell import SIGNAL_RANKS, WAIT
 from leapmpi.tools.batch.site import Job, Site
 
 
@@ -203,12 +203,7 @@ def _launch(site: Site, job: Job) -> str:
 {launch}
 launcher=$!
 
-# A signal ends a wait early, not the ranks.
-while kill -0 "$launcher" 2>/dev/null; do
-    wait "$launcher"
-done
-wait "$launcher"
-code=$?
+{WAIT}
 [[ -n $killer ]] && kill "$killer" 2>/dev/null"""
 
 
