@@ -38,7 +38,7 @@ class OwnModelInference(LayerwiseInference):
         if model.schema is not None:
             raise ConfigError(
                 f"--model {model.named}: modules for typed graphs are run on samples alone; score with "
-                "leapmpi evaluate --eval-fanout all, or predict with rgcn or rsage"
+                "leapmpi evaluate --eval-fanout all, or predict with a built-in model"
             )
         first, end = ctx.local_range
         own = np.arange(first, end)
