@@ -59,7 +59,7 @@ class ReadEdges:
 
     @property
     def bounds(self) -> list[int]:
-        """Where the edges of each of `groups.relations` begin, and the end of the last."""
+        """Beginnings of the edges of each of `groups.relations`, and the end of the last."""
         return self.groups.edges.indptr[list(self.groups.bounds)].tolist()
 
     def weighted(self, score: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What layers of typed graphs have in common: an input layer, norms and biases by type, the relations that they read.
+"""Base of layers of typed graphs: an input layer, norms and biases by type, the relations that a layer reads.
 
 Rows cross ranks as the input layer leaves them, one for each source however many relations read it. Edges of relations
 that a layer does not have, pruned by the schema, add nothing.

@@ -1,10 +1,11 @@
 """Heterogeneous graph transformer. Hu, Dong, Wang and Sun, "Heterogeneous graph transformer" (WWW 2020), section 3.
 
-    k_u, m_u = K_type(u) h_u, V_type(u) h_u;   q_v = Q_type(v) h_v,   each with a bias
-    score_uv = (k_u A_r) . q_v mu_r / sqrt(D),  alpha its softmax over all in-neighbours of v, of all relations
-    a_v = sum_u alpha m_u M_r,   h'_v = g Out_type(v) gelu(a_v) + (1 - g) h_v,  g = sigmoid(skip_type(v))
+    k_u = K_type(u) h_u;   m_u = V_type(u) h_u;   q_v = Q_type(v) h_v;
+    score_uv = <k_u A_r, q_v> mu_r / sqrt(D);   a_v = sum_u alpha_uv m_u M_r;
+    h'_v = g Out_type(v) gelu(a_v) + (1 - g) h_v;   g = sigmoid(skip_type(v))
 
-Equations 3 to 6, each head by its D columns. h_v of the skip is the row that the layer reads, after norm and dropout. A
+Equations 3 to 6, each head by its D columns; products with matrices of types have a bias. alpha is the softmax of
+scores over all in-neighbours of v. The row h_v of the skip is that which the layer reads, after norm and dropout. A
 product follows the last layer. A destination without in-neighbours has a_v = 0.
 """
 
