@@ -23,8 +23,10 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.layer_graphs import RAW
 from leapmpi.features.learned_rows import ROWS
 from leapmpi.inference import layerwise
+from leapmpi.inference.batch_outputs import bounded_outputs
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.plan.homes import in_range
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.session.warm_up import warm_up
 from leapmpi.system.counter_rng import TEST, DrawKey
@@ -201,6 +203,25 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
         got, due = (np.stack([each[vertex] for vertex in vertices]) for each in (rows, rows_alone))
         assert np.linalg.norm(got - due) <= 1e-10 * np.linalg.norm(due) > 0
         np.testing.assert_allclose(values, values_alone, atol=1e-9)
+
+
+@pytest.mark.parametrize("remote", ["raw", "partial"])
+def test_outputs_bounded_by_roots_are_those_of_a_single_process(remote, base, world):
+    settings = {"data": str(base / "timed in turn"), **MODELS["rsage"], **REMOTE[remote], **BOUNDS}
+    config = Config.from_values(SETTINGS).replaced({**settings, "evaluate.batch_size": 5})
+
+    def outputs(among):
+        loaded = load(config, open_for_training(config), among, torch.device("cpu"), PhaseTimers())
+        roots = in_range(loaded.dataset.splits.train, *loaded.ctx.local_range)
+        found = zip(roots.tolist(), bounded_outputs(config, loaded.ctx, roots), strict=True)
+        return {root: row for part in among.comm.allgather(dict(found)) for root, row in part.items()}
+
+    found = outputs(world)
+    if world.rank == 0:
+        alone = outputs(start(threads=1, comm=MPI.COMM_SELF))
+        assert found.keys() == alone.keys()
+        for root, row in alone.items():
+            np.testing.assert_allclose(found[root], row, rtol=1e-10)
 
 
 def test_a_module_of_ones_own_is_warmed_up_on_rows_of_the_types_that_it_reads(base, world):
