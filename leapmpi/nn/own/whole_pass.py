@@ -203,7 +203,7 @@ class _EdgesOfCall:
 
 
 def _edges_of(passage: WholePassage, given: dict[str, Any], model: OwnModel, what: str) -> _EdgesOfCall:
-    """Recognise the edges among the arguments `given`. Raises ConfigError for edges that forward was not given."""
+    """Find the edges among the arguments `given`. Raises ConfigError for edges that forward was not given."""
     whole = passage.graphs[0]
     if not isinstance(whole, TypedBlockGraph):
         if given.get(EDGES) is whole.edge_index:
