@@ -291,7 +291,7 @@ def _write(
     """Write the dataset, with the figures of the partition as its attributes."""
     from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.column_encoders import FILE as ENCODERS
-    from leapmpi.dataset.column_encoders import encoders_path
+    from leapmpi.dataset.column_encoders import KEYS, beside_path
     from leapmpi.dataset.dataset_writer import write_dataset
     from leapmpi.dataset.names_of_vertices import FILE, open_names
 
@@ -316,7 +316,10 @@ def _write(
         command=getattr(arguments, "command_line", ""),
         columns=arguments.layout == "columns",
         communities=communities,
-        beside={FILE: named and named.path, ENCODERS: encoders_path(arguments.graph, graph.attributes)},
+        beside={
+            FILE: named and named.path,
+            **{kind: beside_path(arguments.graph, graph.attributes, kind) for kind in (ENCODERS, KEYS)},
+        },
         block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
     )

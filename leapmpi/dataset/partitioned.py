@@ -104,6 +104,8 @@ class Dataset:
     """int64[P, T + 1] of a typed graph: part p has the vertices [p, t] to [p, t + 1] of type t."""
     relation_edges: np.ndarray | None = None
     """int64[R] of a typed graph: the edges of each relation."""
+    last_part: Path | None = None
+    """File of the last part, where it holds new rows of the target table (task_rows.py); None: in the folder."""
 
     @property
     def multilabel(self) -> bool:
@@ -154,6 +156,8 @@ class Dataset:
         return edge_feature_dim(self.attributes, self.folder / names.DATASET_FILE)
 
     def part_path(self, part: int) -> Path:
+        if self.last_part is not None and part == self.parts - 1:
+            return self.last_part
         return self.folder / names.part_file_name(part)
 
     def part(self, part: int) -> Part:

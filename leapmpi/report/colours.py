@@ -34,6 +34,7 @@ _FIXED = {
     **_numbered(ROWS),
     **_numbered(PHASES, ("compute", "exchange", "sample", "reduce", "wait")),
     **_numbered(_SPLITS),
+    **{"peak, measured": 0, "data and an iteration, predicted": GREY},
     "other": GREY,
 }
 

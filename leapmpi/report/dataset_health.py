@@ -78,6 +78,7 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None, file: 
         "classes": graph.classes,
         "label_kind": kind or "",
         "splits": _splits(graph),
+        "edge_splits": _edge_splits(graph),
         **found.values(),
         "largest": _named(found.most, graph, file),
         "features": {"examined": feature_rows, "all_zero": without, "undefined": undefined},
@@ -131,6 +132,13 @@ def _splits(graph: Graph | Dataset) -> dict[str, int]:
         sizes = split_sizes(graph.split)
         return {name: int(sizes[code]) for code, name in names.SPLIT_NAMES.items()}
     return {name: len(ids) for name, ids in vars(graph.splits).items()}
+
+
+def _edge_splits(graph: Graph | Dataset) -> dict[str, int]:
+    """Return the number of edges held back for each split; nothing without edge splits."""
+    if graph.edge_splits is None:
+        return {}
+    return {name.rpartition("/")[2]: len(edges) for name, edges in graph.edge_splits.arrays().items()}
 
 
 class _Counts:

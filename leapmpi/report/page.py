@@ -189,7 +189,10 @@ th, td { padding: .15rem .6rem; border-bottom: 1px solid var(--line); text-align
 figure { margin: 1.5rem 0; }
 figcaption { font-weight: 600; }
 figcaption small, footer, .note { color: var(--faint); font-weight: 400; }
+figcaption small { white-space: nowrap; }
 figcaption small a { margin-left: .5em; }
+figure svg text { stroke: var(--page); stroke-width: 3px; paint-order: stroke; stroke-linejoin: round; }
+figure svg text.small, figure svg text.on { stroke: none; }
 summary { cursor: pointer; color: var(--faint); }
 pre { overflow-x: auto; overflow-wrap: normal; }
 footer { margin-top: 3rem; font-size: .85rem; }
@@ -199,6 +202,7 @@ footer { margin-top: 3rem; font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; }
 .desk { max-width: 60rem; } .hand { max-width: 34rem; display: none; }
 @media (max-width: 40rem) { .desk { display: none; } .hand { display: block; } }
+@media (max-width: 40rem) { th:first-child, td:first-child { min-width: 7rem; } }
 @media (max-width: 40rem) { .facts th { white-space: normal; min-width: 6rem; } }
 """
 _STYLE += "".join(

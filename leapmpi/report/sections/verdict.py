@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from leapmpi.report.learning_light import learning
 from leapmpi.report.lights import BAD, FAIR, GOOD, UNKNOWN, Light, worst
-from leapmpi.report.markup import Markup, bullets, element
+from leapmpi.report.markup import Markup, bullets, element, flags_apart
 from leapmpi.report.numbers import SECONDS, shown
 from leapmpi.report.run_data import RUNNING, RunData
 from leapmpi.report.speed_light import speed
@@ -53,7 +53,7 @@ def box(run: RunData, several: bool) -> Markup:
     lines = [element("p", f"{run.label}: " * several, found.ended)]
     for each in (found.learning, found.speed):
         word = element("span", f"{each.name}: {_WORDS[each.level]}. ", class_="light")
-        part = [element("p", word, each.sentence), bullets(each.advice) if each.advice else None]
+        part = [element("p", word, *flags_apart(each.sentence)), bullets(each.advice) if each.advice else None]
         lines.append(element("div", *(each for each in part if each is not None), class_=each.level))
     return element("div", *lines, class_=f"verdict {found.level}")
 
