@@ -23,7 +23,7 @@ from leapmpi.sampling.source_numbers import Law
 
 
 class Counts(NamedTuple):
-    """How often subgraphs held each vertex (int32[n]) and each edge (int32[edges])."""
+    """Numbers of subgraphs that hold each vertex (int32[n]) and each edge (int32[edges])."""
 
     of_vertex: Tensor
     of_edge: Tensor

@@ -207,20 +207,20 @@ def _drawn(
 def from_table(
     topology: DeviceTopology, table: Tensor, to: Destinations, weighted: bool = True, counts: Counts | None = None
 ) -> DeviceDrawn:
-    """See table_draws.py."""
+    """Return the in-neighbours in `table`, with weights as table_draws.py gives them."""
     rule = _BY_COUNTS if counts is not None else _BY_TABLE if weighted else _NONE
     return _drawn((0, 0, 1), topology, table, to, rule, counts=counts)
 
 
 def by_importance(law: Law, topology: DeviceTopology, importance: Tensor, to: Destinations, fanout: int) -> DeviceDrawn:
-    """See table_draws.py."""
+    """Return in-neighbours with a number below their chance, with 1 / chance; fan-out ALL takes every one."""
     scales = torch.empty_like(to.degree, dtype=torch.float64)
     _find_scales(topology, importance, to, fanout, scales)
     return _drawn(law_words(law), topology, importance, to, _BY_CHANCE, scales)
 
 
 def importance_of(topology: DeviceTopology, to: Destinations, fanout: int, rounds: int) -> Tensor:
-    """See table_draws.py."""
+    """Return the importance of each source for the destinations `to` of a whole batch: float64[n]."""
     importance = torch.ones(len(topology.original_id), dtype=torch.float64, device=topology.device)
     scales = torch.empty_like(to.degree, dtype=torch.float64)
     for _ in range(rounds):
@@ -244,7 +244,7 @@ def _find_scales(
 
 
 def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: int) -> Tensor:
-    """See table_draws.py."""
+    """Return the table of ladies.py for the destinations `to` of a whole batch."""
     count, unit = len(topology.original_id), norm_unit(len(topology.original_id))
     norms = torch.zeros_like(topology.original_id)
     if len(to.degree):
@@ -259,7 +259,7 @@ def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: i
 
 
 def by_norm(hashed: int, importance: Norms, size: int) -> Tensor:
-    """See table_draws.py."""
+    """Return the table of fast_gcn.py."""
     order, up_to, total = importance[1:]
     times = torch.zeros_like(order)
     if total:
