@@ -48,6 +48,10 @@ MODELS = {
     "rgcn bases": {"model.name": "rgcn", "model.options.bases": 2, "model.norm": "layer"},
     "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
     "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
+    "rgat": {"model.name": "rgat", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
+    "rgat across": {"model.name": "rgat", "model.options.softmax": "across", "model.residual": True},
+    "hgt": {"model.name": "hgt", "model.norm": "layer"},
+    "simple-hgn": {"model.name": "simple-hgn", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
 }
 OWN = {"own": {"model.name": f"{PROJECT}/tests/support/own_typed_module.py:Net"}}
 for name in ("Hetero", "copied", "Transformer") if find_spec("torch_geometric") else ():
@@ -76,6 +80,13 @@ FEW = {
         ("rgcn blocks", "in turn", "projected", "owner", {}),
         ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
         ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
+        ("rgat", "in turn", "projected", "leap", {}),
+        ("rgat across", "in blocks", "raw", "owner", {}),
+        ("rgat", "in turn", "auto", "hybrid", {}),
+        ("hgt", "in turn", "projected", "ring", {}),
+        ("hgt", "in blocks", "auto", "owner", KEPT),
+        ("simple-hgn", "in turn", "projected", "leap", {}),
+        ("simple-hgn", "in turn", "auto", "hybrid", KEPT),
         ("own", "in turn", "raw", "ring", {}),
     ],
     3: [
@@ -85,6 +96,13 @@ FEW = {
         ("rsage", "in turn", "raw", "ring", {}),
         ("rgcn bases", "timed in turn", "raw", "pull", BOUNDS),
         ("rgcn", "timed in blocks", "partial", "ring", BOUNDS),
+        ("rgat", "in turn", "auto", "owner", {}),
+        ("rgat across", "timed in turn", "projected", "leap", BOUNDS),
+        ("rgat", "in blocks", "raw", "depcomm", KEPT),
+        ("hgt", "in blocks", "raw", "pull", {}),
+        ("hgt", "in turn", "auto", "hybrid", {}),
+        ("simple-hgn", "in turn", "auto", "owner", {}),
+        ("simple-hgn", "timed in turn", "raw", "pull", BOUNDS),
         ("own", "in blocks", "auto", "leap", {}),
     ],
     4: [
@@ -94,6 +112,13 @@ FEW = {
         ("rgcn", "in turn", "projected", "ring", {}),
         ("rsage", "timed in turn", "partial", "pull", BOUNDS),
         ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
+        ("rgat", "in turn", "projected", "ring", {}),
+        ("rgat across", "in turn", "auto", "hybrid", KEPT),
+        ("rgat across", "in blocks", "projected", "pull", SHARDED),
+        ("hgt", "in turn", "projected", "leap", SHARDED),
+        ("hgt", "in turn", "raw", "depcomm", KEPT),
+        ("simple-hgn", "in blocks", "projected", "ring", {}),
+        ("simple-hgn", "in turn", "raw", "depcomm", {}),
         ("own", "in turn", "raw", "pull", SHARDED),
     ],
 }
@@ -102,12 +127,14 @@ FEW = {
 SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
+WITHOUT_SHARES = "rgat", "rgat across", "hgt", "simple-hgn"
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
 PRODUCT += [
     (*each, BOUNDS)
     for each in product(MODELS, [f"timed {name}" for name in PARTS], ("raw", "projected", "partial"), MINI_BATCHES)
     if each[3] != "owner"
 ]
+PRODUCT = [each for each in PRODUCT if each[0] not in WITHOUT_SHARES or each[2] in ("raw", "projected")]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 
