@@ -49,7 +49,7 @@ def rows_by_time(parts: Callable[[], Iterator[VertexRows]]) -> dict[str, Any]:
 
 
 def _runs(parts: Callable[[], Iterator[VertexRows]]) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield type, split (empty outside of one) and times int64[k] of some vertices, k > 0, until all have come."""
+    """Yield type, split (empty outside of one) and times int64[k] of all vertices with a time, some at once; k > 0."""
     for rows in parts():
         if rows.time is None:
             return
