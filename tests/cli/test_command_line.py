@@ -253,9 +253,7 @@ def test_evaluate_and_compare_without_a_run(refused, small_data, finished_run, c
     refused(RUN, "none does not exist; leapmpi train makes a run folder", "evaluate", small_data, tmp_path / "none")
     refused(RUN, "is not a run folder: it has no config.toml", "compare", tmp_path)
     for data in (small_data, small_data / "dataset.h5"):
-        refused(
-            RUN, f"is a dataset, not a run folder; leapmpi-prep report {data} writes a page about it", "report", data
-        )
+        refused(RUN, f"is a dataset, not a run folder; leapmpi-prep report {data} writes a page", "report", data)
     refused(DATA, "none does not exist", "evaluate", tmp_path / "none", finished_run.path)
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
