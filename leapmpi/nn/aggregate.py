@@ -140,3 +140,8 @@ def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> 
     Returns float[edges, heads]. Velickovic et al., "Graph attention networks" (ICLR 2018), equation 3.
     """
     return _EdgeSoftmax.apply(source, target, edges, slope)
+
+
+def softmax_of(edges: Edges, score: Tensor) -> Tensor:
+    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
+    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)

@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
+from leapmpi.nn.aggregate import (
+    edge_softmax,
+    edges_of_their_own,
+    maximum,
+    rows_by_edge,
+    softmax_of,
+    weighted_sum,
+)
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection, source_rows
@@ -199,11 +206,6 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         return F.elu(h)
 
 
-def softmax_of(edges: Edges, score: Tensor) -> Tensor:
-    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
-    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
-
-
 def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     """Estimate attention over all in-neighbours from those sampled: float[edges_with_self, heads].
 
@@ -218,10 +220,10 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     return share / total.repeat_interleave(edges.counts, dim=0)
 
 
-def check_heads(config: ModelConfig, layers: int) -> None:
-    """Raise ConfigError when the heads do not divide the width of a hidden layer."""
-    heads = parse_options(Options, config.options, config.name, "model").heads
-    if (layers > 1 or config.jumping != "none") and config.hidden % heads:
+def check_heads(config: ModelConfig, hidden_layers: int, declared: type = Options) -> None:
+    """Raise ConfigError when the heads, one of the options `declared`, do not divide the width of a hidden layer."""
+    heads = parse_options(declared, config.options, config.name, "model").heads
+    if (hidden_layers or config.jumping != "none") and config.hidden % heads:
         raise ConfigError(f"model.hidden ({config.hidden}) must be a multiple of --model-option heads ({heads})")
 
 
@@ -230,7 +232,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
     Raises ConfigError when the heads do not divide the hidden width.
     """
-    check_heads(config, layers)
+    check_heads(config, layers - 1)
     return stack(partial(GATLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
 
 
