@@ -239,7 +239,7 @@ def test_pairs_and_partners_are_scored_on_all_ranks(world, folder, data, said):
     for row, vertex in zip((7, 230), some, strict=True):
         scores = embeddings @ embeddings[vertex]
         known = ids[graph.indices[graph.indptr[row] : graph.indptr[row + 1]]]
-        # Vertices without a row, the vertex itself and its in-neighbours are no partners.
+        # Vertices without a row, the vertex itself and its in-neighbours are not partners.
         scores[np.setdiff1d(np.arange(len(scores)), ids)] = -np.inf
         scores[[vertex, *known]] = -np.inf
         best = np.sort(found[1][found[0][:, 0] == vertex])[::-1]
