@@ -117,8 +117,8 @@ class ShareForm:
     """The same for destinations from a number on, and a function for those before it; gradients in this order."""
     sent_width: int = 0
     """Columns of what destinations send to owners before these compute shares: `PartialBlock.sent`."""
-    project_sent: Callable[[Rows], Tensor] | None = None
-    """Rows after prefix -> what they send as destinations, float[rows, sent_width]."""
+    project_sent: Callable[[Rows, Tensor], Tensor] | None = None
+    """Rows after prefix and their original ids -> what they send as destinations, float[rows, sent_width]."""
 
     def combined(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """Take `own` and `neighbours` of `Layer.finish` from the combined matrix; `sampled` int64[n_dst]."""

@@ -61,7 +61,7 @@ def graph(vertices: int, edges: int, seed: int, carried: bool = False) -> Topolo
     return dataclasses.replace(topology, edge_weight=weight, weight_sum=np.array(sums, np.float64))
 
 
-def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool = False):
+def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool = False, device: torch.device = CPU):
     """A sampler of `kind`, and what draws on the stand-in for a device what it draws."""
     if kind.startswith("temporal"):
         topology = kinds.with_times(topology)
@@ -69,7 +69,7 @@ def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool 
         topology = dataclasses.replace(topology, edge_time=topology.edge_time + shift)
     sampler = kinds.make(kind, topology, fanouts)
     found = with_edge_data(sampler, numbers)
-    return found, DeviceSampler(found, DeviceTopology(topology, CPU))
+    return found, DeviceSampler(found, DeviceTopology(topology, device))
 
 
 def on_devices(carried: bool = False) -> list[str]:
