@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.aggregate import at_sources, softmax_of
+from leapmpi.nn.aggregate import at_sources, softmax_of, softmax_share
 from leapmpi.nn.gemm import sum_of_outer, times_transposed
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, RelationGroups, operations
 
@@ -73,6 +73,11 @@ class ReadEdges:
     def softmax_across(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over all edges of a destination."""
         return softmax_of(self.edges, self.by_destination(self.weighted(score))).index_select(0, self.groups.order)
+
+    def share_across(self, score: Tensor) -> tuple[Tensor, Tensor]:
+        """Do `softmax_across` where these are some of a destination's edges; add the logarithms of `softmax_share`."""
+        share, logs = softmax_share(self.edges, self.by_destination(self.weighted(score)))
+        return share.index_select(0, self.groups.order), logs
 
     def by_destination(self, values: Tensor) -> Tensor:
         """Order `values`, float[edges, ...] in the order of `groups`, as `edges`."""

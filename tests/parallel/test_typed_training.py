@@ -49,7 +49,12 @@ MODELS = {
     "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
     "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
     "rgat": {"model.name": "rgat", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
-    "rgat across": {"model.name": "rgat", "model.options.softmax": "across", "model.residual": True},
+    "rgat across": {
+        "model.name": "rgat",
+        "model.options.softmax": "across",
+        "model.options.attention_dropout": 0.2,
+        "model.residual": True,
+    },
     "hgt": {"model.name": "hgt", "model.norm": "layer"},
     "simple-hgn": {"model.name": "simple-hgn", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
 }
@@ -84,6 +89,8 @@ FEW = {
         ("rgat across", "in blocks", "raw", "owner", {}),
         ("rgat", "in turn", "auto", "hybrid", {}),
         ("hgt", "in turn", "projected", "ring", {}),
+        ("rgat across", "in turn", "partial", "leap", {}),
+        ("simple-hgn", "in blocks", "partial", "ring", {}),
         ("hgt", "in blocks", "auto", "owner", KEPT),
         ("simple-hgn", "in turn", "projected", "leap", {}),
         ("simple-hgn", "in turn", "auto", "hybrid", KEPT),
@@ -102,6 +109,9 @@ FEW = {
         ("hgt", "in blocks", "raw", "pull", {}),
         ("hgt", "in turn", "auto", "hybrid", {}),
         ("simple-hgn", "in turn", "auto", "owner", {}),
+        ("hgt", "in turn", "partial", "leap", {}),
+        ("rgat across", "timed in blocks", "partial", "pull", BOUNDS),
+        ("simple-hgn", "in turn", "partial", "pull", SHARDED),
         ("simple-hgn", "timed in turn", "raw", "pull", BOUNDS),
         ("own", "in blocks", "auto", "leap", {}),
     ],
@@ -117,6 +127,9 @@ FEW = {
         ("rgat across", "in blocks", "projected", "pull", SHARDED),
         ("hgt", "in turn", "projected", "leap", SHARDED),
         ("hgt", "in turn", "raw", "depcomm", KEPT),
+        ("hgt", "in blocks", "partial", "ring", KEPT),
+        ("rgat across", "in turn", "partial", "leap", SHARDED),
+        ("simple-hgn", "in turn", "partial", "leap", {}),
         ("simple-hgn", "in blocks", "projected", "ring", {}),
         ("simple-hgn", "in turn", "raw", "depcomm", {}),
         ("own", "in turn", "raw", "pull", SHARDED),
@@ -127,14 +140,18 @@ FEW = {
 SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
-WITHOUT_SHARES = "rgat", "rgat across", "hgt", "simple-hgn"
+FORMS = {
+    "rgat": ("raw", "projected"),
+    **dict.fromkeys(("rgat across", "hgt", "simple-hgn"), ("raw", "projected", "partial")),
+}
+"""Of models that not all serve."""
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
 PRODUCT += [
     (*each, BOUNDS)
     for each in product(MODELS, [f"timed {name}" for name in PARTS], ("raw", "projected", "partial"), MINI_BATCHES)
     if each[3] != "owner"
 ]
-PRODUCT = [each for each in PRODUCT if each[0] not in WITHOUT_SHARES or each[2] in ("raw", "projected")]
+PRODUCT = [each for each in PRODUCT if each[2] in FORMS.get(each[0], REMOTE)]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 

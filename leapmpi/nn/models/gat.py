@@ -22,9 +22,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import (
     edge_softmax,
     edges_of_their_own,
-    maximum,
     rows_by_edge,
-    softmax_of,
+    softmax_share,
     weighted_sum,
 )
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
@@ -90,7 +89,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         heads, width = self.heads, self.rows.source_width
         return ShareForm(
             attention(heads), heads + width, self.partial, lambda _, rows: (None, rows[:, heads:]),
-            sent_width=self.target_width, project_sent=self.targets,
+            sent_width=self.target_width, project_sent=lambda rows, _: self.targets(rows),
         )  # fmt: skip
 
     @property
@@ -171,17 +170,10 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         score = self.edge_scores(edges, z, target)
         if weight is not None:
             score = score + weight.log().unsqueeze(1)
-        share, by_edge = softmax_of(edges, score), edges_of_their_own(edges)
-
-        # The logarithm by its value, with a gradient that is the share of each edge.
-        changing = weighted_sum(by_edge, score, share.detach())
-        with torch.no_grad():
-            top = maximum(by_edge, score)
-            powers = (score - top.repeat_interleave(edges.counts, dim=0)).exp()
-            logarithm = top + weighted_sum(by_edge, powers, powers.new_ones(len(powers))).log()
+        share, logarithm = softmax_share(edges, score)
         rate, number = self.attention_dropout, self.number
         dropped = drop_attention(share, *named, with_seed(key, self.seed), number, rate)
-        return changing + (logarithm - changing.detach()), weighted_sum(edges, z, dropped)
+        return logarithm, weighted_sum(edges, z, dropped)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
         """Return edges with a source each, and scores of source and features: float[edges_with_self, heads]."""

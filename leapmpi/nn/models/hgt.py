@@ -25,13 +25,14 @@ from leapmpi.config.setting import setting
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer_forms import LayerTraits
+from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import check_heads
 from leapmpi.nn.relation_attention import ReadEdges, block_diagonal, pair_products, products_by_kind
 from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.share_forms import attention
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
 from leapmpi.nn.typed_schema import TypedSchema, places_among
 
@@ -78,9 +79,43 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         """Compute the output of the layer from rows after prefix: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
         keys, values = self.keys_and_values(z, block.src_original)
-        own, places = z[: block.n_dst], self.type_places[self.schema.types_of(block.dst_original)]
-        score = self.scores(read, keys, by_type(own, self.query, self.query_bias, places))
-        return self.updated(own, self.messages(read, values, read.softmax_across(score)), places)
+        own, names = z[: block.n_dst], block.dst_original
+        share = read.softmax_across(self.scores(read, keys, self.queries(own, names)))
+        return self.updated(own, self.messages(read, values, share), self.places_of(names))
+
+    @property
+    def shares(self) -> ShareForm:
+        """Means by the softmax over an owner's edges and the logarithms of its sums.
+
+        Destinations send their queries first. A self part is the place of the destination's type, and its row.
+        """
+        heads = self.heads
+        return ShareForm(
+            attention(heads, True), heads + self.out_dim, self.partial,
+            lambda sampled, rows: (rows[len(sampled) :], rows[: len(sampled), heads:]),
+            sent_width=self.out_dim, project_sent=lambda rows, names: self.queries(dense(rows), names),
+        )  # fmt: skip
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the share of this rank's rows in the attention of each destination; then self parts of local ones."""
+        assert block.sent is not None, "the exchange mode has brought the queries of destinations"
+        z, (local, rows) = dense(self.prefix(x, block.src_original, key)), block.local
+        own, names = z.index_select(0, rows), block.src_original[rows]
+        read, query = ReadEdges.of(block, self.place_of), block.sent.index_copy(0, local, self.queries(own, names))
+        keys, values = self.keys_and_values(z, block.src_original)
+        share, logs = read.share_across(self.scores(read, keys, query))
+        places = self.places_of(names).to(z.dtype).unsqueeze(1).expand(-1, self.heads)
+        return torch.cat([torch.cat([logs, self.messages(read, values, share)], 1), torch.cat([places, own], 1)])
+
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
+        """Return the output of `aggregate`, or compute it from combined shares and self parts."""
+        if own is None:
+            return neighbours
+        return self.updated(own[:, self.heads :], neighbours, own[:, 0].long())
+
+    def queries(self, z: Tensor, original: Tensor) -> Tensor:
+        """Compute the queries of destinations with rows `z` and `original` ids: float[rows, out]."""
+        return by_type(z, self.query, self.query_bias, self.places_of(original))
 
     def keys_and_values(self, z: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the keys and the values of sources with rows `z` and `original` ids: float[n_src, out] each."""
@@ -106,11 +141,8 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
     def updated(self, own: Tensor, messages: Tensor, places: Tensor) -> Tensor:
         """Update rows `own` of destinations by their `messages`, float[n_dst, out] each; `places` of their types."""
         found = by_type(F.gelu(messages), self.output, self.bias, places)
-        gate = self.skip.sigmoid().index_select(0, places.clamp(min=0)).unsqueeze(1)
+        gate = self.skip.sigmoid().index_select(0, places).unsqueeze(1)
         return gate * found + (1 - gate) * own
-
-    def activation(self, h: Tensor) -> Tensor:
-        return h
 
 
 def by_type(x: Tensor, weights: Tensor, bias: Tensor, places: Tensor) -> Tensor:

@@ -23,13 +23,14 @@ from leapmpi.config.setting import setting
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_edges, with_seed
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer_forms import LayerTraits
+from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import SLOPE, check_heads
 from leapmpi.nn.models.gat import Options as GATOptions
 from leapmpi.nn.relation_attention import ReadEdges, products_by_kind
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.share_forms import attention
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
 
 if TYPE_CHECKING:
@@ -66,6 +67,31 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         self.attend_target = nn.Parameter(torch.empty(relations, self.heads, width))
         self.fans = {"neighbour": (in_dim, out_dim), "attend_source": (width, 1), "attend_target": (width, 1)}
 
+    @property
+    def shares(self) -> ShareForm | None:
+        """Means by the softmax over an owner's edges and the logarithms of its sums; none within relations.
+
+        Destinations send their rows first, and owners of these give their bias.
+        """
+        if self.options.softmax == WITHIN:
+            return None
+        heads = self.heads
+        return ShareForm(
+            attention(heads, True), heads + self.out_dim, self.partial,
+            lambda sampled, rows: (rows[len(sampled) :, heads:], rows[: len(sampled), heads:]),
+            sent_width=self.in_dim, project_sent=lambda rows, _: self.project(rows),
+        )  # fmt: skip
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the share of this rank's rows in the attention of each destination; then biases of local ones."""
+        assert block.sent is not None, "the exchange mode has brought the rows of destinations"
+        z, (local, own) = dense(self.prefix(x, block.src_original, key)), block.local
+        read = ReadEdges.of(block, self.place_of)
+        share, logs = read.share_across(self.scores(read, z, block.sent.index_copy(0, local, z[own])))
+        means = self.means(read, z, self.dropped(read, share, block.src_original, block.dst_original, key))
+        bias = self.bias.index_select(0, self.places_of(block.src_original[own]))
+        return torch.cat([torch.cat([logs, means], dim=1), F.pad(bias, (self.heads, 0))])
+
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations by attention, and the bias of the destination's type: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
@@ -94,11 +120,12 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         return read.to_destinations(torch.cat(found, dim=1))
 
     def dropped(
-        self, read: ReadEdges, share: Tensor, sources: Tensor, destinations: Tensor, key: DropoutKey | None
+        self, read: ReadEdges, share: Tensor, sources: Tensor, destinations: Tensor | None, key: DropoutKey | None
     ) -> Tensor:
         """Apply dropout to `share`, float[edges, heads]; original ids int64 of sources and destinations."""
         if key is None or not self.attention_dropout:
             return share
+        assert destinations is not None, "masks read them"
         ends = sources[read.sources], destinations[read.destinations]
         key, rate = with_seed(key, self.seed), self.attention_dropout
         return drop_edges(share, *ends, key, self.number, rate, read.relation)

@@ -22,17 +22,18 @@ from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
-from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
+from leapmpi.nn.aggregate import rows_by_edge, softmax_of, softmax_share, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_edges, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Projection
-from leapmpi.nn.layer_forms import LayerTraits, RowForm
+from leapmpi.nn.layer_forms import LayerTraits, RowForm, ShareForm
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.models.gat import SLOPE, check_heads, reweighted
+from leapmpi.nn.models.gat import SLOPE, check_heads
 from leapmpi.nn.models.gat import Options as GATOptions
 from leapmpi.nn.relation_attention import relation_of, without_pruned
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.share_forms import attention
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
 from leapmpi.nn.typed_schema import TypedSchema, places_among
 
@@ -89,29 +90,71 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
+    @property
+    def shares(self) -> ShareForm:
+        """Means by the softmax over an owner's edges and the logarithms of its sums; destinations send scores first."""
+        heads, width = self.heads, self.rows.source_width
+        return ShareForm(
+            attention(heads), heads + width, self.partial, lambda _, rows: (None, rows[:, heads:]),
+            sent_width=heads, project_sent=lambda rows, _: self.targets(self.project(rows)),
+        )  # fmt: skip
+
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Apply the attention of destinations to their in-neighbours and themselves: float[n_dst, heads x width]."""
-        z, names = dense(z), block.known_original
-        block = without_pruned(block, self.place_of)
-        edges, places = block.edges_with_self, self.relation_places[relation_of(block)]
-        each = torch.eye(self.heads, dtype=z.dtype, device=z.device).unsqueeze(2)
-        source = product(z, (each * self.attend_source).flatten(1))
-        target = product(z[: block.n_dst], (each * self.attend_target).flatten(1))
+        z, read = dense(z), without_pruned(block, self.place_of)
+        share = softmax_of(read.edges_with_self, self.scores(read, z, self.targets(z[: block.n_dst])))
+        return weighted_sum(read.edges_with_self, z, self.dropped(read, share, block.known_original, key))
 
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the share of this rank's rows in the attention of each destination, float[n_dst, heads + width]."""
+        assert block.sent is not None, "the exchange mode has brought the scores of destinations"
+        z, (local, own) = self.project(self.prefix(x, block.src_original, key)), block.local
+        read = without_pruned(block, self.place_of)
+        score = self.scores(read, z, block.sent.index_copy(0, local, self.targets(z.index_select(0, own))))
+        share, logs = softmax_share(read.edges_with_self, score)
+        share = self.dropped(read, share, block.src_original, key)
+        return torch.cat([logs, weighted_sum(read.edges_with_self, z, share)], dim=1)
+
+    def targets(self, z: Tensor) -> Tensor:
+        """Compute the terms of destinations in scores from projected rows: float[rows, heads]."""
+        return _by_head(z, self.attend_target)
+
+    def scores(self, block: BlockTensors | PartialBlock, z: Tensor, target: Tensor) -> Tensor:
+        """Compute scores of `edges_with_self` of `block`, float[edges, heads], by the sources' projected rows `z`.
+
+        target: `targets` of the destinations.
+        """
         # One number for each relation and head, as edges read it.
         of_relation = torch.einsum("hge,re,hg->rh", self.edge, self.relation, self.attend_edge)
-        of_self = of_relation[-1].expand(block.n_dst, self.heads)
-        added = block.values_with_self(of_self, of_relation.index_select(0, places))
-        share = edge_softmax(edges_of_their_own(edges), rows_by_edge(edges, source) + added, target, SLOPE)
-        if block.weight is not None:
-            share = reweighted(share, block)
-        if key is not None and self.attention_dropout:
-            numbers = block.values_with_self(places.new_full((block.n_dst,), len(of_relation) - 1), places)
-            ends = names[edges.indices.long()], names[edges.numbers]
-            share = drop_edges(
-                share, *ends, with_seed(key, self.seed), self.number, self.attention_dropout, numbers
-            )  # fmt: skip
-        return weighted_sum(edges, z, share)
+        edges, selves = block.edges_with_self, self._selves(block)
+        of_edges = block.values_with_self(
+            of_relation[-1].expand(selves, self.heads),
+            of_relation.index_select(0, self.relation_places[relation_of(block)]),
+        )
+        source = rows_by_edge(edges, _by_head(z, self.attend_source))
+        score = F.leaky_relu(source + target.repeat_interleave(edges.counts, dim=0) + of_edges, SLOPE)
+        if block.weight is None:
+            return score
+        # The destination itself counts once.
+        weight = block.values_with_self(block.weight.new_ones(selves), block.weight)
+        return score + weight.to(score.dtype).log().unsqueeze(1)
+
+    def dropped(
+        self, block: BlockTensors | PartialBlock, share: Tensor, sources: Tensor, key: DropoutKey | None
+    ) -> Tensor:
+        """Apply dropout to `share` (float[edges_with_self, heads]); `sources` int64[n_src] are original ids."""
+        if key is None or not self.attention_dropout:
+            return share
+        assert block.dst_original is not None, "masks read them"
+        places, edges = self.relation_places[relation_of(block)], block.edges_with_self
+        numbers = block.values_with_self(places.new_full((self._selves(block),), len(self.relation) - 1), places)
+        ends = sources[edges.indices.long()], block.dst_original[edges.numbers]
+        key, rate = with_seed(key, self.seed), self.attention_dropout
+        return drop_edges(share, *ends, key, self.number, rate, numbers)
+
+    def _selves(self, block: BlockTensors | PartialBlock) -> int:
+        """Count the destinations of `block` that have an edge to themselves there."""
+        return len(block.edges_with_self.indices) - len(block.edges.indices)
 
     def biased(self, h: Tensor) -> Tensor:
         return h + self.bias
@@ -126,6 +169,12 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
 
     def activation(self, h: Tensor) -> Tensor:
         return F.elu(h)
+
+
+def _by_head(z: Tensor, weight: Tensor) -> Tensor:
+    """Multiply each head of rows `z`, float[rows, heads x width], by its `weight`, float[heads, width]."""
+    each = torch.eye(len(weight), dtype=z.dtype, device=z.device).unsqueeze(2)
+    return product(z, (each * weight).flatten(1))
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, *, schema: TypedSchema) -> Model:
