@@ -134,7 +134,7 @@ def test_the_other_samplers_draw_on_the_host(monkeypatch):
     topology = graph(40, 300, 1)
     kept = [kind for kind in kinds.KINDS if kind != "weighted, edges"]
     assert tuple(each for each in kept if form_of(kinds.make(each, topology, (3, 2))) is None) == HOST
-    # Walks may end at vertices that are no in-neighbours: their edges carry nothing.
+    # Walks may end at vertices that are not in-neighbours: their edges carry nothing.
     assert form_of(with_edge_data(kinds.make("random-walk", topology, (3, 2)), numbers=True)) is None
 
 
