@@ -363,16 +363,11 @@ def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str
     sums = table[:, : len(KINDS)].sum(axis=0)
     sent = {kind: int(count) for kind, count in zip(KINDS, sums, strict=True) if count}
     peaks, held = ([int(each) for each in column] for column in table[:, len(KINDS) :].T)
-    words = [f"at most {size_text(max(peaks))} per rank", *_bytes_texts(sent)]
-    for line in listed("expected", words, 80).splitlines():
+    words = [f"{kind} {size_text(count)}" for kind, count in sent.items()] or ["nothing between ranks"]
+    for line in listed("expected", [f"at most {size_text(max(peaks))} per rank", *words], 80).splitlines():
         log.info("%s", line)
     log.debug(f"on a rank rows {size_text(max(held))}, features {size_text(features)}")
     return {"bytes": sent, "peak_memory_bytes": peaks}
-
-
-def _bytes_texts(counted: dict[str, int]) -> list[str]:
-    """Put bytes by kind into words."""
-    return [f"{kind} {size_text(count)}" for kind, count in counted.items()] or ["nothing between ranks"]
 
 
 def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
