@@ -311,6 +311,14 @@ class RunConfig:
         choices=("auto", "node", "sharded"),
         group=MACHINE,
     )
+    topology_memory: str = setting(
+        "",
+        "memory for lists of in-neighbours on each node, such as 8G: holds the most read lists; others are read "
+        "from a file of the node, in TMPDIR",
+        metavar="SIZE",
+        check=check_size,
+        group=MACHINE,
+    )
     threads: int = setting(
         0, "threads per rank; 0: share the cores of a node among its ranks", least=0, below=1025, group=MACHINE
     )
