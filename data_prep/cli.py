@@ -25,6 +25,7 @@ COMMANDS = {
     "info": "data_prep.commands.info",
     "check": "data_prep.commands.check",
     "report": "data_prep.commands.report",
+    "task-table": "data_prep.commands.task_table",
     "completion": "leapmpi.config.completion",
 }
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.assembly.encoders_file import encoders_written
+from data_prep.assembly.encoders_file import encoders_written, keys_written
 from data_prep.assembly.given_parts import parts_path, parts_written
 from data_prep.assembly.vertex_data import labelled
 from data_prep.assembly.vertex_names import names_path, names_written
 from data_prep.edges.edge_sort import EdgeCounts
+from data_prep.edges.typed_graph import RowKeys
 from data_prep.progress import Steps
 from leapmpi.dataset.graph import Graph, split_sizes
 from leapmpi.dataset.graph_file import write_graph
@@ -55,8 +56,9 @@ def write(
     names: Sequence[str] | np.ndarray | None = None,
     parts: np.ndarray | None = None,
     encoders: Mapping[str, Any] | None = None,
+    keys: Mapping[str, RowKeys] | None = None,
 ) -> None:
-    """Write `graph` to `path`, `names`, `parts` and `encoders` beside it, and print the table below `source`.
+    """Write `graph` to `path`, `names`, `parts`, `encoders` and `keys` beside it, and print the table below `source`.
 
     Raises DataError when the graph has a fault, ResourceError when the disk is full.
     """
@@ -77,6 +79,8 @@ def write(
                 summary.notes.append(
                     f"encoders of the columns are in {file}; --encoders {path} encodes other tables alike"
                 )
+            if keys:
+                beside.enter_context(keys_written(path, keys, graph, overwrite=overwrite))
             write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
     print(source)
     print(_table(graph, summary, path))

@@ -189,7 +189,8 @@ def run(arguments: argparse.Namespace) -> int:
             _check_plain(arguments, options, path)
             graph, summary = make_graph(raw, options, str(path), workspace, steps)
             given = raw.edge_splits
-        beside = {"names": raw.names, "parts": raw.parts, "encoders": getattr(raw, "encoders", None)}
+        beside = {"names": raw.names, "parts": raw.parts}
+        beside |= {"encoders": raw.encoders, "keys": raw.keys} if isinstance(raw, TypedRawGraph) else {}
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)

@@ -67,11 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     balances = (
-        "second balance criterion besides vertices: training vertices, in-edges, or work, the rows and edges that "
-        "sampling for training vertices by --fanout is expected to draw; bytes of features and edges; types: each type "
+        "second balance criterion besides vertices: training (vertices), (in-)edges, bytes (of features and edges); "
+        "work: rows and edges that sampling for training vertices by --fanout is expected to draw; types: each type "
         "of vertices by itself, and training vertices; vertices: nothing else"
     )
-    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balances)
+    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], metavar="WHAT", help=balances)
     share = "share of the edges that a streaming method holds at once"
     parser.add_argument("--chunk", type=number_between(0.0001, 1.0, float), default=0.1, metavar="SHARE", help=share)
     most = "most memory to use, such as 4G; by default half of what is available"
@@ -291,7 +291,7 @@ def _write(
     """Write the dataset, with the figures of the partition as its attributes."""
     from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.column_encoders import FILE as ENCODERS
-    from leapmpi.dataset.column_encoders import encoders_path
+    from leapmpi.dataset.column_encoders import KEYS, beside_path
     from leapmpi.dataset.dataset_writer import write_dataset
     from leapmpi.dataset.names_of_vertices import FILE, open_names
 
@@ -316,7 +316,10 @@ def _write(
         command=getattr(arguments, "command_line", ""),
         columns=arguments.layout == "columns",
         communities=communities,
-        beside={FILE: named and named.path, ENCODERS: encoders_path(arguments.graph, graph.attributes)},
+        beside={
+            FILE: named and named.path,
+            **{kind: beside_path(arguments.graph, graph.attributes, kind) for kind in (ENCODERS, KEYS)},
+        },
         block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
     )

@@ -7,11 +7,13 @@ are equal by chance once in 10**20 imports.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import pyarrow
 from pyarrow import compute, types
 
+from data_prep.edges.typed_graph import RowKeys
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 from leapmpi.system.intrinsics import prefetch
@@ -194,27 +196,41 @@ def _find(wanted, there, keys, slots, rows):
 
 
 class KeyTable:
-    """Rows of a table by their primary keys, in temporary files: 16 bytes a row, and 8 to 32 for the slots."""
+    """Rows of a table by their primary keys, in files: 16 bytes a row, and 8 to 32 for slots; a byte in memory."""
 
     def __init__(self, rows: int, workspace: Workspace) -> None:
         self._keys = workspace.array("keys", (max(rows, 1), 2), np.uint64)
         size = 1 << max(4, (rows + rows // 2).bit_length())
         self._slots = workspace.array("slots", (size,), np.int32 if rows < 2**31 else np.int64)
         self._slots[:] = -1
+        self._there = np.ones(rows, bool)
         self._filled = 0
         self.repeated, self.missing, self.first_repeated = 0, 0, -1
         """Rows whose key stands in an earlier row, rows without a key, and the first of the former."""
+
+    @classmethod
+    def of(cls, keys: np.ndarray, there: np.ndarray, workspace: Workspace) -> Self:
+        """Return the table of the `keys` (uint64[rows, 2]) of all rows; `there`: bool[rows], which have one."""
+        table = cls(len(keys), workspace)
+        table.add(keys, there)
+        return table
 
     def add(self, keys: np.ndarray, there: np.ndarray) -> None:
         """Enter the next rows with their `keys` (uint64[k, 2]), where `there` (bool[k]) says that they have one."""
         end, first = self._filled + len(keys), np.zeros(1, np.int64)
         self._keys[self._filled : end] = keys
+        self._there[self._filled : end] = there
         repeated = _insert(self._keys, self._filled, end, there, self._slots, first)
         if repeated and not self.repeated:
             self.first_repeated = int(first[0])
         self.repeated += repeated
         self.missing += len(there) - int(there.sum())
         self._filled = end
+
+    @property
+    def all(self) -> RowKeys:
+        """The keys of all rows."""
+        return RowKeys(self._keys[: self._filled], self._there)
 
     def rows_of(self, keys: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the row of each key, int64[k], -1 without; and how many keys that are there have none."""

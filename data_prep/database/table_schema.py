@@ -33,6 +33,7 @@ from leapmpi.dataset.hdf5.names import LABEL_KINDS
 from leapmpi.errors import DataError, nearest
 
 TABLES, TASKS = "tables", "tasks"
+TARGET = "target"
 _OF_LABEL = {"label", "kind", "separator", "split", "train_until", "val_until"}
 _OF_TABLE = {"files", "primary_key", "time", "foreign_keys", "columns", "text", *_OF_LABEL}
 
@@ -104,6 +105,35 @@ class DatabaseSchema:
         return any(key.table == name for each in self.tables.values() for key in each.foreign_keys)
 
 
+def stored_table(table: TableSchema) -> dict[str, Any]:
+    """Return what new rows of `table` are read by, as JSON holds it: its name, keys, time, columns and texts."""
+    keys = [{"name": key.name, "columns": list(key.columns), "table": key.table} for key in table.foreign_keys]
+    columns = [[each.column, each.encoder] for each in table.columns]
+    return {
+        "name": table.name,
+        "primary_key": list(table.primary_key),
+        "time": table.time,
+        "foreign_keys": keys,
+        "columns": columns,
+        "text": list(table.text),
+    }
+
+
+def restored_table(stored: Mapping[str, Any], where: str) -> TableSchema:
+    """Return the table that `stored_table` has stored, without files and labels; `where` opens messages about it."""
+    keys = [ForeignKey(each["name"], tuple(each["columns"]), each["table"]) for each in stored["foreign_keys"]]
+    return TableSchema(
+        stored["name"],
+        where,
+        False,
+        primary_key=tuple(stored["primary_key"]),
+        time=stored["time"],
+        foreign_keys=tuple(keys),
+        columns=tuple(EncodedColumn(column, encoder) for column, encoder in stored["columns"]),
+        text=tuple(stored["text"]),
+    )
+
+
 def read_schema(path: Path) -> DatabaseSchema:
     """Read the schema in the file `path`. Raises DataError naming section and key of a fault."""
     about = read_toml(path)
@@ -129,7 +159,7 @@ def _target(chosen: object, tables: dict[str, TableSchema], path: Path) -> str |
             raise DataError(f'{path}: {", ".join(labelled)} have labels; choose one: target = "{labelled[0]}"')
         return labelled[0] if labelled else None
     if chosen not in labelled:
-        raise DataError(f"{path}: target {str(chosen)[:40]!r} is no table with a label ({', '.join(labelled)})")
+        raise DataError(f"{path}: target {str(chosen)[:40]!r} is not a table with a label ({', '.join(labelled)})")
     return str(chosen)
 
 
@@ -204,7 +234,7 @@ def seconds_of(value: object, where: str) -> int:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise DataError(f"{where} is {value[:40]!r}, which is no date") from None
+            raise DataError(f"{where} is {value[:40]!r}, which is not a date") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
     if isinstance(value, datetime):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,13 @@ class GivenTriples:
     origin: str
 
 
+class RowKeys(NamedTuple):
+    """Keys of the rows of a table: words uint64[rows, 2], and bool[rows], where a row has one."""
+
+    words: np.ndarray
+    there: np.ndarray
+
+
 @dataclass
 class TypedRawGraph:
     """A typed graph as read.
@@ -93,6 +100,10 @@ class TypedRawGraph:
     """The part of each vertex, by type, of a source that is cut into parts."""
     encoders: dict[str, Any] | None = None
     """Encoders that made features of the columns of tables, as JSON holds them."""
+    times_of_sources: bool = False
+    """Whether the time of each edge is that of its source, so that no stream carries it."""
+    keys: dict[str, RowKeys] | None = None
+    """Keys of the tables that the target names."""
 
     @property
     def names(self) -> Sequence[str] | None:

@@ -23,7 +23,11 @@ from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
-_COPIES = {FILE: OF_DATASET, encoder_files.FILE: encoder_files.OF_DATASET}
+_COPIES = {
+    FILE: OF_DATASET,
+    encoder_files.FILE: encoder_files.OF_DATASET,
+    encoder_files.KEYS: encoder_files.KEYS_OF_DATASET,
+}
 """Names in a dataset of the files beside a graph file, by the attributes that name these."""
 
 _NOTHING: Mapping[str, Path | None] = MappingProxyType({})

@@ -104,6 +104,8 @@ class Dataset:
     """int64[P, T + 1] of a typed graph: part p has the vertices [p, t] to [p, t + 1] of type t."""
     relation_edges: np.ndarray | None = None
     """int64[R] of a typed graph: the edges of each relation."""
+    last_part: Path | None = None
+    """File of the last part, where it holds new rows of the target table (task_rows.py); None: in the folder."""
 
     @property
     def multilabel(self) -> bool:
@@ -154,6 +156,8 @@ class Dataset:
         return edge_feature_dim(self.attributes, self.folder / names.DATASET_FILE)
 
     def part_path(self, part: int) -> Path:
+        if self.last_part is not None and part == self.parts - 1:
+            return self.last_part
         return self.folder / names.part_file_name(part)
 
     def part(self, part: int) -> Part:
@@ -332,6 +336,8 @@ def _check_folder(folder: Path, path: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make a dataset with leapmpi-prep partition")
     if not path.is_file():
+        if (folder / "config.toml").is_file():
+            raise DataError(f"{folder} is a run folder, not a dataset; leapmpi report writes a page about it")
         raise DataError(
             f"{folder} is not a dataset: it has no {names.DATASET_FILE}; make one with leapmpi-prep partition"
         )

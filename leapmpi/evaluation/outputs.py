@@ -14,13 +14,13 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.evaluation.scoring_by_layers import ScoringByLayers
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.own_lists import serves_all
-from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes, mode_class
+from leapmpi.exchange.selection import mode_class
+from leapmpi.inference.batch_outputs import batch_outputs, mode_for_scoring
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
@@ -133,23 +133,12 @@ class Outputs:
 
         Collective.
         """
-        sample = modes[0].sample if modes[0] else self.ctx.sampler.sample
-        micro_batch = MicroBatch(roots, sample(key, roots), None)
-        minibatch = MiniBatch(None, key, [micro_batch], drops=False)
-        chosen = [mode or self._chosen_mode(minibatch) for mode in modes]
-        chosen[0].request(minibatch)
-        fetch_edge_features(self.ctx, minibatch.micro_batches)
-        minibatch.complete()
-        if len(chosen) > 1:
-            chosen[0].share_among_models(micro_batch)
         labels = self.ctx.root_labels(roots, local=True).cpu().numpy().copy()
-        answer = self.ctx.task.answer
-        return [(answer(mode.logits(minibatch, 0)).cpu().numpy().copy(), labels) for mode in chosen]
+        answer, found = self.ctx.task.answer, batch_outputs(self.ctx, key, roots, modes, self._chosen_mode)
+        return [(answer(each).cpu().numpy().copy(), labels) for each in found]
 
     def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
         """Return the mode that feeds this model's first layer, chosen in the first round. Collective."""
         if self.mode is None:
-            # By bytes, not by clocks: scores are the same in every run.
-            name = fewest_bytes(bytes_by_mode(minibatch, self.ctx)) if self._remote == "auto" else self._remote
-            self.mode = exchange_mode(name, self.ctx)
+            self.mode = mode_for_scoring(self.ctx, minibatch, self._remote)
         return self.mode

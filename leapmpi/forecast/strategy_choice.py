@@ -129,8 +129,6 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
         return "there is one rank"
     if config.strategy.vary:
         return "auto does not compare strategies for models that differ"
-    if dataset.types is not None:
-        return "auto does not compare strategies for typed graphs"
     if names_code(config.sampling.sampler):
         return "auto does not compare strategies for a sampler of your own"
     if names_code(config.model.name):
@@ -147,6 +145,8 @@ def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
         return {name: f"--cache acts on raw rows, which it {what}" for name, what in _SENDS.items()}
     if config.train.batch_size == len(dataset.splits.train):
         return dict.fromkeys(_SENDS, "it trains mini-batches")
+    if dataset.types is not None:
+        return {"p3": "it does not train typed graphs"}
     if not dataset.feature_dim:
         return {"p3": "it does not learn rows"}
     size = 4 * dataset.vertices * dataset.feature_dim * ranks

@@ -16,10 +16,11 @@ import numpy as np
 
 from leapmpi.report.colours import GREY, colour_numbers
 from leapmpi.report.drawing import BOTTOM, RIGHT, TOP, WIDE, Drawing, cut, inside, label, pixels, width_of
-from leapmpi.report.figures import BarFigure, Figure, HeatFigure, Line, LineFigure, thinned
+from leapmpi.report.figures import BarFigure, Figure, HeatFigure, Line, LineFigure, SchemaFigure, thinned
 from leapmpi.report.heat_map import heat_map
 from leapmpi.report.markup import Markup, element, joined
 from leapmpi.report.numbers import short, shown, ticks
+from leapmpi.report.schema_drawing import schema_drawing
 
 
 def chart(figure: Figure, width: int = WIDE) -> Markup:
@@ -62,7 +63,9 @@ def _draw(figure: Figure, width: int) -> Drawing:
         return _line_chart(figure, width)
     if isinstance(figure, BarFigure):
         return _bar_chart(figure, width)
-    assert isinstance(figure, HeatFigure), "figures are lines, bars or heat maps"
+    if isinstance(figure, SchemaFigure):
+        return schema_drawing(figure, width)
+    assert isinstance(figure, HeatFigure), "figures are lines, bars, schemas or heat maps"
     return heat_map(figure, width)
 
 

@@ -20,6 +20,7 @@ from leapmpi.dataset.names_of_vertices import open_names
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
+from leapmpi.report.rows_by_time import rows_by_time
 from leapmpi.runs.degree_groups import FIRST_DEGREES, degree_labels
 
 BYTES_PER_VERTEX = 5
@@ -78,11 +79,13 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None, file: 
         "classes": graph.classes,
         "label_kind": kind or "",
         "splits": _splits(graph),
+        "edge_splits": _edge_splits(graph),
         **found.values(),
         "largest": _named(found.most, graph, file),
         "features": {"examined": feature_rows, "all_zero": without, "undefined": undefined},
         "cut": _cut(found, offsets, graph),
         **_types(graph),
+        "times": rows_by_time(parts),
         **{name: attributes[name] for name in _OF_PARTITION if name in attributes},
     }
 
@@ -131,6 +134,13 @@ def _splits(graph: Graph | Dataset) -> dict[str, int]:
         sizes = split_sizes(graph.split)
         return {name: int(sizes[code]) for code, name in names.SPLIT_NAMES.items()}
     return {name: len(ids) for name, ids in vars(graph.splits).items()}
+
+
+def _edge_splits(graph: Graph | Dataset) -> dict[str, int]:
+    """Return the number of edges held back for each split; nothing without edge splits."""
+    if graph.edge_splits is None:
+        return {}
+    return {name.rpartition("/")[2]: len(edges) for name, edges in graph.edge_splits.arrays().items()}
 
 
 class _Counts:

@@ -145,6 +145,48 @@ class HeatFigure(Figure):
         return [[corner, *self.columns], *([label, *row] for label, row in rows)]
 
 
+@dataclass(frozen=True)
+class SchemaType:
+    """Type of vertices, with their number; the target has the labels."""
+
+    name: str
+    vertices: int
+    target: bool = False
+
+
+@dataclass(frozen=True)
+class SchemaRelation:
+    """Relation between two types, with the number of its edges.
+
+    `full_name` tells relations of one name apart; `reverse_of` is that of the relation that this one reverses, or ''.
+    """
+
+    name: str
+    source: str
+    destination: str
+    edges: int
+    full_name: str
+    reverse_of: str = ""
+
+
+@dataclass(frozen=True)
+class SchemaFigure(Figure):
+    """Types and relations of a typed graph."""
+
+    types: Sequence[SchemaType]
+    relations: Sequence[SchemaRelation]
+
+    def table(self) -> list[list[str]]:
+        """Return one row per relation."""
+        head, *rows = self.values()
+        return [[str(each) for each in head]] + [[*map(str, names), f"{edges:,}"] for *names, edges in rows]
+
+    def values(self) -> list[list[str | float]]:
+        """Return one row per relation."""
+        rows: list[list[str | float]] = [["from", "relation", "to", "edges"]]
+        return rows + [[each.source, each.name, each.destination, each.edges] for each in self.relations]
+
+
 def constant_line(label: str, value: float, others: Sequence[Line]) -> Line:
     """Return a reference line at `value` over the range of `others`."""
     ends = [min(float(line.x[0]) for line in others), max(float(line.x[-1]) for line in others)]

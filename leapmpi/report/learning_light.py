@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from leapmpi.report.lights import BAD, FAIR, GOOD, Advice, Light, light
-from leapmpi.report.numbers import shown
+from leapmpi.report.numbers import SCORE, capital, shown, spelled
 from leapmpi.report.run_data import SCORED, RunData
 
 FEW_UPDATES = 100
@@ -59,12 +59,14 @@ def _sentence(run: RunData, scores: dict[str, float]) -> str:
     """Describe the scores beside their baselines."""
     if not scores:
         return "No scores: it is unknown whether the model learned."
-    found = " and ".join(f"{shown(score)} on {split}" for split, score in scores.items())
-    constant = [shown(run.trivial[split]) for split in scores if run.trivial.get(split) is not None]
+    found = " and ".join(f"{shown(score, SCORE)} on {split}" for split, score in scores.items())
+    constant = [shown(run.trivial[split], SCORE) for split in scores if run.trivial.get(split) is not None]
     baseline = f" ({_baseline_name(run)}: {' and '.join(constant)})" if constant else ""
-    kind = f"Exact {run.metric}" if run.exact else run.metric.capitalize()
+    kind = f"Exact {spelled(run.metric)}" if run.exact else capital(run.metric)
     of = " of sampled neighbourhoods" if run.sampled and not run.exact else ""
-    return f"{kind} {found}{of}{baseline}, in epoch {run.best['epoch']} of {len(run.epochs)}."
+    models = run.ended.get("models")
+    whose = f", by the best of {len(models)} models" if models else ""
+    return f"{kind} {found}{of}{baseline}, in epoch {run.best['epoch']} of {len(run.epochs)}{whose}."
 
 
 def _baseline_name(run: RunData) -> str:
@@ -80,17 +82,21 @@ def _progress(run: RunData, score: float, baseline: float) -> float:
 
 def _against_baselines(run: RunData, scores: dict[str, float]) -> Iterator[Advice]:
     """Compare the score of each split with that of the best constant prediction for it."""
-    for split, score in scores.items():
-        baseline = run.trivial.get(split)
-        if baseline is None:
-            continue
-        progress = _progress(run, score, baseline)
-        compared = f"on {split}: {run.metric} {shown(score)}, and {_baseline_name(run)} {shown(baseline)}"
-        if progress <= 0:
-            mend = "Try another --lr or more --epochs, and examine labels and features (leapmpi-prep report DATA)."
-            yield Advice(5, BAD, f"No better than a constant prediction {compared}. {mend}")
-        elif progress < _LITTLE:
-            yield Advice(3, FAIR, f"Little better than a constant prediction {compared}.")
+    baselines = {split: run.trivial[split] for split in scores if run.trivial.get(split) is not None}
+    progress = {split: _progress(run, scores[split], each) for split, each in baselines.items()}
+    if worse := [split for split, each in progress.items() if each <= 0]:
+        mend = "Try another --lr or more --epochs, and examine labels and features (leapmpi-prep report DATA)."
+        compared = _compared(run, worse, scores, baselines)
+        yield Advice(5, BAD, f"No better than a constant prediction {compared}. {mend}")
+    if little := [split for split, each in progress.items() if 0 < each < _LITTLE]:
+        compared = _compared(run, little, scores, baselines)
+        yield Advice(3, FAIR, f"Little better than a constant prediction {compared}.")
+
+
+def _compared(run: RunData, splits: Sequence[str], scores: dict[str, float], baselines: dict[str, float]) -> str:
+    """Return the scores of some splits beside those of the baseline."""
+    found, constant = (" and ".join(shown(each[split], SCORE) for split in splits) for each in (scores, baselines))
+    return f"on {' and '.join(splits)}: {spelled(run.metric)} {found}, and {_baseline_name(run)} {constant}"
 
 
 def _of_updates(run: RunData) -> Iterator[Advice]:

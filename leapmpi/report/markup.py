@@ -34,11 +34,14 @@ def _escaped(part: Any) -> str:
     return part if isinstance(part, Markup) else html.escape(str(part))
 
 
-def table(rows: Sequence[Sequence[Any]], text_columns: int = 1) -> Markup:
+def table(rows: Sequence[Sequence[Any]], text_columns: int = 1, heads: bool = True) -> Markup:
     """Return a table whose first row holds headings; columns after the first `text_columns` are right-aligned.
 
-    It scrolls by itself where the page is narrower.
+    Without `heads` the first column, which then says nothing, is left out. The table scrolls by itself where the page
+    is narrower.
     """
+    if not heads:
+        rows, text_columns = [row[1:] for row in rows], text_columns - 1
     head, *body = rows
     align = [None if column < text_columns else "n" for column in range(len(head))]
     cells = [element("th", cell, class_=each) for cell, each in zip(head, align, strict=True)]
@@ -58,12 +61,18 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
 
 def bullets(sentences: Iterable[str]) -> Markup:
     """Return a list of sentences, with flags set as code."""
-    return element("ul", *(element("li", *_flags_apart(each)) for each in sentences))
+    return element("ul", *(element("li", *flags_apart(each)) for each in sentences))
 
 
-def _flags_apart(sentence: str) -> list[Any]:
-    """Split a sentence into pieces; every second piece is a flag."""
-    pieces = re.split(r"(--[a-z][a-z-]*[a-z])", sentence)
+def note(text: str) -> Markup:
+    """Return a faint paragraph, with flags set as code."""
+    return element("p", *flags_apart(text), class_="note")
+
+
+def flags_apart(sentence: str) -> list[Any]:
+    """Split a sentence into pieces; every second piece is a flag. A number stays on one line with its unit."""
+    whole = re.sub(r"(\d) (%|[KMGT]?i?B|s)(?!\w)", "\\1\u00a0\\2", sentence)
+    pieces = re.split(r"(--[a-z][a-z-]*[a-z])", whole)
     return [element("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
 
 

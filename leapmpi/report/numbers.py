@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
 from leapmpi.runs.text import size_text
 
-SECONDS, BYTES, SHARE, COUNT = "s", "B", "%", "count"
+SECONDS, BYTES, SHARE, COUNT, SCORE = "s", "B", "%", "count", "score"
 """Units that `shown` formats specially; any other unit is appended to the number."""
 
 
@@ -21,10 +22,25 @@ def shown(value: float | None, unit: str = "") -> str:
         return size_text(value)
     if unit == SHARE:
         return f"{100 * value:.1f} %"
+    if unit == SCORE:
+        return f"{value:.3f}" if abs(value) < 10 else shown(value)
+    if unit == SECONDS and 0 < abs(value) < 1e-3:
+        return f"{1e6 * value:.3g} µs"
     if unit == COUNT or (not unit and value == round(value) and abs(value) < 1e15):
         return f"{value:,.0f}"
     text = f"{value:,.0f}" if 100 <= abs(value) < 1e15 else f"{value:.3g}"
     return f"{text} {unit}".rstrip()
+
+
+def spelled(text: str) -> str:
+    """Return `text` with abbreviations, such as auc, in capitals."""
+    return re.sub(r"\b(ap|auc|f1|mae|mrr|mse|rmse)\b", lambda found: found[0].upper(), text)
+
+
+def capital(text: str) -> str:
+    """Return `text` as a title begins: with a capital, and abbreviations in capitals."""
+    written = spelled(text)
+    return written[:1].upper() + written[1:]
 
 
 def title_of(unit: str) -> str:

@@ -89,8 +89,8 @@ def drawn(figure: Figure) -> Markup:
         element("a", kind.upper(), download=f"{figure.name}.{kind}", href=_data_uri(mime, text))
         for kind, mime, text in (("svg", "image/svg+xml", _standalone(figure)), ("csv", "text/csv", figure.csv()))
     ]
-    name = element("small", f" --png {figure.name} ", *links)
-    caption = element("figcaption", figure.title, name)
+    name = element("small", f"--png {figure.name} ", *links)
+    caption = element("figcaption", figure.title, " ", name)
     return element("figure", caption, legend(figure), *pictures, details("Numbers", table(figure.table())))
 
 
@@ -189,7 +189,10 @@ th, td { padding: .15rem .6rem; border-bottom: 1px solid var(--line); text-align
 figure { margin: 1.5rem 0; }
 figcaption { font-weight: 600; }
 figcaption small, footer, .note { color: var(--faint); font-weight: 400; }
+figcaption small { white-space: nowrap; }
 figcaption small a { margin-left: .5em; }
+figure svg text { stroke: var(--page); stroke-width: 3px; paint-order: stroke; stroke-linejoin: round; }
+figure svg text.small, figure svg text.on { stroke: none; }
 summary { cursor: pointer; color: var(--faint); }
 pre { overflow-x: auto; overflow-wrap: normal; }
 footer { margin-top: 3rem; font-size: .85rem; }
@@ -199,6 +202,7 @@ footer { margin-top: 3rem; font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; }
 .desk { max-width: 60rem; } .hand { max-width: 34rem; display: none; }
 @media (max-width: 40rem) { .desk { display: none; } .hand { display: block; } }
+@media (max-width: 40rem) { th:first-child, td:first-child { min-width: 7rem; } }
 @media (max-width: 40rem) { .facts th { white-space: normal; min-width: 6rem; } }
 """
 _STYLE += "".join(

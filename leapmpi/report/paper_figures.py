@@ -11,9 +11,11 @@ import numpy as np
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.report.charts import agreeing, value_range
 from leapmpi.report.colours import GREY, LIGHT, colour_numbers
-from leapmpi.report.figures import BarFigure, Figure, HeatFigure, LineFigure
+from leapmpi.report.drawing import WIDE
+from leapmpi.report.figures import BarFigure, Figure, HeatFigure, LineFigure, SchemaFigure
 from leapmpi.report.numbers import short, ticks
 from leapmpi.report.page import make_folder
+from leapmpi.report.schema_layout import schema_layout
 from leapmpi.system.atomic_files import written_aside
 
 ALL = "all"
@@ -81,6 +83,8 @@ def _write(figure: Figure, kind: str, path: Path) -> None:
         _bars(figure, axes)
     elif isinstance(figure, HeatFigure):
         _heat(figure, axes, canvas)
+    elif isinstance(figure, SchemaFigure):
+        _schema(figure, axes)
     # Entries stand beside the axes, where they hide nothing.
     if len(names := axes.get_legend_handles_labels()[1]) > 1:
         fitting = max(1, _LETTERS // (max(map(len, names)) + 8))
@@ -140,3 +144,21 @@ def _heat(figure: HeatFigure, axes: Any, canvas: Any) -> None:
         axes.set_yticks(range(len(figure.labels)), figure.labels)
     marks = ticks(0, float(figure.matrix.max(initial=0.0)), 6, figure.unit)
     canvas.colorbar(image, ticks=marks, format=lambda value, _: short(value, figure.unit))
+
+
+def _schema(figure: SchemaFigure, axes: Any) -> None:
+    places = schema_layout(figure, WIDE)
+    axes.set_axis_off()
+    axes.set_xlim(0, WIDE)
+    axes.set_ylim(places.height, 0)
+    axes.set_aspect("equal")
+    for points in places.arrows:
+        axes.plot(*points.T, color=LIGHT[GREY], linewidth=0.8)
+    for head in places.heads:
+        axes.fill(*head.T, color=LIGHT[GREY], linewidth=0)
+    for each in (*places.types, *places.labels):
+        edge = "none" if each in places.labels else LIGHT[0 if each.target else GREY]
+        frame = {"facecolor": "white", "edgecolor": edge, "boxstyle": "round,pad=0.25"}
+        axes.text(*each.centre, "\n".join(each.lines), ha="center", va="center", fontsize=6, bbox=frame)
+    for text, y in places.key:
+        axes.text(4, y, text, va="baseline", fontsize=6)

@@ -19,6 +19,7 @@ from leapmpi.plan.chosen_strategy import Choice, EpochCost
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.schemas import STRATEGY_CHOICE
 from tests.support.graphs import random_graph
+from tests.support.typed_models import whole_graph
 
 SLOW = MachineRates(byte=1e-6)
 
@@ -73,6 +74,17 @@ def test_bytes_are_those_that_plan_predicts(chosen, data):
         forecast = forecaster.forecast(name, config, 4)
         # A short last batch has as many messages as a whole one, which the choice counts by its roots.
         assert found.bytes == pytest.approx(sum(forecast.epoch_sent.values()), rel=0.12)
+
+
+def test_strategies_of_typed_graphs_are_compared_by_their_counts(tmp_path):
+    graph = whole_graph()
+    write_dataset(tmp_path, graph, np.arange(graph.vertices) % 4, 4, method="test", figures={}, seed=0)
+    dataset = open_dataset(tmp_path, typed=True)
+    values = {"data": "", "model.name": "rgcn", "model.hidden": 4, "train.batch_size": 20, "sampling.fanout": "3,2"}
+    choice = choose(Config.from_values(values), dataset, load_topology(dataset), 4, SLOW)
+    assert set(choice.forecasts) == {"leap", "pull", "owner"}
+    assert "not p3: it does not train typed graphs" in choice.sentence()
+    assert choice.strategy == min(choice.forecasts, key=lambda name: choice.forecasts[name].seconds)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,20 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.engine import Engine
+from leapmpi.errors import ConfigError
 from leapmpi.exchange.layer_graphs import RAW
 from leapmpi.features.learned_rows import ROWS
+from leapmpi.inference import layerwise
+from leapmpi.inference.batch_outputs import bounded_outputs
+from leapmpi.inference.own_inference import inference_for
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.plan.homes import in_range
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.session.warm_up import warm_up
+from leapmpi.system.counter_rng import TEST, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
+from tests.support.equality import here
 from tests.support.launch import PROJECT
 from tests.support.typed_models import whole_graph
 
@@ -40,6 +48,15 @@ MODELS = {
     "rgcn bases": {"model.name": "rgcn", "model.options.bases": 2, "model.norm": "layer"},
     "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
     "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
+    "rgat": {"model.name": "rgat", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
+    "rgat across": {
+        "model.name": "rgat",
+        "model.options.softmax": "across",
+        "model.options.attention_dropout": 0.2,
+        "model.residual": True,
+    },
+    "hgt": {"model.name": "hgt", "model.norm": "layer"},
+    "simple-hgn": {"model.name": "simple-hgn", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
 }
 OWN = {"own": {"model.name": f"{PROJECT}/tests/support/own_typed_module.py:Net"}}
 for name in ("Hetero", "copied", "Transformer") if find_spec("torch_geometric") else ():
@@ -68,6 +85,15 @@ FEW = {
         ("rgcn blocks", "in turn", "projected", "owner", {}),
         ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
         ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
+        ("rgat", "in turn", "projected", "leap", {}),
+        ("rgat across", "in blocks", "raw", "owner", {}),
+        ("rgat", "in turn", "auto", "hybrid", {}),
+        ("hgt", "in turn", "projected", "ring", {}),
+        ("rgat across", "in turn", "partial", "leap", {}),
+        ("simple-hgn", "in blocks", "partial", "ring", {}),
+        ("hgt", "in blocks", "auto", "owner", KEPT),
+        ("simple-hgn", "in turn", "projected", "leap", {}),
+        ("simple-hgn", "in turn", "auto", "hybrid", KEPT),
         ("own", "in turn", "raw", "ring", {}),
     ],
     3: [
@@ -77,6 +103,16 @@ FEW = {
         ("rsage", "in turn", "raw", "ring", {}),
         ("rgcn bases", "timed in turn", "raw", "pull", BOUNDS),
         ("rgcn", "timed in blocks", "partial", "ring", BOUNDS),
+        ("rgat", "in turn", "auto", "owner", {}),
+        ("rgat across", "timed in turn", "projected", "leap", BOUNDS),
+        ("rgat", "in blocks", "raw", "depcomm", KEPT),
+        ("hgt", "in blocks", "raw", "pull", {}),
+        ("hgt", "in turn", "auto", "hybrid", {}),
+        ("simple-hgn", "in turn", "auto", "owner", {}),
+        ("hgt", "in turn", "partial", "leap", {}),
+        ("rgat across", "timed in blocks", "partial", "pull", BOUNDS),
+        ("simple-hgn", "in turn", "partial", "pull", SHARDED),
+        ("simple-hgn", "timed in turn", "raw", "pull", BOUNDS),
         ("own", "in blocks", "auto", "leap", {}),
     ],
     4: [
@@ -86,6 +122,16 @@ FEW = {
         ("rgcn", "in turn", "projected", "ring", {}),
         ("rsage", "timed in turn", "partial", "pull", BOUNDS),
         ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
+        ("rgat", "in turn", "projected", "ring", {}),
+        ("rgat across", "in turn", "auto", "hybrid", KEPT),
+        ("rgat across", "in blocks", "projected", "pull", SHARDED),
+        ("hgt", "in turn", "projected", "leap", SHARDED),
+        ("hgt", "in turn", "raw", "depcomm", KEPT),
+        ("hgt", "in blocks", "partial", "ring", KEPT),
+        ("rgat across", "in turn", "partial", "leap", SHARDED),
+        ("simple-hgn", "in turn", "partial", "leap", {}),
+        ("simple-hgn", "in blocks", "projected", "ring", {}),
+        ("simple-hgn", "in turn", "raw", "depcomm", {}),
         ("own", "in turn", "raw", "pull", SHARDED),
     ],
 }
@@ -94,12 +140,18 @@ FEW = {
 SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
+FORMS = {
+    "rgat": ("raw", "projected"),
+    **dict.fromkeys(("rgat across", "hgt", "simple-hgn"), ("raw", "projected", "partial")),
+}
+"""Of models that not all serve."""
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
 PRODUCT += [
     (*each, BOUNDS)
     for each in product(MODELS, [f"timed {name}" for name in PARTS], ("raw", "projected", "partial"), MINI_BATCHES)
     if each[3] != "owner"
 ]
+PRODUCT = [each for each in PRODUCT if each[2] in FORMS.get(each[0], REMOTE)]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 
@@ -197,11 +249,52 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
         np.testing.assert_allclose(values, values_alone, atol=1e-9)
 
 
+@pytest.mark.parametrize("remote", ["raw", "partial"])
+def test_outputs_bounded_by_roots_are_those_of_a_single_process(remote, base, world):
+    settings = {"data": str(base / "timed in turn"), **MODELS["rsage"], **REMOTE[remote], **BOUNDS}
+    config = Config.from_values(SETTINGS).replaced({**settings, "evaluate.batch_size": 5})
+
+    def outputs(among):
+        loaded = load(config, open_for_training(config), among, torch.device("cpu"), PhaseTimers())
+        roots = in_range(loaded.dataset.splits.train, *loaded.ctx.local_range)
+        found = zip(roots.tolist(), bounded_outputs(config, loaded.ctx, roots), strict=True)
+        return {root: row for part in among.comm.allgather(dict(found)) for root, row in part.items()}
+
+    found = outputs(world)
+    if world.rank == 0:
+        alone = outputs(start(threads=1, comm=MPI.COMM_SELF))
+        assert found.keys() == alone.keys()
+        for root, row in alone.items():
+            np.testing.assert_allclose(found[root], row, rtol=1e-10)
+
+
 def test_a_module_of_ones_own_is_warmed_up_on_rows_of_the_types_that_it_reads(base, world):
     config = Config.from_values(SETTINGS).replaced({"data": str(base / "in turn"), **OWN["own"]})
     ctx = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers()).ctx
     warm_up(world, ctx, config)
     assert not any(each.any() for each in ctx.parameters.gradients)
+
+
+@pytest.mark.parametrize("name", here(sorted(OWN)))
+def test_a_module_of_ones_own_run_layer_by_layer_gives_what_it_gives_on_samples(name, base, world, monkeypatch):
+    values = {"data": str(base / "in turn"), "sampling.fanout": "all,all", **OWN[name]}
+    config = Config.from_values(SETTINGS).replaced(values)
+    data, cpu = open_for_training(config), torch.device("cpu")
+    alone = load(config, data, start(threads=1, comm=MPI.COMM_SELF), cpu, PhaseTimers()).ctx
+    ctx, topology = (found := load(config, data, world, cpu, PhaseTimers())).ctx, found.topology
+    first, end = ctx.local_range
+    own = np.arange(first, end)
+    papers = own[data.types.of_original(topology.original_id[first:end]) == 0]
+    with torch.no_grad():
+        blocks = alone.sampler.sample(DrawKey(TEST, 0, 0, 0), papers)
+        wanted = alone.model([to_tensors(each) for each in blocks], alone.features.local(blocks[-1].src))
+    for size, some in ((1 << 30, slice(None)), (20_000, slice(world.rank, None, 3))):
+        monkeypatch.setattr(layerwise, "CHUNK_BYTES", size)
+        outputs = inference_for(ctx, topology).outputs(papers[some])
+        np.testing.assert_allclose(outputs, wanted.numpy()[some], rtol=1e-10, atol=1e-12)
+    of_other = own[data.types.of_original(topology.original_id[first:end]) == 1]
+    with pytest.raises(ConfigError, match="the module gives rows of paper alone; leave out --type"):
+        inference_for(ctx, topology).outputs(of_other)
 
 
 def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, folder):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leapmpi.report.figures import BarFigure, HeatFigure, Line, LineFigure, thinned
-from leapmpi.report.numbers import BYTES, SECONDS, SHARE, shown, ticks
+from leapmpi.report.numbers import BYTES, SCORE, SECONDS, SHARE, capital, shown, ticks
 from leapmpi.report.page import drawn
 
 
@@ -27,10 +27,20 @@ def test_long_lines_become_means_of_equal_shares():
         (0.5, SHARE, "50.0 %"),
         (2.5, SECONDS, "2.5 s"),
         (1234.5, SECONDS, "1,234 s"),
+        (7.24e-5, SECONDS, "72.4 µs"),
+        (0.56, SCORE, "0.560"),
+        (1, SCORE, "1.000"),
+        (123.4, SCORE, "123"),
     ],
 )
 def test_numbers_read_well(value, unit, text):
     assert shown(value, unit) == text
+
+
+def test_names_of_metrics_are_spelled_as_people_do():
+    assert [capital(each) for each in ("accuracy", "auc", "f1-macro", "auc (sampled neighbours)")] == [
+        "Accuracy", "AUC", "F1-macro", "AUC (sampled neighbours)",
+    ]  # fmt: skip
 
 
 def test_ticks_are_round():

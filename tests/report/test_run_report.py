@@ -12,14 +12,16 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.report.charts import agreeing, chart
+from leapmpi.report.dataset_health import health
 from leapmpi.report.drawing import label
 from leapmpi.report.markup import element
 from leapmpi.report.page import figures_of
 from leapmpi.report.run_data import read_runs
 from leapmpi.report.sections import run_report
-from leapmpi.report.sections.run_report import dataset_of, run_page, run_sections
+from leapmpi.report.sections.run_report import dataset_of, dataset_page, run_page, run_sections
 from tests.support.browser import cut_texts, looked_at, overlapping_texts
 from tests.support.made_run import make_run
+from tests.support.typed_graphs import typed_graph
 
 
 def page_of(*folders, **further):
@@ -136,7 +138,7 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert "is not a report" in capsys.readouterr().err
     assert out.read_text() == "my thesis"
     assert main(["report", str(tmp_path / "nothing")]) != 0
-    assert "is not a run folder" in capsys.readouterr().err
+    assert "nothing does not exist" in capsys.readouterr().err
 
 
 def test_the_command_takes_what_compare_takes(tmp_path, capsys):
@@ -215,7 +217,7 @@ def test_the_constant_baseline_is_a_dashed_line(tmp_path):
     runs, _ = read_runs([make_run(tmp_path / "a"), make_run(tmp_path / "b")])
     figure = figures_of(run_sections(runs))["scores"]
     (baseline,) = [line for line in figure.lines if line.reference]
-    assert baseline.label == "most frequent class (val 0.2)"
+    assert baseline.label == "most frequent class (val 0.200)"
     assert set(baseline.y) == {0.2}
     assert 'class="line c13" stroke-dasharray="5 4"' in chart(figure)
 
@@ -236,7 +238,7 @@ def test_a_run_that_knows_its_dataset_does_not_ask_for_it(small_data, tmp_path, 
     monkeypatch.setattr(run_report, "_MOST_EDGES", 10)
     assert dataset_of(runs) == (None, ())
     page = html.unescape(page_of(run))
-    assert f"Not examined: leapmpi report {run} --data {small_data} does so." in page
+    assert f"Not examined: leapmpi report {run} <code>--data</code> {small_data} does so." in page
     gone, _ = read_runs([make_run(tmp_path / "other", data=str(tmp_path / "gone"))])
     assert dataset_of(gone) == (None, ())
 
@@ -252,14 +254,29 @@ def compared(tmp_path_factory):
     return page_of(*runs)
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, False), (400, True)])
-@pytest.mark.parametrize("which", ["one", "two"])
-def test_a_browser_shows_all_texts_whole_and_apart(large, compared, tmp_path, which, width, dark):
+@pytest.fixture(scope="module")
+def pages(large, compared, finished_run):
+    """Pages by name: a large run, two runs, a real one with its dataset, a typed dataset."""
+    runs, _ = read_runs([finished_run.path])
+    found, names = dataset_of(runs)
+    real = run_page(runs, run_sections(runs, found, names=names))
+    typed, _ = dataset_page("typed", health(typed_graph(edges=60)))
+    return {"large": page_of(large), "two": compared, "real": real, "typed": typed}
+
+
+@pytest.mark.parametrize(
+    ("which", "width", "dark"),
+    [
+        *(("large", 1280, False), ("large", 400, False), ("large", 400, True)),
+        *(("two", 1280, True), ("two", 400, False), ("real", 1280, True), ("real", 400, True)),
+        *(("typed", 1280, False), ("typed", 400, False)),
+    ],
+)
+def test_a_browser_shows_all_texts_whole_and_apart(pages, tmp_path, which, width, dark):
     """In a real browser: every text is inside its drawing or the page, and none overlaps another."""
-    page = page_of(large) if which == "one" else compared
-    found = looked_at(page, tmp_path, width, dark)
+    found = looked_at(pages[which], tmp_path, width, dark)
     assert found["scrolled"] <= width
-    assert len({each["drawing"] for each in found["texts"]}) > 10
+    assert len({each["drawing"] for each in found["texts"]}) > (3 if which == "typed" else 10)
     assert cut_texts(found, width) == []
     assert overlapping_texts(found) == []
     assert min(each["size"] for each in found["texts"]) > 9

@@ -57,7 +57,7 @@ def test_what_was_reached_is_said_first(tmp_path):
     found = verdict(RunData.read(make_run(tmp_path / "run")))
     assert found.ended.startswith("5 of 10 epochs on 4 ranks, ")
     assert found.learning.sentence == (
-        "Accuracy 0.785 on val and 0.775 on test of sampled neighbourhoods (most frequent class: 0.2 and 0.2), in "
+        "Accuracy 0.785 on val and 0.775 on test of sampled neighbourhoods (most frequent class: 0.200 and 0.200), in "
         "epoch 5 of 5."
     )
     assert found.learning.level == GOOD
@@ -84,7 +84,7 @@ def test_where_the_time_went_gives_advice(tmp_path, shares, words):
 @pytest.mark.parametrize(
     ("values", "level", "words"),
     [
-        ([0.1] * 8, BAD, "No better than a constant prediction on val: accuracy 0.1, and most frequent class 0.2."),
+        ([0.1] * 8, BAD, "on val and test: accuracy 0.100 and 0.100, and most frequent class 0.200 and 0.200."),
         ([(0.5, 0.5), *[(0.6, 0.19)] * 7], BAD, "No better than a constant prediction on test"),
         ([0.22] * 8, FAIR, "Little better than a constant prediction"),
         ([0.3, 0.4, 0.5, 0.6, 0.7, 0.8], FAIR, "still rose at the end: more --epochs"),
@@ -137,8 +137,17 @@ def test_exact_scores_take_the_place_of_sampled_ones(tmp_path):
     summary = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps(summary | {"exact": {"val": 0.81, "test": 0.19}}))
     found = verdict(RunData.read(path)).learning
-    assert found.sentence.startswith("Exact accuracy 0.81 on val and 0.19 on test (most frequent class: 0.2 and 0.2)")
+    assert found.sentence.startswith(
+        "Exact accuracy 0.810 on val and 0.190 on test (most frequent class: 0.200 and 0.200)"
+    )
     assert found.level == BAD
+
+
+def test_scores_of_several_models_are_those_of_the_best(tmp_path):
+    path = make_run(tmp_path / "run")
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {"models": [{}, {}, {}]}))
+    assert verdict(RunData.read(path)).learning.sentence.endswith("in epoch 5 of 5, by the best of 3 models.")
 
 
 def test_shares_of_an_epoch_add_up(tmp_path):

@@ -1,11 +1,18 @@
 """From a folder of tables to a scored model: roots see what is earlier than themselves, and nothing else."""
 
+import csv
 import json
 import shlex
+from datetime import datetime
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow")
+
+import pyarrow
+from pyarrow import parquet
 
 from data_prep.cli import main as prep
 from leapmpi.cli.main import main
@@ -45,9 +52,12 @@ def test_the_commands_of_the_page_about_tables(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_shop(tmp_path / "shop", 60)
     run = [each.words for each in commands("data_prep/TABLES.md")]
-    assert 0 < len(run) <= 6
+    assert next(words for words in run if "evaluate" in words) in run[:6]
     for words in run:
         program = next(at for at, word in enumerate(words) if word in ("leapmpi", "leapmpi-prep"))
+        if "task-table" in words:
+            asked = parquet.read_table("shop/happy.parquet")
+            parquet.write_table(asked.drop_columns("label"), "new.parquet")
         called = main if words[program] == "leapmpi" else prep
         assert called(words[program + 1 :]) == 0, words
         if "--guess-schema" in words:
@@ -56,7 +66,76 @@ def test_the_commands_of_the_page_about_tables(tmp_path, capsys, monkeypatch):
             (tmp_path / "schema.toml").write_text(text)
     assert json.loads((tmp_path / "runs/shop/summary.json").read_text())["best"]
 
-    # Predictions know no bounds: that is said.
+    # Keys and times of the user; each row reads what is earlier, as the scores do.
+    table = csv.DictReader(Path("scores.csv").read_text().splitlines())
+    found = {
+        (row["customer_id"], row["asked"][:10]): float(row["logit_true"]) > float(row["logit_false"]) for row in table
+    }
+    asked = [row for row in asked.to_pylist() if datetime(2020, 7, 1) <= row["asked"] < datetime(2020, 9, 1)]
+    right = [found[str(row["customer_id"]), f"{row['asked']:%Y-%m-%d}"] == row["label"] for row in asked]
     capsys.readouterr()
-    assert main(["predict", "data", "runs/shop", "--out", "scores.csv"]) == 0
-    assert "predict reads edges of all times" in " ".join(capsys.readouterr().out.split())
+    assert main(["evaluate", "data", "runs/shop", "--eval-fanout", "all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["val"] == pytest.approx(sum(right) / len(right))
+
+    # The dataset's own rows have the same bits.
+    for what in ("--task-table=new.h5", ""):
+        assert main(["predict", "data", "runs/shop", "--out", f"rows{what[:6]}.npy", *filter(None, [what])]) == 0
+    np.testing.assert_array_equal(np.load("rows.npy"), np.load("rows--task.npy"))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A dataset of a small shop with a learned category in its task, and a run on it."""
+    folder = tmp_path_factory.mktemp("shop")
+    write_shop(folder / "shop", 60)
+    asked = parquet.read_table(folder / "shop/happy.parquet")
+    channel = pyarrow.array(["web", "shop", None][number % 3] for number in range(len(asked)))
+    parquet.write_table(asked.append_column("channel", channel), folder / "shop/happy.parquet")
+    schema = (folder / "shop/schema.toml").read_text()
+    (folder / "shop/schema.toml").write_text(schema + 'columns.channel = "learned"\ncolumns.asked = "date"\n')
+    assert prep(["import", str(folder / "shop"), str(folder / "shop.h5")]) == 0
+    assert prep(["partition", str(folder / "shop.h5"), str(folder / "data"), "--parts", "2"]) == 0
+    settings = f"--model rsage --fanout 2,2 --hidden 4 --epochs 1 --threads 1 --missing-features learned:4 {BY_ROOT}"
+    assert main(["train", str(folder / "data"), "--run", str(folder / "run"), *shlex.split(settings)]) == 0
+    return folder
+
+
+def test_new_rows_read_learned_categories_and_encoded_columns(shop, tmp_path, capsys):
+    rows, run = str(tmp_path / "rows.h5"), ["predict", str(shop / "data"), str(shop / "run"), "--out"]
+    assert prep(["task-table", str(shop / "data"), str(shop / "shop/happy.parquet"), rows]) == 0
+    assert main([*run, str(tmp_path / "new.parquet"), "--task-table", rows]) == 0
+    assert main([*run, str(tmp_path / "own.npy")]) == 0
+    found = parquet.read_table(tmp_path / "new.parquet")
+    assert found.column_names == ["vertex", "customer_id", "asked", "values"]
+    np.testing.assert_array_equal(np.stack(found["values"].to_numpy()), np.load(tmp_path / "own.npy"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"customer_id": pyarrow.array(["a", "b"])}, "no customer_id names a row of customers"),
+        ({"asked": pyarrow.array([None, 5], pyarrow.timestamp("s"))}, "1 rows with this fault: no time"),
+        ({"channel": None}, "the table has no column 'channel'"),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_faults_of_new_rows_are_refused(shop, tmp_path, capsys, change, message):
+    rows = parquet.read_table(shop / "shop/happy.parquet").slice(0, 2)
+    for name, column in change.items():
+        place = rows.column_names.index(name)
+        rows = rows.drop_columns(name) if column is None else rows.set_column(place, name, column)
+    parquet.write_table(rows, tmp_path / "new.parquet")
+    assert prep(["task-table", str(shop / "data"), str(tmp_path / "new.parquet"), str(tmp_path / "rows.h5")]) != 0
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "rows.h5").exists()
+
+
+def test_new_rows_of_another_dataset_are_refused(shop, tmp_path, capsys):
+    rows, other = str(tmp_path / "rows.h5"), str(tmp_path / "other")
+    assert prep(["task-table", str(shop / "data"), str(shop / "shop/happy.parquet"), rows]) == 0
+    assert prep(["partition", str(shop / "shop.h5"), other, "--parts", "1"]) == 0
+    run = [str(shop / "run"), "--out", str(tmp_path / "out.csv")]
+    assert main(["predict", other, *run, "--task-table", rows]) != 0
+    assert "was not made for" in capsys.readouterr().err
+    assert main(["predict", str(shop / "data"), *run, "--what", "embeddings"]) != 0
+    assert "the run has bound=root" in capsys.readouterr().err

@@ -96,6 +96,13 @@ def _add_vertices(parser: argparse.ArgumentParser) -> None:
         help="typed graphs: type of the vertices, whose rows are written by their numbers within it (default the "
         "target type)",
     )
+    parser.add_argument(
+        "--task-table",
+        type=Path,
+        metavar="ROWS.h5",
+        help="predict for new rows of a task table, which leapmpi-prep task-table has encoded; .csv and .parquet "
+        "have their keys and times",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -122,6 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.resume,
         arguments.overwrite,
         arguments.type,
+        arguments.task_table,
     )
     # The run's settings, but for those that cannot change its outputs.
     changed = {**given(arguments), "data": arguments.data}

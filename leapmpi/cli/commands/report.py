@@ -86,7 +86,7 @@ def _of_dataset(
     from leapmpi.dataset.partitioned import open_dataset
     from leapmpi.report.dataset_health import class_names, health
 
-    dataset = open_dataset(data)
+    dataset = open_dataset(data, typed=True)
     for each in runs:
         if each.ended.get("graph_uuid", dataset.graph_uuid) != dataset.graph_uuid:
             raise DataError(f"{data} holds another graph than {each.run.path} was trained on; give its own with --data")

@@ -15,14 +15,14 @@ from leapmpi.system.atomic_files import explain
 
 
 class CsvFile(RawFile):
-    """A line of names, then `vertex` and the columns of predictions; rows without a vertex are left out."""
+    """A line of names, then `vertex`, or the keys of new rows, and predictions; rows without a vertex are left out."""
 
     def create(self, path: Path, about: dict[str, Any]) -> Places:
         shape, _ = self.rows
         columns = self.words.of_columns(shape[1] if len(shape) > 1 else 0)
         try:
             with path.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow(["vertex", *columns])
+                csv.writer(file, lineterminator="\n").writerow([*self.words.key_columns, *columns])
         except OSError as error:
             raise explain(error, path) from error
         return {}
@@ -39,10 +39,10 @@ class CsvFile(RawFile):
 
     def write(self, window: Window) -> None:
         there = window.vertices >= 0
-        names, rows = self.words.of_vertices(window.vertices[there]), window.rows[there]
+        keys, rows = self.words.keys_of(window.vertices[there]), window.rows[there]
         values = [[name] for name in self.words.of_classes(rows)] if rows.ndim == 1 and rows.dtype.kind == "i" else rows
         try:
-            self._writer.writerows([name, *_texts(row)] for name, row in zip(names, values, strict=True))
+            self._writer.writerows([*key, *_texts(row)] for key, row in zip(keys, values, strict=True))
         except OSError as error:
             raise explain(error, self.path) from error
 

@@ -18,7 +18,7 @@ class ParquetFolder(RawFile):
     """`part-00000.parquet` and so on, in the order of the rows; rows without a vertex are left out.
 
     Numbers of one column are `class`, several are a list of equal length called `values`. `name` and `class_name` are
-    there where the dataset has such names.
+    there where the dataset has such names, and so are keys and times of new rows of a task table.
     """
 
     @classmethod
@@ -47,7 +47,7 @@ class ParquetFolder(RawFile):
         number = arrow.from_numpy_dtype(dtype)
         column = ("class", number) if len(shape) == 1 else ("values", arrow.list_(number, shape[1]))
         self._schema = arrow.schema(
-            [("vertex", arrow.int64()), *[(each, arrow.string()) for each in self._texts], column]
+            [("vertex", arrow.int64()), *[(each, arrow.string()) for each in (*self._keys, *self._texts)], column]
         )
         self.path = path / f"part-{self.rank:05d}.parquet"
         try:
@@ -63,11 +63,19 @@ class ParquetFolder(RawFile):
             column = arrow.FixedSizeListArray.from_arrays(column, rows.shape[1])
         texts = {"name": self.words.of_vertices, "class_name": lambda _: self.words.of_classes(window.rows[there])}
         words = [arrow.array(texts[each](window.vertices[there]), arrow.string()) for each in self._texts]
+        if self._keys:
+            columns = zip(*self.words.keys_of(window.vertices[there]), strict=True)
+            words = [arrow.array(each, arrow.string()) for each in columns] + words
         try:
             table = arrow.table([arrow.array(window.vertices[there]), *words, column], schema=self._schema)
             self._file.write_table(table)
         except OSError as error:
             raise explain(error, self.path) from error
+
+    @property
+    def _keys(self) -> list[str]:
+        """The names of the columns of keys of new rows."""
+        return [] if self.words.texts is None else self.words.texts.columns
 
     @property
     def _texts(self) -> list[str]:

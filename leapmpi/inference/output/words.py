@@ -10,6 +10,7 @@ import numpy as np
 from leapmpi.dataset.hdf5.names import DATASET_FILE
 from leapmpi.dataset.names_of_vertices import VertexNames, open_names
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.task_rows import RowTexts
 from leapmpi.errors import DataError
 
 
@@ -23,6 +24,19 @@ class Words:
     """The name of the only column, or what names of several columns begin with."""
     first: int = 0
     """The original id of the vertex that is called 0, where ids count within a type."""
+    texts: RowTexts | None = None
+    """Keys and times of new rows of a task table, which are numbered from 0."""
+
+    @property
+    def key_columns(self) -> list[str]:
+        """Names of the columns that say which vertex a row is about."""
+        return ["vertex"] if self.texts is None else self.texts.columns
+
+    def keys_of(self, ids: np.ndarray) -> list[list[str]]:
+        """Return the texts of these columns for the original ids, or numbers of new rows, `ids` (int64[k])."""
+        if self.texts is None:
+            return [[name] for name in self.of_vertices(ids)]
+        return [self.texts.rows[each] for each in ids.tolist()]
 
     def of_vertices(self, ids: np.ndarray) -> list[str]:
         """Return the names of the original ids `ids` (int64[k]), which are their numbers where they have no others."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.task_rows import RowTexts
 from leapmpi.errors import ConfigError
 from leapmpi.inference.output.raw_files import Shape
 from leapmpi.inference.output.words import class_names
@@ -35,6 +36,8 @@ class PredictionJob:
     facts: dict[str, Any]
     kind: int | None
     """The number of the type of vertices in a typed graph, whose ids are then those within the type."""
+    texts: RowTexts | None = None
+    """Keys and times of the new rows of a task table, if these are predicted."""
 
 
 @dataclass(frozen=True)
@@ -84,5 +87,6 @@ def write_pairs(job: PredictionJob, pairs: NamedPairs, embeddings: np.ndarray) -
 def own_ids(loaded: Loaded) -> np.ndarray:
     """Return int64: the original ids of this rank's vertices, in the order of their ids."""
     first, end = loaded.ctx.local_range
-    assert isinstance(loaded.topology, TopologyShard), "each rank holds its own lists alone"
-    return loaded.topology.own.original_id[: end - first]
+    if isinstance(loaded.topology, TopologyShard):
+        return loaded.topology.own.original_id[: end - first]
+    return loaded.topology.original_id[first:end]

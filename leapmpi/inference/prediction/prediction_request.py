@@ -53,6 +53,8 @@ class PredictionRequest:
     overwrite: bool = False
     type: str = ""
     """Type of the vertices in a typed graph; empty: the target type."""
+    task_table: Path | None = None
+    """A file of new rows of the target table, made by `leapmpi-prep task-table`, which are predicted."""
 
     def __post_init__(self) -> None:
         if self.out.suffix not in SUFFIXES:
@@ -64,6 +66,15 @@ class PredictionRequest:
         if self.resume and self.stage is None:
             raise ConfigError("--resume continues from the rows of layers in a folder; name it: --stage FOLDER")
         self._check_pairs()
+        for flag, given in (
+            ("--vertices", self.vertices),
+            ("--type", self.type),
+            ("--pairs", self.pairs),
+            ("--top", self.top),
+            ("--stage", self.stage),
+        ):
+            if given and self.task_table is not None:
+                raise ConfigError(f"{flag}: --task-table says what is predicted, and rows of layers are not kept")
         check_size(self.memory_limit, "--memory-limit")
 
     def _check_pairs(self) -> None:
@@ -84,6 +95,19 @@ class PredictionRequest:
         ):
             if given:
                 raise ConfigError(f"{flag}: scores of pairs have no {other}; leave it out")
+
+    def check_bounded(self) -> None:
+        """Raise ConfigError for flags that do not fit a run whose roots bound by their times what they read."""
+        for flag, given in (
+            ("--what embeddings", self.what == EMBEDDINGS),
+            ("--stage", self.stage is not None),
+            ("--memory-limit", bool(self.memory_limit)),
+        ):
+            if given:
+                raise ConfigError(
+                    f"{flag}: the run has bound=root, so a vertex has other rows for each root, and none are held; "
+                    "leave it out"
+                )
 
     @property
     def scores_pairs(self) -> bool:

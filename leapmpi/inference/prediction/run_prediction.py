@@ -17,9 +17,12 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
+from leapmpi.dataset.task_rows import RowTexts, with_task_rows
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
+from leapmpi.inference.batch_outputs import bounded_outputs
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layer_work import FEATURES, Expectation
 from leapmpi.inference.layerwise import LayerReport
@@ -34,9 +37,10 @@ from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
+from leapmpi.plan.homes import home_of, part_starts
 from leapmpi.runs.run import Run
 from leapmpi.runs.text import size_text
-from leapmpi.sampling.edge_lookup import reads_times
+from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.session.saved_model import SavedModel, notes, read_models, without_training
@@ -84,30 +88,30 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     world.on_all(FORMATS[request.out.suffix].check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
     # Each check runs before the next costs more: files first, then the dataset, the weights, the request.
-    dataset = world.on_all(lambda: _opened(config, saved.about))
-    loaded = session.load(_plain(saved), dataset, reads_all_lists=True)
+    dataset, texts = world.on_all(lambda: _with_rows(_opened(config, saved.about), request))
+    bounded = bounds_by_root(config)
+    world.on_all(lambda: request.check_bounded() if bounded else None)
+    starts = _starts(dataset, world.size) if texts else None
+    loaded = session.load(_plain(saved, bounded), dataset, starts=starts, reads_all_lists=not bounded)
     world.on_all(lambda: saved.give_to(loaded))
     ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset))
     request = world.on_all(lambda: request.for_task(ctx.task))
     layer = world.on_all(lambda: request.layer_of(ctx))
     kind = world.on_all(lambda: request.type_of(dataset, config, layer))
     if world.rank == 0:
-        for note in [*notes([saved], loaded), *[_OF_TIMES] * reads_times(config)]:
+        for note in [*notes([saved], loaded), *[_OF_TIMES] * (reads_times(config) and not bounded)]:
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.
-    facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, "version": VERSION}
-    if dataset.types is not None and kind is not None:
-        facts["type"] = dataset.types.vertices[kind].name
-    facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
-    job = PredictionJob(request, dataset, loaded, world, names, facts, kind)
+    facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, **_facts(dataset, kind, run)}
+    job = PredictionJob(request, dataset, loaded, world, names, facts, kind, texts)
     pairs = named_pairs(job) if request.scores_pairs else None
     wanted = (
         world.on_all(lambda: request.wanted(dataset, names if kind is None else None))
         if pairs is None
         else pairs.computed
     )
-    rows = _requested_rows(request, dataset, loaded, wanted, kind)
+    rows = _requested_rows(request, dataset, loaded, wanted, kind) if texts is None else _new_rows(loaded, texts)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
     try:
@@ -136,6 +140,13 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         "predicted": record.predicted,
         "layers": record.layers,
     }
+
+
+def _facts(dataset: Dataset, kind: int | None, run: Run) -> dict[str, Any]:
+    """Return what the file says about its rows, whatever was computed; `kind` is the number of their type."""
+    named = {} if dataset.types is None or kind is None else {"type": dataset.types.vertices[kind].name}
+    whole = {"graph_uuid": dataset.graph_uuid, "data": str(dataset.folder), "run": str(run.path)}
+    return {"version": VERSION, **named, **whole}
 
 
 @dataclass(frozen=True)
@@ -176,6 +187,21 @@ def _requested_rows(
     return _RequestedRows(own, vertices[distinct], len(wanted), wanted, order, places)
 
 
+def _new_rows(loaded: Loaded, texts: RowTexts) -> _RequestedRows:
+    """Return the new rows of a task table that this rank computes: where one neighbour is, if roots bound draws. Local.
+
+    Otherwise the last rank owns and computes all of them.
+    """
+    ctx, topology, count = loaded.ctx, loaded.topology, len(texts.rows)
+    ids = np.arange(ctx.vertices - count, ctx.vertices)
+    homes = np.full(count, ctx.ranks - 1)
+    if isinstance(topology, Topology):
+        joined = np.flatnonzero(topology.degree(ids))
+        homes[joined] = home_of(topology.indices[topology.indptr[ids[joined]]], ctx.rank_offsets)
+    mine = np.flatnonzero(homes == ctx.rank)
+    return _RequestedRows(ids[mine], ids[mine], count, None, np.arange(len(mine)), mine)
+
+
 class _Record:
     """Reports of the layers, with the traffic and memory expected before the first one. Collective to fill."""
 
@@ -204,6 +230,9 @@ def _computed(
 ) -> np.ndarray:
     """Compute the answers for the vertices of this rank. Bytes are counted from here on. Collective."""
     ctx = loaded.ctx
+    if ctx.sampler.drawing.by_root:
+        ctx.communicator.byte_counters.take()
+        return request.answers(ctx, bounded_outputs(config, ctx, rows.vertices))
     limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
     lists_of, types = None, loaded.dataset.types
     if types is not None:
@@ -226,7 +255,7 @@ def _write(job: PredictionJob, rows: _RequestedRows, outputs: np.ndarray) -> Sha
     shape = Shape((rows.total, *outputs.shape[1:]), outputs.dtype)
     types = job.dataset.types
     first = 0 if types is None or job.kind is None else int(types.bases[job.kind])
-    words = Words(job.names, class_names(job.dataset), request.column(ctx.task, outputs.ndim), first)
+    words = Words(job.names, class_names(job.dataset), request.column(ctx.task, outputs.ndim), first, job.texts)
     file = FORMATS[request.out.suffix](shape, world.rank, words)
     with _written(ctx, world, request, file, job.facts):
         deliver(ctx.communicator, places, outputs, order, named, rows.total, file.write)
@@ -249,9 +278,21 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
     return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
 
 
-def _plain(saved: SavedModel) -> Config:
+def _with_rows(dataset: Dataset, request: PredictionRequest) -> tuple[Dataset, RowTexts | None]:
+    """Return the dataset with the new rows of the request, and their texts; None without such rows."""
+    return (dataset, None) if request.task_table is None else with_task_rows(dataset, request.task_table)
+
+
+def _starts(dataset: Dataset, ranks: int) -> np.ndarray:
+    """Return the first part of each rank, int64[ranks + 1]; new rows are a part more of the last rank."""
+    starts = part_starts(dataset.parts - 1, ranks)
+    starts[-1] += 1
+    return starts
+
+
+def _plain(saved: SavedModel, keeps_sampler: bool) -> Config:
     """Return the config without settings that affect training alone, for the task of the weights."""
-    plain = without_training(saved.config)
+    plain = without_training(saved.config, keeps_sampler)
     return plain.replaced({"train.task": saved.about["task"]}) if "task" in saved.about else plain
 
 

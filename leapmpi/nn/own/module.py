@@ -229,7 +229,8 @@ class OwnModel(Model):
     def _checked(self, out: Any, passage: Passage) -> Tensor:
         """Check that `out` holds logits of the roots, and return it. Raises ConfigError for anything else."""
         where, layers = f"--model {self.named}: forward", len(passage.graphs)
-        roots, out = sum(passage.rows[-1].values()), self._of_target(out)
+        target = PLAIN if self.schema is None else self.schema.graph.target_number
+        roots, out = passage.rows[-1][target], self._of_target(out)
         if not self.block_wise and passage.calls < layers:
             some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"
             none = "calls no module that passes messages, which it would take edge_index for; see forward(x, adjs)"

@@ -20,7 +20,7 @@ _MOST_KINDS = 7
 def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]]) -> Section:
     """Return bytes by kind, rows by place, and the bytes between ranks of each run."""
     figures: list[Figure] = []
-    if any(run.median("bytes") for run in runs):
+    if any(sum(run.median("bytes").values()) for run in runs):
         figures.append(_by_kind(runs))
     if any(run.median("rows") for run in runs):
         figures.append(_rows(runs))

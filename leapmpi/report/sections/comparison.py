@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.report.figures import BarFigure
-from leapmpi.report.markup import element, table
-from leapmpi.report.numbers import BYTES, SECONDS, shown
+from leapmpi.report.markup import note, table
+from leapmpi.report.numbers import BYTES, SCORE, SECONDS, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
 
@@ -72,11 +72,11 @@ def section(runs: Sequence[RunData]) -> Section:
         cells = [strategy, str(run.size), shown(run.epoch_seconds, SECONDS), text]
         cells += [
             shown(sum(sent.values()), BYTES) if sent else "-",
-            shown(run.best.get("val")),
-            shown(run.best.get("test")),
+            shown(run.best.get("val"), SCORE),
+            shown(run.best.get("test"), SCORE),
         ]
         rows.append([run.label, *cells])
-    note = (
+    meaning = (
         "Speed-up: median seconds of the first run's warm epochs over those of this run; in brackets the 95 % "
         "interval of a bootstrap over epochs. It covers variation within these runs, not how a machine varies "
         "from day to day: compare only runs of one sitting (leapmpi bench)."
@@ -90,4 +90,4 @@ def section(runs: Sequence[RunData]) -> Section:
         "run",
         measure="times as fast",
     )
-    return Section("Comparison", [table(rows, 2), element("p", note, class_="note")], [figure])
+    return Section("Comparison", [table(rows, 2), note(meaning)], [figure])

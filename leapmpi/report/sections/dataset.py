@@ -8,13 +8,30 @@ from typing import Any
 import numpy as np
 
 from leapmpi.dataset.hdf5.names import RELATION_LIST, VERTEX_TYPE_LIST
-from leapmpi.report.figures import MOST_CELLS, BarFigure, Figure, HeatFigure
-from leapmpi.report.markup import Markup, bullets, element, facts, table
+from leapmpi.report.figures import (
+    MOST_CELLS,
+    BarFigure,
+    Figure,
+    HeatFigure,
+    Line,
+    LineFigure,
+    SchemaFigure,
+    SchemaRelation,
+    SchemaType,
+)
+from leapmpi.report.markup import Markup, bullets, facts, note, table
 from leapmpi.report.numbers import COUNT, SHARE, shown
 from leapmpi.report.page import Section
+from leapmpi.report.rows_by_time import BINS, are_dates, time_text
 
 _MOST_CLASSES = 40
+_MOST_LINES = 10
+_YEAR = 31_556_952
+"""Seconds of a year, in the mean."""
+
 _MOST_TYPES = 40
+_MOST_DRAWN, _MOST_PAIRS = 12, 24
+"""Most types, and pairs of types with a relation, that are drawn as boxes with arrows."""
 
 
 def section(health: Mapping[str, Any] | None, names: Sequence[str] = (), command: str = "") -> Section:
@@ -23,8 +40,8 @@ def section(health: Mapping[str, Any] | None, names: Sequence[str] = (), command
     Without findings, `command` examines the dataset.
     """
     if health is None:
-        note = f"Not examined: {command} does so." if command else "Not examined: the run does not know its dataset."
-        return Section("Dataset", [element("p", note, class_="note")])
+        known = f"Not examined: {command} does so." if command else "Not examined: the run does not know its dataset."
+        return Section("Dataset", [note(known)])
     figures: list[Figure] = [_degrees(health)]
     if health["class_counts"]:
         figures.append(_classes(health, names))
@@ -35,6 +52,8 @@ def section(health: Mapping[str, Any] | None, names: Sequence[str] = (), command
     if VERTEX_TYPE_LIST in health:
         content += _schema_tables(health)
         figures += _schema(health)
+    if health.get("times"):
+        figures.append(_times(health["times"]))
     return Section("Dataset", content, figures)
 
 
@@ -44,10 +63,12 @@ def findings(health: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _findings(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if not health["splits"].get("train"):
-        yield "bad", "The training split is empty: nothing can be trained on vertices; import with a split."
-    elif not health["splits"].get("val"):
-        yield "fair", "The validation split is empty: the last epoch counts as the best."
+    # The topology is the training split of a dataset with edge splits.
+    if not health["edge_splits"]:
+        if not health["splits"].get("train"):
+            yield "bad", "The training split is empty: nothing can be trained on vertices; import with a split."
+        elif not health["splits"].get("val"):
+            yield "fair", "The validation split is empty: the last epoch counts as the best."
     yield from _of_vertices(health)
     yield from _of_labels(health)
 
@@ -120,6 +141,12 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "without in-neighbours", share(health["no_in_neighbours"])
     yield "nobody's in-neighbour", share(health["never_read"])
     yield "splits", ", ".join(f"{name} {count:,}" for name, count in health["splits"].items())
+    if times := health.get("times"):
+        dates = are_dates(times)
+        for name, (first, last, count) in times["splits"].items():
+            yield f"times of {name}", f"{time_text(first, dates)} to {time_text(last, dates)}: {count:,} rows"
+    if held := health["edge_splits"]:
+        yield "edges held back", ", ".join(f"{name} {count:,}" for name, count in held.items())
     if health["label_kind"]:
         yield "labels", f"{health['label_kind']}, {health['classes']}; labelled {share(health['labelled'])}"
     if health["homophily"] is not None:
@@ -149,6 +176,17 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield what, health[name] if isinstance(health[name], str) else shown(health[name])
 
 
+def _times(times: Mapping[str, Any]) -> LineFigure:
+    """Return the rows of each type in equal periods, those of the target by split; dates as years."""
+    middles = times["first"] + (np.arange(BINS) + 0.5) * ((times["last"] - times["first"]) / BINS)
+    dates = are_dates(times)
+    x = 1970 + middles / _YEAR if dates else middles
+    lines = [Line(name, x, np.array(counts, float)) for name, counts in times["rows"].items()][:_MOST_LINES]
+    return LineFigure(
+        "times", f"Rows by time, in {BINS} equal periods", "year" if dates else "time", "rows", lines, COUNT
+    )
+
+
 def _schema_tables(health: Mapping[str, Any]) -> list[Markup]:
     """Return a table of the types of vertices, and one of the relations."""
     types = [["type", "features", "dtype", "vertices"]]
@@ -161,15 +199,29 @@ def _schema_tables(health: Mapping[str, Any]) -> list[Markup]:
 
 
 def _schema(health: Mapping[str, Any]) -> list[Figure]:
-    """Draw the schema: edges by type of source and of destination; nothing for one type, or for very many."""
-    types = [each["name"] for each in health[VERTEX_TYPE_LIST]]
+    """Draw the schema, or, for many types, edges by type of source and of destination; nothing for one type."""
+    types = [SchemaType(each["name"], each["vertices"], each["target"]) for each in health[VERTEX_TYPE_LIST]]
     if not 1 < len(types) <= _MOST_TYPES:
         return []
+    relations = [_relation(each) for each in health[RELATION_LIST]]
+    pairs = {frozenset((each.source, each.destination)) for each in relations}
+    if len(types) <= _MOST_DRAWN and len(pairs) <= _MOST_PAIRS:
+        both = any(each.reverse_of for each in relations)
+        title = "Schema: types of vertices and relations, with their numbers"
+        title += "; two heads: with the reverse relation" * both
+        return [SchemaFigure("schema", title, types, relations)]
+    names = [each.name for each in types]
     edges = np.zeros((len(types), len(types)))
-    for each in health[RELATION_LIST]:
-        edges[types.index(each["source"]), types.index(each["destination"])] += each["edges"]
+    for each in relations:
+        edges[names.index(each.source), names.index(each.destination)] += each.edges
     title = "Edges of all relations, by types"
-    return [HeatFigure("schema", title, edges, types, types, "from", "to", COUNT)]
+    return [HeatFigure("schema", title, edges, names, names, "from", "to", COUNT)]
+
+
+def _relation(found: Mapping[str, Any]) -> SchemaRelation:
+    source, destination, whole = found["source"], found["destination"], found["relation"]
+    name = whole.removeprefix(f"{source}:").removesuffix(f":{destination}")
+    return SchemaRelation(name, source, destination, found["edges"], whole, found["reverse_of"])
 
 
 def _degrees(health: Mapping[str, Any]) -> BarFigure:

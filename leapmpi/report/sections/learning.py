@@ -8,7 +8,7 @@ import numpy as np
 
 from leapmpi.report.figures import Figure, Line, LineFigure, constant_line, line_of
 from leapmpi.report.markup import Markup, element, table
-from leapmpi.report.numbers import SECONDS, shown
+from leapmpi.report.numbers import SCORE, SECONDS, capital, shown, spelled
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import SCORED, RunData
 
@@ -22,18 +22,18 @@ def section(runs: Sequence[RunData]) -> Section:
         figures.append(LineFigure("loss", "Mean loss of an epoch", "epoch", "loss", epochs))
     metric = _metric(runs)
     if scores := [line for run in runs for line in _scores(run, len(runs) > 1, None)]:
-        title = f"{metric.capitalize()} by epoch"
-        figures.append(LineFigure("scores", title, "epoch", metric, [*scores, *_baselines(runs, scores)]))
+        title = f"{capital(metric)} by epoch"
+        figures.append(LineFigure("scores", title, "epoch", metric, [*scores, *_baselines(runs, scores)], SCORE))
     if scores := [line for run in runs for line in _scores(run, len(runs) > 1, run.finished_at())]:
-        title = f"{metric.capitalize()} by seconds of training and evaluation"
+        title = f"{capital(metric)} by seconds of training and evaluation"
         lines = [*scores, *_baselines(runs, scores)]
-        figures.append(LineFigure("scores-over-seconds", title, "seconds", metric, lines))
+        figures.append(LineFigure("scores-over-seconds", title, "seconds", metric, lines, SCORE))
     return Section("Learning", [_best(runs, metric), *_models(runs)], figures)
 
 
 def _metric(runs: Sequence[RunData]) -> str:
     names = dict.fromkeys(run.metric for run in runs)
-    name = next(iter(names)) if len(names) == 1 else "score"
+    name = spelled(next(iter(names))) if len(names) == 1 else "score"
     return f"{name} (sampled neighbours)" if all(run.sampled for run in runs) else name
 
 
@@ -70,7 +70,7 @@ def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Lin
 
 def _baselines(runs: Sequence[RunData], scores: Sequence[Line]) -> list[Line]:
     """Return the validation scores of constant baselines, one line for each that differs."""
-    found = {shown(run.trivial["val"]): run.trivial["val"] for run in runs if run.trivial.get("val") is not None}
+    found = {shown(run.trivial["val"], SCORE): run.trivial["val"] for run in runs if run.trivial.get("val") is not None}
     answers = {run.trivial.get("answer") or "constant baseline" for run in runs if run.trivial}
     name = answers.pop() if len(answers) == 1 else "constant baseline"
     return [constant_line(f"{name} (val {text})", value, scores) for text, value in found.items()]
@@ -79,15 +79,15 @@ def _baselines(runs: Sequence[RunData], scores: Sequence[Line]) -> list[Line]:
 def _best(runs: Sequence[RunData], metric: str) -> Markup:
     """Return a table of the best epoch of each run."""
     heads = (f"{metric}: val", "test", "exact: val", "test", "constant baseline: val", "test")
-    rows = [["run", "best epoch", "of", *heads, "seconds until then"]]
+    rows = [["run", "best epoch", *heads, "seconds until then"]]
     for run in runs:
         best, ended = run.best, run.finished_at()
         position = next((n for n, each in enumerate(run.epochs) if each["epoch"] == best.get("epoch")), None)
-        cells = [shown(best.get("epoch")), shown(len(run.epochs)), shown(best.get("val")), shown(best.get("test"))]
+        cells = [f"{shown(best.get('epoch'))} of {len(run.epochs)}", *(shown(best.get(each), SCORE) for each in SCORED)]
         until = None if position is None else float(ended[position])
-        further = [shown(each.get(split)) for each in (run.exact, run.trivial) for split in SCORED]
+        further = [shown(each.get(split), SCORE) for each in (run.exact, run.trivial) for split in SCORED]
         rows.append([run.label, *cells, *further, shown(until, SECONDS)])
-    return table(rows)
+    return table(rows, heads=len(runs) > 1)
 
 
 def _models(runs: Sequence[RunData]) -> list[Markup]:
@@ -98,8 +98,8 @@ def _models(runs: Sequence[RunData]) -> list[Markup]:
             rows = [["model", "differs in", "best epoch", "val", "test"]]
             for number, each in enumerate(models):
                 best = each.get("best", {})
-                cells = (shown(best.get(key)) for key in ("epoch", *SCORED))
-                rows.append([f"model {number}", each.get("varied", ""), *cells])
+                cells = (shown(best.get(split), SCORE) for split in SCORED)
+                rows.append([f"model {number}", each.get("varied", ""), shown(best.get("epoch")), *cells])
             parts += [
                 element("p", f"{run.label} trained {len(models)} models:"),
                 table(rows, 2),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leapmpi.report.figures import MOST_CELLS, BarFigure, Figure
-from leapmpi.report.markup import element, table
+from leapmpi.report.markup import element, note, table
 from leapmpi.report.numbers import BYTES, COUNT, SECONDS, SHARE, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
@@ -23,12 +23,16 @@ def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]], co
         for name, predicted, measured, unit in pairs(run, forecasts.get(run.label, {})):
             ratio = predicted / measured if predicted and measured else None
             rows.append([run.label, name, shown(predicted, unit), shown(measured, unit), shown(ratio)])
-    body = [table(rows, 2)] if len(rows) > 1 else [element("p", "The records hold no predictions.")]
-    note = "Seconds and bytes of the strategy that --strategy auto chose, and hits of the cache, are in the records. "
+    body = (
+        [table(rows, 2, heads=len(runs) > 1)] if len(rows) > 1 else [element("p", "The records hold no predictions.")]
+    )
+    noted = "Seconds and bytes of the strategy that --strategy auto chose, and hits of the cache, are in the records. "
     if not forecasts and command:
-        note += f"{command} predicts rows, bytes by kind, locality, balance and memory as well."
+        noted += f"{command} predicts rows, bytes by kind, locality, balance and memory as well."
+    if any("memory" in each for each in forecasts.values()):
+        noted += "Memory is predicted of data and an iteration, and measured with Python and libraries."
     missing = [f"{run.label}: {why}" for run in runs if (why := forecasts.get(run.label, {}).get("why"))]
-    notes = [element("p", each, class_="note") for each in (note, *missing)]
+    notes = [note(each) for each in (noted, *missing)]
     return Section("Plan beside measured", [*body, *notes])
 
 
@@ -52,7 +56,7 @@ def pairs(run: RunData, forecast: Mapping[str, Any]) -> Iterator[Pair]:
     peaks = run.ended.get("peak_memory_bytes")
     if "memory" in forecast:
         yield (
-            "largest memory of a rank (predicted: data and an iteration; measured: with Python and libraries)",
+            "largest memory of a rank",
             max(forecast["memory"]),
             max(peaks) if peaks else None,
             BYTES,
@@ -79,7 +83,7 @@ def balance(
         if peaks := run.ended.get("peak_memory_bytes"):
             suffix, of = (f"-{number}", f": {run.label}") if len(runs) > 1 else ("", "")
             figures.append(_memory_figure(peaks, forecast.get("memory"), f"memory{suffix}", of))
-    return Section("Balance and memory", [table(rows)], figures)
+    return Section("Balance and memory", [table(rows, heads=len(runs) > 1)], figures)
 
 
 def _balance_of(run: RunData, forecast: Mapping[str, Any], health: Mapping[str, Any] | None) -> list[str]:

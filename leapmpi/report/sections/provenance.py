@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leapmpi.config.sections import flattened
@@ -11,6 +12,7 @@ from leapmpi.report.markup import Markup, details, element, facts, table
 from leapmpi.report.numbers import BYTES, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
+from leapmpi.runs.text import counted
 
 _MOST_RANKS = 64
 _MOST_DECISIONS = 50
@@ -49,8 +51,8 @@ def _facts(run: RunData) -> Iterator[tuple[str, Any]]:
     yield "folder", str(run.run.path)
     yield "status", run.status
     yield "command", start.get("command") or first.get("command") or "not recorded"
-    yield "begun", first.get("time", "-")
-    yield "ended", run.last("end").get("time", "-")
+    yield "begun", _moment(first)
+    yield "ended", _moment(run.last("end"))
     yield "leapmpi", start.get("version", "-")
     versions = start.get("versions") or first.get("versions") or {}
     yield "versions", ", ".join(f"{name} {each}" for name, each in versions.items()) or "not recorded"
@@ -68,6 +70,11 @@ def _facts(run: RunData) -> Iterator[tuple[str, Any]]:
     for name, digest in (run.ended.get("code") or banner.get("code") or {}).items():
         yield f"code {name}", digest
     yield "restarts", run.ended.get("restarts", len(run.all("resumed")))
+
+
+def _moment(record: Mapping[str, Any]) -> str:
+    """Return when a record was made, to the second."""
+    return re.sub(r"T(\d\d:\d\d:\d\d)(\.\d+)?\+00:00$", r" \1 UTC", str(record.get("time", "-")))
 
 
 def _ranks(run: RunData) -> list[Markup]:
@@ -91,10 +98,10 @@ def events(runs: Sequence[RunData]) -> Section:
     rows = [["run", "time", "event", "what"]]
     for run in runs:
         for record in run.all("start", "resumed", "interrupted", "end"):
-            rows.append([run.label, record.get("time", "-"), record["event"], _event_text(record)])
+            rows.append([run.label, _moment(record), record["event"], _event_text(record)])
         if run.ended.get("why"):
             rows.append([run.label, "-", run.status, _failure_text(run.ended)])
-    body: list[Markup] = [table(rows, 4)]
+    body: list[Markup] = [table(rows, 4, heads=len(runs) > 1)]
     for run in runs:
         if run.warnings:
             body += [element("p", f"{run.label}: warnings in its log"), table([["line"], *([w] for w in run.warnings)])]
@@ -109,7 +116,7 @@ def _event_text(record: dict[str, Any]) -> str:
     place = f"epoch {record['epoch']}, after iteration {record.get('iteration')}" if "epoch" in record else ""
     after = record.get("after") or {}
     before = f"the previous start ended {after['status']}: {after.get('why', '')}" if after.get("status") else ""
-    ranks = f"{record['ranks']} ranks" if "ranks" in record else ""
+    ranks = counted(record["ranks"], "rank") if "ranks" in record else ""
     parts = (place, ranks, record.get("reason", ""), before, f"leapmpi {record.get('version', '')}")
     return "; ".join(part for part in map(str, parts) if part and part != "leapmpi ")
 

@@ -38,7 +38,7 @@ def dataset_of(runs: Sequence[RunData]) -> tuple[Mapping[str, Any] | None, Seque
     folders = {run.config.data for run in runs if run.config}
     try:
         (folder,) = folders
-        dataset = open_dataset(folder)
+        dataset = open_dataset(folder, typed=True)
         known = {run.ended.get("graph_uuid", dataset.graph_uuid) for run in runs} == {dataset.graph_uuid}
         return (health(dataset), class_names(dataset)) if known and dataset.edges <= _MOST_EDGES else (None, ())
     except (LeapmpiError, ValueError):

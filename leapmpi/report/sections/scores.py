@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from leapmpi.report.figures import BarFigure, Figure, HeatFigure
-from leapmpi.report.markup import Markup, details, element, table
-from leapmpi.report.numbers import COUNT, shown
+from leapmpi.report.markup import Markup, details, note, table
+from leapmpi.report.numbers import COUNT, SCORE, capital, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import SCORED, RunData
 
@@ -33,7 +33,7 @@ def section(runs: Sequence[RunData], names: Sequence[str] = ()) -> Section:
         figures += _of_run(found, suffix, of, names)
         tables += _class_tables(found, of, names)
     why = "Scores by class, degree and part are not recorded (older runs, tasks on edges, several models, no scores): "
-    body: list[Markup] = [element("p", f"{why}{', '.join(missing)}.", class_="note")] if missing else []
+    body: list[Markup] = [note(f"{why}{', '.join(missing)}.")] if missing else []
     return Section("Scores of the best epoch", body, figures, tables)
 
 
@@ -64,7 +64,7 @@ def _by_group(found: Mapping[str, Any], key: str, title: str, suffix: str, of: s
     measure = next(iter(found.values())).get("measure", "score")
     heading = f"{measure} by {title} of the vertex (number of vertices: {' / '.join(found)}){of}"
     name = f"scores-{key.replace('_', '-')}{suffix}"
-    return BarFigure(name, heading.capitalize(), labels, bars, "", title, stacked=False, measure=measure)
+    return BarFigure(name, capital(heading), labels, bars, SCORE, title, stacked=False, measure=measure)
 
 
 def _label(number: int, names: Sequence[str]) -> str:
@@ -100,7 +100,7 @@ def _by_class(found: Mapping[str, Any], of: str, suffix: str, names: Sequence[st
     left = len(supports[0]) - len(chosen)
     title = f"F1 by class (number of vertices: {' / '.join(found)}){of}"
     title += f"; {left} more with fewer vertices" * (left > 0)
-    return BarFigure(f"scores-by-class{suffix}", title, labels, bars, "", "class", stacked=False, measure="F1")
+    return BarFigure(f"scores-by-class{suffix}", title, labels, bars, SCORE, "class", stacked=False, measure="F1")
 
 
 def _class_tables(found: Mapping[str, Any], of: str, names: Sequence[str]) -> list[Markup]:
@@ -111,7 +111,11 @@ def _class_tables(found: Mapping[str, Any], of: str, names: Sequence[str]) -> li
     kinds = ("support", "precision", "recall", "F1")
     rows = [["class", *(f"{split}: {kind}" for split in figures for kind in kinds)]]
     for number in _largest(next(iter(figures.values()))["support"]):
-        cells = (shown(each[kind][number]) for each in figures.values() for kind in kinds)
+        cells = (
+            shown(each[kind][number], COUNT if kind == "support" else SCORE)
+            for each in figures.values()
+            for kind in kinds
+        )
         rows.append([_label(number, names), *cells])
     return [details(f"Precision and recall by class{of}", table(rows))]
 
@@ -127,4 +131,4 @@ def _confusion(found: Sequence[Sequence[int]], of: str, name: str, names: Sequen
     labels = [_label(number, names) for number in range(size)]
     columns = [str(number) for number in range(size)]
     title = f"Confusion matrix (rows sum to 1), {of}"
-    return HeatFigure(name, title, shares, [label[:12] for label in labels], columns, "class", "predicted", "%")
+    return HeatFigure(name, title, shares, labels, columns, "class", "predicted", "%")

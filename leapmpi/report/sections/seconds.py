@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from leapmpi.report.figures import BarFigure, Figure, Line, LineFigure, line_of
-from leapmpi.report.markup import Markup, element, table
+from leapmpi.report.markup import Markup, note, table
 from leapmpi.report.numbers import SECONDS, SHARE, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
@@ -113,4 +113,4 @@ def _unknown(runs: Sequence[RunData]) -> list[Markup]:
     missing = [run.label for run in runs if run.epochs and not run.by_rank.get("phases")]
     if not missing:
         return []
-    return [element("p", f"Seconds of each rank are not recorded: {', '.join(missing)}.", class_="note")]
+    return [note(f"Seconds of each rank are not recorded: {', '.join(missing)}.")]

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from leapmpi.report.learning_light import learning
 from leapmpi.report.lights import BAD, FAIR, GOOD, UNKNOWN, Light, worst
-from leapmpi.report.markup import Markup, bullets, element
+from leapmpi.report.markup import Markup, bullets, element, flags_apart
 from leapmpi.report.numbers import SECONDS, shown
 from leapmpi.report.run_data import RUNNING, RunData
 from leapmpi.report.speed_light import speed
 from leapmpi.runs.run import FAILED, INTERRUPTED
+from leapmpi.runs.text import counted
 
 _WORDS = {GOOD: "Good", FAIR: "Fair", BAD: "Bad", UNKNOWN: "Unknown"}
 
@@ -53,7 +54,7 @@ def box(run: RunData, several: bool) -> Markup:
     lines = [element("p", f"{run.label}: " * several, found.ended)]
     for each in (found.learning, found.speed):
         word = element("span", f"{each.name}: {_WORDS[each.level]}. ", class_="light")
-        part = [element("p", word, each.sentence), bullets(each.advice) if each.advice else None]
+        part = [element("p", word, *flags_apart(each.sentence)), bullets(each.advice) if each.advice else None]
         lines.append(element("div", *(each for each in part if each is not None), class_=each.level))
     return element("div", *lines, class_=f"verdict {found.level}")
 
@@ -62,7 +63,7 @@ def _ended(run: RunData) -> str:
     """Describe how far the run came, and what mends its end."""
     wanted = run.config.train.epochs if run.config else None
     of = f" of {wanted}" if wanted and wanted != len(run.epochs) else ""
-    done = f"{len(run.epochs)}{of} epochs on {run.size} rank{'s' * (run.size > 1)}"
+    done = f"{len(run.epochs)}{of} epochs on {counted(run.size, 'rank')}"
     seconds = run.ended.get("seconds")
     took = f", {shown(seconds, SECONDS)} in all" if seconds is not None else ""
     if run.status == FAILED:

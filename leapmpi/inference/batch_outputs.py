@@ -1,0 +1,86 @@
+"""Outputs of a model for batches of roots with a fixed key, from the blocks that they draw.
+
+Scoring computes samples in this way. So does prediction where each root bounds by its own time what it reads: a vertex
+then has other rows for each bound, which no layer of the whole graph can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from leapmpi.config.schema import Config
+from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
+from leapmpi.exchange.mode import ExchangeMode
+from leapmpi.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
+from leapmpi.runs.progress_line import step
+from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.hop_sampler import ALL
+from leapmpi.sampling.relation_lists import scoring_fanouts
+from leapmpi.system.counter_rng import TEST, DrawKey
+
+
+def batch_outputs(
+    ctx: RankContext,
+    key: DrawKey,
+    roots: np.ndarray,
+    modes: Sequence[ExchangeMode | None],
+    choose: Callable[[MiniBatch], ExchangeMode],
+) -> list[Tensor]:
+    """Return the outputs float[k, width] for `roots` (int64[k]) of the model of each mode; None: `choose` names one.
+
+    Collective.
+    """
+    sample = modes[0].sample if modes[0] else ctx.sampler.sample
+    micro_batch = MicroBatch(roots, sample(key, roots), None)
+    minibatch = MiniBatch(None, key, [micro_batch], drops=False)
+    chosen = [mode or choose(minibatch) for mode in modes]
+    chosen[0].request(minibatch)
+    fetch_edge_features(ctx, minibatch.micro_batches)
+    minibatch.complete()
+    if len(chosen) > 1:
+        chosen[0].share_among_models(micro_batch)
+    return [mode.logits(minibatch, 0) for mode in chosen]
+
+
+def mode_for_scoring(ctx: RankContext, minibatch: MiniBatch, remote: str) -> ExchangeMode:
+    """Return the mode `remote`, or for auto the one of fewest bytes: not by clocks, so that scores stay the same.
+
+    Collective.
+    """
+    return exchange_mode(fewest_bytes(bytes_by_mode(minibatch, ctx)) if remote == "auto" else remote, ctx)
+
+
+def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.ndarray:
+    """Return the outputs for `roots` (int64[k], distinct, any vertices), each from all edges that its time lets it see.
+
+    The numbers of roots may differ between ranks. Returns float[k, width]. Collective.
+    """
+    layers = (ALL,) * len(ctx.model.layers)
+    types = ctx.sampler.types
+    of_relations = scoring_fanouts(types, config.sampling, layers) if types else None
+    size, key = config.evaluate.batch_size, DrawKey(TEST, ctx.seed, 0, 0)
+    sampler = ctx.sampler.drawing.for_scoring(layers, {}, size, of_relations)
+    assert sampler is not None, "a sampler with bounds scores by them"
+    ctx = replace(ctx, sampler=with_edge_data(sampler, ctx.edge_features is not None), drops=False)
+
+    # Ranks go through equally many batches, since each exchanges rows with all.
+    batches = -(-int(ctx.communicator.all_gather_rows(np.array([len(roots)])).max()) // size)
+    modes: list[ExchangeMode | None] = [None]
+
+    def choose(minibatch: MiniBatch) -> ExchangeMode:
+        found = modes[0] = mode_for_scoring(ctx, minibatch, config.strategy.remote)
+        return found
+
+    outputs = []
+    with step("prediction", max(1, batches), "batches") as shown:
+        for number in range(max(1, batches)):
+            (found,) = batch_outputs(ctx, key, roots[number * size : (number + 1) * size], modes, choose)
+            outputs.append(found.cpu().numpy().copy())
+            shown.advance(1)
+    return np.concatenate(outputs)
