@@ -134,8 +134,7 @@ def load(
     sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
-    numbers = reads_all_lists or scores_exactly(config)
-    topology, held = load_lists(config, world, dataset, parts, sharded, numbers)
+    topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
