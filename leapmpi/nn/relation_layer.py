@@ -111,11 +111,12 @@ class RelationLayer(Layer, traits=LayerTraits()):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations, and the destinations' own terms: float[n_dst, out]."""
         every = torch.arange(block.n_dst, device=block.dst_original.device)
-        return self._summed(block, dense(z), self._own(block.dst_original, every, every))
+        own = every if block.own_rows is None else block.own_rows
+        return self._summed(block, dense(z), self._own(block.dst_original, own, every))
 
     @property
     def rows(self) -> RowForm:
-        return RowForm(self.in_dim, self.project, self.aggregate)
+        return RowForm(self.in_dim, self.project, self.aggregate, by_number=True, dense=self.inputs is not None)
 
     @property
     def sums(self) -> RawSums:
