@@ -34,8 +34,8 @@ def _by_type_and_relation(
 ) -> dict[str, list[dict[str, Any]]]:
     """Count remote rows of the first layer, and their bytes as stored, over all ranks.
 
-    By type, each row once a rank; by relation, each row that the relation reads once a rank, with its remote edges. A
-    row that several relations read counts for each of them.
+    By type, each row once a rank, with the bytes of all rows of the type in memory; by relation, each row that the
+    relation reads once a rank, with its remote edges. A row that several relations read counts for each of them.
     """
     of_types = np.zeros((len(types.vertices), 2), np.int64)
     of_relations = np.zeros((len(types.relations), 3), np.int64)
@@ -58,10 +58,14 @@ def _by_type_and_relation(
         of_relations[:, 0] += np.bincount(relation, minlength=len(types.relations))
         pairs = np.unique(np.stack([relation, ids]), axis=1)
         of_relations[:, 1:] += _rows_and_bytes(shard, pairs[1], pairs[0], len(types.relations))
+    shard = contexts[0].features.shard
+    assert isinstance(shard, TypedShard), "the graph is typed"
+    # A learned row has two moments, and the best of its values so far.
+    row_bytes = (shard.feature_bytes + 4 * shard.learned_bytes).tolist()
     return {
         "types": [
-            {"type": each.name, "remote_rows": rows, "bytes": size}
-            for each, (rows, size) in zip(types.vertices, of_types.tolist(), strict=True)
+            {"type": each.name, "remote_rows": rows, "bytes": size, "held_bytes": each.vertices * held}
+            for each, (rows, size), held in zip(types.vertices, of_types.tolist(), row_bytes, strict=True)
         ],
         "relations": [
             {"relation": str(each), "remote_edges": edges, "remote_rows": rows, "bytes": size}
