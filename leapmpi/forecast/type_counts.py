@@ -40,18 +40,18 @@ def _by_type_and_relation(
     of_types = np.zeros((len(types.vertices), 2), np.int64)
     of_relations = np.zeros((len(types.relations), 3), np.int64)
     for ctx, minibatch in zip(contexts, minibatches, strict=True):
-        shard, offsets = ctx.features.shard, ctx.rank_offsets
+        shard = ctx.features.shard
         assert isinstance(shard, TypedShard), "the graph is typed"
         blocks = [each.blocks[-1] for each in minibatch.micro_batches if each.blocks]
         sources = [each.neighbours for each in blocks]
         relation = np.concatenate([np.empty(0, np.int64), *(each.relation for each in blocks)]).astype(np.int64)
         ids = np.concatenate([np.empty(0, np.int64), *sources])
-        remote = home_of(ids, offsets) != ctx.communicator.rank
+        remote = _remote(ctx, ids)
         ids, relation = ids[remote], relation[remote]
 
         # Destinations need rows of their own, which no relation reads.
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *(each.src for each in blocks)]))
-        rows = rows[home_of(rows, offsets) != ctx.communicator.rank]
+        rows = rows[_remote(ctx, rows)]
         of_types += _rows_and_bytes(shard, rows, shard.types_of(rows), len(types.vertices))
 
         # Each source once for each relation.
@@ -72,6 +72,12 @@ def _by_type_and_relation(
             for each, (edges, rows, size) in zip(types.relations, of_relations.tolist(), strict=True)
         ],
     }
+
+
+def _remote(ctx: RankContext, ids: np.ndarray) -> np.ndarray:
+    """Return which of `ids` (int64[k]) are on another rank, and not of a type that every rank holds: bool[k]."""
+    away = home_of(ids, ctx.rank_offsets) != ctx.communicator.rank
+    return away if ctx.features.cache is None else away & (ctx.features.cache.slots(ids) < 0)
 
 
 def _rows_and_bytes(shard: TypedShard, ids: np.ndarray, kind: np.ndarray, count: int) -> np.ndarray:

@@ -20,7 +20,9 @@ from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
+from leapmpi.features.shards.row_request import RowCache
 from leapmpi.features.shards.sparse_shard import SparseShard, fill_entry_counts
+from leapmpi.features.typed_shard import TypedShard, replicated_rows
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
@@ -91,6 +93,14 @@ def virtual_ranks(
                 edge_features=edge_fetcher(communicator, dataset, held, device, dtype) if reads else None,
             )
         )
+    if dataset.types is not None:
+        # One table for all: own rows of such types count as copies, and are no more fetched than these.
+        shard = contexts[0].features.shard
+        assert isinstance(shard, TypedShard), "the graph is typed"
+        if ranks > 1 and len(ids := replicated_rows(dataset, shard)):
+            cache = RowCache(ids, dataset.vertices)
+            for ctx in contexts:
+                ctx.features.cache = cache
     return contexts
 
 
