@@ -26,6 +26,7 @@ from leapmpi.dataset.graph_types import GraphTypes, VertexType, relation_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.typed_rows import TypedRows
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.system.jit import compiled
 
 _KEYS_AT_ONCE = 1 << 22
 NO_TIME = np.iinfo(np.int64).min
@@ -51,7 +52,8 @@ def make_typed_graph(
         raise DataError(f"{where} has no vertices")
     # Edges first: the component of a vertex depends on edges of all types.
     with steps.step("sort edges") as progress:
-        adjacency, counts = _sorted(edges, raw, where, workspace, progress)
+        of_sources = _all_times(raw, where) if raw.times_of_sources and options.edge_data == "keep" else None
+        adjacency, counts = _sorted(edges, raw, where, workspace, progress, of_sources)
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=False, progress=progress)
     with steps.step("vertex data") as progress:
@@ -155,9 +157,17 @@ def _refuse(options: AssemblyOptions, where: str) -> None:
 
 
 def _sorted(
-    edges: TypedEdges, raw: TypedRawGraph, where: str, workspace: Workspace, progress: Progress
+    edges: TypedEdges,
+    raw: TypedRawGraph,
+    where: str,
+    workspace: Workspace,
+    progress: Progress,
+    of_sources: np.ndarray | None,
 ) -> tuple[Adjacency, EdgeCounts]:
-    """Sort all edges by destination, relation and source; returns the adjacency and the counts of edges."""
+    """Sort all edges by destination, relation and source; returns the adjacency and the counts of edges.
+
+    of_sources: times int64[n] of all vertices, which edges have from their sources; None where streams carry them.
+    """
     n, relations = edges.vertices, len(edges.relations)
     if edges.count is not None:
         _check_number(n, edges.count, where)
@@ -177,7 +187,7 @@ def _sorted(
     counts = EdgeCounts(
         edges.read, edges.loops, edges.read - edges.loops - (found.written - added), added, found.written
     )
-    return _by_relation(keyed, n, relations, workspace), counts
+    return _by_relation(keyed, n, relations, workspace, of_sources), counts
 
 
 def _check_number(vertices: int, edges: int, where: str) -> None:
@@ -192,19 +202,41 @@ def _edges_from(keyed: Adjacency, first: int) -> int:
     return sum(int((keyed.indices[start : start + _KEYS_AT_ONCE] >= first).sum()) for start in blocks)
 
 
-def _by_relation(keyed: Adjacency, n: int, relations: int, workspace: Workspace) -> Adjacency:
-    """Split keys into relation and source: the adjacency of `n` vertices, in temporary files."""
+def _by_relation(
+    keyed: Adjacency, n: int, relations: int, workspace: Workspace, of_sources: np.ndarray | None
+) -> Adjacency:
+    """Split keys into relation and source: the adjacency of `n` vertices, in temporary files.
+
+    of_sources: as in `_sorted`.
+    """
     dtypes = np.dtype(names.index_dtype(n)), np.dtype(relation_dtype(relations))
-    indices, relation = workspace.path("sources"), workspace.path("relations")
+    indices, relation, time = (workspace.path(name) for name in ("sources", "relations", "times"))
     total = len(keyed.indices)
-    with workspace.written(indices) as index_file, workspace.written(relation) as relation_file:
+    with (
+        workspace.written(indices) as index_file,
+        workspace.written(relation) as relation_file,
+        workspace.written(time) as time_file,
+    ):
         for start in range(0, total, _KEYS_AT_ONCE):
-            keys = keyed.indices[start : start + _KEYS_AT_ONCE].astype(np.int64)
-            of_edge = keys // n
-            index_file.write(np.ascontiguousarray(keys - of_edge * n, dtypes[0]).data)
-            relation_file.write(np.ascontiguousarray(of_edge, dtypes[1]).data)
+            keys = np.asarray(keyed.indices[start : start + _KEYS_AT_ONCE])
+            sources, of_edge = np.empty(len(keys), dtypes[0]), np.empty(len(keys), dtypes[1])
+            _split_keys(keys, n, sources, of_edge)
+            index_file.write(sources.data)
+            relation_file.write(of_edge.data)
+            if of_sources is not None:
+                time_file.write(of_sources[sources].data)
     data = replace(keyed.data, relation=workspace.map(relation, dtypes[1], (total,)), relations=relations)
+    if of_sources is not None:
+        data = replace(data, time=workspace.map(time, of_sources.dtype, (total,)))
     return Adjacency(keyed.indptr, workspace.map(indices, dtypes[0], (total,)), data)
+
+
+@compiled
+def _split_keys(keys, n, sources, relations):
+    """Split keys, relation x n + source, into both."""
+    for i in range(len(keys)):
+        relations[i] = keys[i] // n
+        sources[i] = keys[i] % n
 
 
 @dataclass(frozen=True)
@@ -267,10 +299,16 @@ def _times(raw: TypedRawGraph, kept: list[np.ndarray | None], where: str) -> np.
     """Return the times of the vertices that stay, NO_TIME in types without; None where no type has times."""
     if all(each.times is None for each in raw.vertices.values()):
         return None
+    times, keep = _all_times(raw, where), [each for each in kept if each is not None]
+    return times[np.concatenate(keep)] if keep else times
+
+
+def _all_times(raw: TypedRawGraph, where: str) -> np.ndarray:
+    """Return the times int64[n] of all vertices, NO_TIME in types without."""
     found = []
-    for (name, each), keep in zip(raw.vertices.items(), kept, strict=True):
-        times = np.full(each.count, NO_TIME)
-        if each.times is not None:
-            times = make_times(each.times, each.count, f"{where}: type {name}")
-        found.append(times if keep is None else times[keep])
+    for name, each in raw.vertices.items():
+        known = each.times is not None
+        found.append(
+            make_times(each.times, each.count, f"{where}: type {name}") if known else np.full(each.count, NO_TIME)
+        )
     return np.concatenate(found)

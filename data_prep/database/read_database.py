@@ -11,7 +11,7 @@ import numpy as np
 from data_prep.assembly.vertex_data import labelled
 from data_prep.database.encoded_columns import LEARNED, category_rows, encoded, fitted
 from data_prep.database.labels import labels_of, splits_of
-from data_prep.database.table_rows import ALWAYS, TIME_RECORD, TableRows, opened
+from data_prep.database.table_rows import TableRows, opened
 from data_prep.database.table_schema import TARGET, DatabaseSchema, EncodedColumn, TableSchema, stored_table
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.typed_graph import REVERSE, RawRelation, RawVertices, TypedRawGraph
@@ -67,7 +67,7 @@ def read_database(
     for rows in tables.values():
         _relate(graph, rows, tables, states[rows.schema.name], workspace)
     graph.notes += [f"{name}: {', '.join(rows.counts)}" for name, rows in tables.items() if rows.counts]
-    graph.keys = keys
+    graph.keys, graph.times_of_sources = keys, True
     graph.encoders = {_TABLES: states, _CLASSES: target.class_names, _UNTIL: until}
     if schema.target is not None:
         graph.encoders[TARGET] = stored_table(schema.tables[schema.target])
@@ -146,7 +146,7 @@ def _relate(
         first = len(graph.relations)
         if rows.schema.seen:
             graph.relations.append(RawRelation(name, key.name, key.table, rows.edges_to(key.name), where))
-        edges = rows.edges_from(key.name, tables[key.table])
+        edges = rows.edges_from(key.name)
         of = first if rows.schema.seen else None
         graph.relations.append(RawRelation(key.table, back, name, edges, where, reverse_of=of))
     for each in rows.schema.columns:
@@ -158,13 +158,12 @@ def _relate(
 
 
 def _category_edges(codes: np.ndarray) -> EdgeStream:
-    """Return the edges from categories to rows, seen at any time."""
+    """Return the edges from categories to rows."""
 
     def chunks():
         for start in range(0, len(codes), 1 << 20):
             some = np.asarray(codes[start : start + (1 << 20)])
             there = np.flatnonzero(some >= 0)
-            edges = np.stack([some[there], there + start]).astype(np.int64)
-            yield edges, np.full(len(there), ALWAYS, np.int64).view(TIME_RECORD)
+            yield np.stack([some[there], there + start]).astype(np.int64)
 
-    return EdgeStream(chunks, carries=TIME_RECORD)
+    return EdgeStream(chunks)

@@ -13,7 +13,6 @@ from pyarrow import types
 from data_prep.database.column_values import NEVER, times_in
 from data_prep.database.row_keys import KeyTable, keys_of, kind_of
 from data_prep.database.table_schema import ForeignKey, TableSchema
-from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.formats.arrow_tables import ArrowTable, open_arrow_table
 from data_prep.workspace import Workspace
@@ -26,7 +25,6 @@ FAULTS = (DANGLING, DUPLICATE, NO_TIME)
 ALWAYS = np.iinfo(np.int64).min
 """Time of the rows of a table without times: they are seen at any time."""
 
-TIME_RECORD = np.dtype([("time", "<i8")])
 _EDGES_AT_ONCE = 1 << 20
 
 
@@ -146,12 +144,12 @@ class TableRows:
         self.counts.append(f"{count:,} with {words[fault]}" if fault != DANGLING else f"{count:,} whose {words[fault]}")
 
     def edges_to(self, key: str) -> EdgeStream:
-        """Return the edges from rows to the rows that foreign key `key` names, with the times of their sources."""
-        return EdgeStream(lambda: _edges(self.parents[key], self.times, 0), carries=TIME_RECORD)
+        """Return the edges from rows to the rows that foreign key `key` names."""
+        return EdgeStream(lambda: _edges(self.parents[key], 0))
 
-    def edges_from(self, key: str, other: TableRows) -> EdgeStream:
-        """Return the same edges the other way; their times are those of the rows of `other`."""
-        return EdgeStream(lambda: _edges(self.parents[key], other.times, 1), carries=TIME_RECORD)
+    def edges_from(self, key: str) -> EdgeStream:
+        """Return the same edges the other way."""
+        return EdgeStream(lambda: _edges(self.parents[key], 1))
 
 
 def _key_kind(rows: TableRows, column: str) -> str | None:
@@ -160,17 +158,13 @@ def _key_kind(rows: TableRows, column: str) -> str | None:
     return None if types.is_null(kind) else kind_of(kind, rows.name_of(column))
 
 
-def _edges(parents: np.ndarray, times: np.ndarray | None, parents_are: int) -> Iterator[Chunk]:
-    """Yield rows and `parents` [rows] as edges: parents are destinations (0) or sources (1); `times` are of sources."""
+def _edges(parents: np.ndarray, parents_are: int) -> Iterator[np.ndarray]:
+    """Yield rows and `parents` [rows] as edges int64[2, k]: parents are sources (1) or destinations (0)."""
     for start in range(0, len(parents), _EDGES_AT_ONCE):
         some = np.asarray(parents[start : start + _EDGES_AT_ONCE])
         rows = np.flatnonzero(some >= 0)
         ends = rows + start, some[rows]
-        ends = np.stack(ends[::-1] if parents_are else ends).astype(np.int64, copy=False)
-        records = np.full(len(rows), ALWAYS, np.int64).view(TIME_RECORD)
-        if times is not None:
-            records["time"] = times[ends[0]]
-        yield ends, records
+        yield np.stack(ends[::-1] if parents_are else ends).astype(np.int64, copy=False)
 
 
 def opened(schema: TableSchema, files: Sequence[Path], workspace: Workspace) -> TableRows:

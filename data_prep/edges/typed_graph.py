@@ -100,6 +100,8 @@ class TypedRawGraph:
     """The part of each vertex, by type, of a source that is cut into parts."""
     encoders: dict[str, Any] | None = None
     """Encoders that made features of the columns of tables, as JSON holds them."""
+    times_of_sources: bool = False
+    """Whether the time of each edge is that of its source, so that no stream carries it."""
     keys: dict[str, RowKeys] | None = None
     """Keys of the tables that the target names."""
 

@@ -147,7 +147,7 @@ def project_own_rows(
         chosen = ids[begin : begin + step]
         rows = inputs.local(chosen, scattered=ctx.in_place and plain)
         with ctx.phases("compute"):
-            names = torch.zeros(len(chosen), dtype=torch.int64, device=ctx.device)
+            names = torch.from_numpy(ctx.sampler.original_ids(chosen)).to(ctx.device)
             z = source_rows(layer, layer.prefix(rows.to(layer.bias.dtype), names, None))
             # A slice is copied at once, an index row by row.
             whole = chosen[-1] - chosen[0] == len(chosen) - 1

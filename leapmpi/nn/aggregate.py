@@ -140,3 +140,25 @@ def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> 
     Returns float[edges, heads]. Velickovic et al., "Graph attention networks" (ICLR 2018), equation 3.
     """
     return _EdgeSoftmax.apply(source, target, edges, slope)
+
+
+def softmax_share(edges: Edges, score: Tensor) -> tuple[Tensor, Tensor]:
+    """Take the softmax of scores float[edges, heads] over some of the edges of each destination.
+
+    Returns `softmax_of`, and the logarithm of the sum of exponentials, float[n_dst, heads], -inf without edges. Both
+    are differentiable.
+    """
+    share, by_edge = softmax_of(edges, score), edges_of_their_own(edges)
+
+    # The logarithm by its value, with a gradient that is the share of each edge.
+    changing = weighted_sum(by_edge, score, share.detach())
+    with torch.no_grad():
+        top = maximum(by_edge, score)
+        powers = (score - top.repeat_interleave(edges.counts, dim=0)).exp()
+        logarithm = top + weighted_sum(by_edge, powers, powers.new_ones(len(powers))).log()
+    return share, changing + (logarithm - changing.detach())
+
+
+def softmax_of(edges: Edges, score: Tensor) -> Tensor:
+    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
+    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)

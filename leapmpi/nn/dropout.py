@@ -275,17 +275,27 @@ def drop_attention(
     return _Masked.apply(share, mask_edges, (edges, vertices, _base(key, _ATTENTION, layer), below))
 
 
-def _mask_ends(x: Tensor, source: Tensor, target: Tensor, base: int, below: int) -> Tensor:
-    return _mask_tensor(x, fold_tensor(fold_tensor(_signed(base), target), source), below, _scale(below), 0)
+def _mask_ends(x: Tensor, source: Tensor, target: Tensor, relation: Tensor | None, base: int, below: int) -> Tensor:
+    start = _signed(base) if relation is None else fold_tensor(_signed(base), relation)
+    return _mask_tensor(x, fold_tensor(fold_tensor(start, target), source), below, _scale(below), 0)
 
 
-def drop_edges(x: Tensor, source: Tensor, target: Tensor, key: DropoutKey | None, layer: int, rate: float) -> Tensor:
+def drop_edges(
+    x: Tensor,
+    source: Tensor,
+    target: Tensor,
+    key: DropoutKey | None,
+    layer: int,
+    rate: float,
+    relation: Tensor | None = None,
+) -> Tensor:
     """Apply dropout to rows of edges, float[edges, width]; return them unchanged without `key`, or at rate 0.
 
     `source` and `target` int64[edges] are the original ids of each edge's ends; edges between the same ends have the
-    same mask, in any order of edges. For attention it is that of `drop_attention`. Differentiable.
+    same mask, in any order of edges, unless their `relation` (int64[edges]) differs. For attention without relations it
+    is that of `drop_attention`. Differentiable.
     """
     below = threshold(rate)
     if key is None or below == 0:
         return x
-    return _Masked.apply(x, _mask_ends, (source, target, _base(key, _ATTENTION, layer), below))
+    return _Masked.apply(x, _mask_ends, (source, target, relation, _base(key, _ATTENTION, layer), below))

@@ -31,7 +31,7 @@ class LayerTraits:
     """
 
     reads_names: bool = True
-    """Whether original ids or in-degrees of sources that are no destinations are read, dropout apart.
+    """Whether original ids or in-degrees of sources that are not destinations are read, dropout apart.
 
     Where they are not, no rank requests them.
     """
@@ -112,7 +112,7 @@ class ShareForm:
     parts: Callable[[Tensor, Tensor], tuple[Tensor | None, Tensor]] | None = None
     """None for those of `layout`."""
     raw_share: Callable[[PartialBlock, Rows], Tensor] | None = None
-    """The terms of the sums that rows give, projected or not; None where shares are no such sums."""
+    """The terms of the sums that rows give, projected or not; None where shares are not such sums."""
     by_hand: Callable[[PartialBlock, Rows], PartialStep | None] | None = None
     """The bits of `partial` without autograd, and a function that passes gradients on; None for rows it cannot take."""
     by_hand_apart: Callable[[PartialBlock, int, Rows], tuple[PartialStep, Callable[[], PartialStep]] | None] | None = (
@@ -121,8 +121,8 @@ class ShareForm:
     """The same for destinations from a number on, and a function for those before it; gradients in this order."""
     sent_width: int = 0
     """Columns of what destinations send to owners before these compute shares: `PartialBlock.sent`."""
-    project_sent: Callable[[Rows], Tensor] | None = None
-    """Rows after prefix -> what they send as destinations, float[rows, sent_width]."""
+    project_sent: Callable[[Rows, Tensor], Tensor] | None = None
+    """Rows after prefix and their original ids -> what they send as destinations, float[rows, sent_width]."""
 
     def combined(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """Take `own` and `neighbours` of `Layer.finish` from the combined matrix; `sampled` int64[n_dst]."""

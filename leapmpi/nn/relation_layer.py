@@ -5,15 +5,14 @@
 N_r(v) are the drawn in-neighbours of v under relation r; s_v is 1, or one over the relations of the schema that end at
 the type of v, whichever of them v has drawn: the output is a function of the vertex alone (rule R1b).
 
-Rows cross ranks as the input layer leaves them, one for each source however many relations read it. Of shares the owner
-adds up all relations, so that one row travels for each destination and owner. R-GCN: Schlichtkrull et al. (ESWC 2018),
-equation 2, with a matrix for own rows per type.
+Of shares the owner adds up all relations, so that one row travels for each destination and owner. R-GCN: Schlichtkrull
+et al. (ESWC 2018), equation 2, with a matrix for own rows per type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,20 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.config.setting import setting
-from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
 from leapmpi.nn.relation_sums import NO_WEIGHT, OwnRows, relation_sums
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import SUM, PartialStep
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
-from leapmpi.nn.typed_inputs import InputLayer, TypedNormalise
-from leapmpi.nn.typed_schema import TypedSchema, places_among
+from leapmpi.nn.typed_layer import TypedLayer
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
+    from leapmpi.nn.typed_schema import TypedSchema
 
 SUM_OF_RELATIONS, MEAN_OF_RELATIONS = "sum", "mean"
 
@@ -48,17 +45,12 @@ class Options:
     )
 
 
-class RelationLayer(Layer, traits=LayerTraits()):
-    """Layer that sums means by relation, each with a matrix of its own; sub-classes share their `weights`.
-
-    Rows of types and edges of relations that the layer does not have, pruned by the schema, add nothing.
-    """
+class RelationLayer(TypedLayer, traits=LayerTraits()):
+    """Layer that sums means by relation, each with a matrix of its own; sub-classes share their `weights`."""
 
     Options: type[Options] = Options
     scale: Tensor
     """float64[R']: what the mean of each relation is multiplied by."""
-    type_places: Tensor
-    """int64[T]: the place of each type among those of destinations, or -1."""
 
     def __init__(
         self,
@@ -70,43 +62,17 @@ class RelationLayer(Layer, traits=LayerTraits()):
         *,
         schema: TypedSchema,
     ) -> None:
-        super().__init__(config, number, in_dim, out_dim, last)
-        if config.norm == "batch":
-            raise ConfigError(f"model.norm: {config.name} normalises each row by itself; give --norm layer")
-        self.schema, self.types = schema, schema.layers[number - 1]
-        if number == 1:
-            # What its residual would add are rows of several widths.
-            self.residual = None
-            self.inputs = InputLayer(schema, in_dim, self.types.sources)
-        if number > 1 and config.norm == "layer":
-            self.norm = TypedNormalise(schema, in_dim, self.types.sources)
-        types = len(self.types.destinations)
-        self.own = nn.Parameter(torch.empty(types, out_dim, in_dim))
-        self.bias = nn.Parameter(torch.zeros(types, out_dim))
+        super().__init__(config, number, in_dim, out_dim, last, schema=schema)
+        self.own = nn.Parameter(torch.empty(len(self.types.destinations), out_dim, in_dim))
         self.neighbour = nn.Parameter(torch.empty(len(self.types.relations), out_dim, in_dim))
         self.fans = {"own": (in_dim, out_dim), "neighbour": (in_dim, out_dim)}
-        self._place_of = {r: place for place, r in enumerate(self.types.relations.tolist())}
         ending = self.types.ending[self.types.ends] if self.options.relations == MEAN_OF_RELATIONS else 1
         scale = np.ones(len(self.types.relations)) / ending
         self.register_buffer("scale", torch.from_numpy(scale), persistent=False)
-        places = places_among(self.types.destinations, len(schema.names))
-        self.register_buffer("type_places", places, persistent=False)
 
     def weights(self) -> Tensor:
         """Compute the matrices of the relations, float[R', out, in]."""
         return self.neighbour
-
-    def normalised(self, x: Tensor, vertices: Tensor) -> Tensor:
-        assert isinstance(self.norm, TypedNormalise), "layers of typed graphs normalise by type"
-        return self.norm(x, self.schema.types_of(vertices))
-
-    def biased(self, h: Tensor) -> Tensor:
-        """Return `h`: the bias of the destination's type comes with its own row."""
-        return h
-
-    def project(self, x: Rows) -> Tensor:
-        """Return the rows after prefix: what the input layer has made of them is what travels."""
-        return dense(x)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations, and the destinations' own terms: float[n_dst, out]."""
@@ -116,7 +82,7 @@ class RelationLayer(Layer, traits=LayerTraits()):
 
     @property
     def rows(self) -> RowForm:
-        return RowForm(self.in_dim, self.project, self.aggregate, by_number=True, dense=self.inputs is not None)
+        return replace(super().rows, by_number=True)
 
     @property
     def sums(self) -> RawSums:
@@ -170,7 +136,7 @@ class RelationLayer(Layer, traits=LayerTraits()):
         A mean is multiplied by the matrix of its relation, once for each destination that has drawn from it.
         """
         weights = self.weights() * self.scale.to(rows.dtype).view(-1, 1, 1)
-        numbers = [self._place_of.get(r, NO_WEIGHT) for r in block.groups.relations]
+        numbers = [self.place_of.get(r, NO_WEIGHT) for r in block.groups.relations]
         given = None if own is None else (own, self.own, self.bias)
         return relation_sums(rows, block.groups, block.relation_share(rows.dtype), weights, numbers, given)
 

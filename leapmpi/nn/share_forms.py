@@ -247,6 +247,8 @@ class PartialForm:
     """Whether a destination's self part travels as a row of its own instead of within its home rank's share."""
     share_rows: int = 1
     """Rows of a share, where self parts are separate; the matrix holds the first of each destination, then the next."""
+    by_attention: bool = False
+    """Whether shares are means by exponentials of scores, which ranks compute for each other."""
 
     def parts(self, rows: Tensor, destinations: int) -> tuple[Tensor | None, Tensor]:
         """Return the self parts (None if they are in the aggregate) and the aggregates, float[destinations, out] each.
@@ -267,6 +269,9 @@ SEPARATE_SUM, SOFTMAX = PartialForm(SumCombination, True), PartialForm(SoftmaxCo
 """Sums of what is not linear in rows, and means by a softmax: from every owner of a neighbour, and a self part."""
 
 
-def attention(heads: int) -> PartialForm:
-    """Return the form of attention by `heads`: one row for each owner of a neighbour, or of the destination itself."""
-    return PartialForm(partial(AttentionCombination, heads))
+def attention(heads: int, separate_self: bool = False) -> PartialForm:
+    """Return the form of attention by `heads`: one row for each owner of a neighbour, or of the destination itself.
+
+    With `separate_self` the self part is a row of its own: the mean of a softmax over itself alone.
+    """
+    return PartialForm(partial(AttentionCombination, heads), separate_self, by_attention=True)

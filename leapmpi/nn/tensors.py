@@ -351,8 +351,8 @@ class PartialBlock:
         return self._with_self[0]
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
-        """Merge `own` (float[local destinations]) of self edges with `others` (float[edges]), in their order."""
-        values = others.new_empty(len(own) + len(others))
+        """Merge `own` [local destinations, ...] of self edges with `others` [edges, ...], in their order."""
+        values = others.new_empty((len(own) + len(others), *others.shape[1:]))
         values[self._with_self[1]], values[self._with_self[2]] = own, others
         return values
 

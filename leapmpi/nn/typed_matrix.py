@@ -86,7 +86,7 @@ class TypedMatrix:
         return torch.zeros(len(rows), width, dtype=self.dtype, device=self.device)
 
     def dense(self) -> Tensor:
-        """Refuse: rows of several widths are no matrix before the input layer."""
+        """Refuse: rows of several widths are not a matrix before the input layer."""
         raise TypeError("rows of a typed graph become a matrix in the input layer of a typed model")
 
 

@@ -20,6 +20,7 @@ from leapmpi.dataset.names_of_vertices import open_names
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
+from leapmpi.report.rows_by_time import rows_by_time
 from leapmpi.runs.degree_groups import FIRST_DEGREES, degree_labels
 
 BYTES_PER_VERTEX = 5
@@ -84,6 +85,7 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None, file: 
         "features": {"examined": feature_rows, "all_zero": without, "undefined": undefined},
         "cut": _cut(found, offsets, graph),
         **_types(graph),
+        "times": rows_by_time(parts),
         **{name: attributes[name] for name in _OF_PARTITION if name in attributes},
     }
 

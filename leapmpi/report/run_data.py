@@ -15,6 +15,7 @@ from leapmpi.config.schema import Config, model_names
 from leapmpi.errors import LeapmpiError, RunFolderError
 from leapmpi.runs.file_names import LOG
 from leapmpi.runs.run import ERRORS, FINISHED, Run, load_run
+from leapmpi.runs.text import counted
 from leapmpi.runs.warm_epochs import warm_epochs
 
 MOST_WARNINGS = 50
@@ -116,7 +117,7 @@ class RunData:
         model = self.ended.get("model") or (model_names(self.config) if self.config else "")
         data = Path(self.config.data).name if self.config else ""
         named = " on ".join(filter(None, [model, data]))
-        return ", ".join(filter(None, [named, f"{self.size} rank{'s' * (self.size > 1)}"]))
+        return ", ".join(filter(None, [named, counted(self.size, "rank")]))
 
     @property
     def metric(self) -> str:

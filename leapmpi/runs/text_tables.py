@@ -12,7 +12,7 @@ from html import escape
 from textwrap import fill
 from typing import Any
 
-from leapmpi.runs.text import aligned, condensed, fitted, score_text, size_text
+from leapmpi.runs.text import aligned, condensed, counted, fitted, score_text, size_text
 from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio
 
 _BENCH_HEADINGS = (
@@ -254,7 +254,7 @@ def forecast_comparison(outcome: dict[str, Any]) -> str:
             ratio = "-" if each["ratio"] is None else f"{each['ratio']:.3f}"
             figures = (f"{each[side] / scale:,.{0 if scale == 1 else 3}f}" for side in ("predicted", "counted"))
             lines.append((f"{key} ({unit})", *figures, ratio))
-    return f"{outcome['run']}: {outcome['strategy']} on {outcome['ranks']} ranks\n\n{aligned(lines)}"
+    return f"{outcome['run']}: {outcome['strategy']} on {counted(outcome['ranks'], 'rank')}\n\n{aligned(lines)}"
 
 
 _MOST_CLASS_ROWS = 40

@@ -25,6 +25,7 @@ from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.sampling.block import DrawnBlock
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.graphs import random_graph
+from tests.support.typed_models import schema
 
 ROWS = 100_000
 
@@ -110,11 +111,15 @@ def test_labels_are_local_only_where_a_rank_labels_its_own_roots(name, own):
     assert labelled_rank(placement) == (0 if own else 2)
 
 
-@pytest.mark.parametrize(("name", "offered"), [("gat", False), ("gatv2", False), ("film", True), ("sage", True)])
-def test_auto_leaves_shares_of_attention_to_those_who_name_the_mode(name, offered):
-    layer = build_model(ModelConfig(name=name, hidden=8), 2, 5, 3, seed=0).layers[0]
+OFFERED = {"gat": False, "gatv2": False, "film": True, "sage": True, "hgt": False, "simple-hgn": False, "rsage": True}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_auto_leaves_shares_of_attention_to_those_who_name_the_mode(name):
+    of_types = schema(2) if name in ("hgt", "simple-hgn", "rsage") else None
+    layer = build_model(ModelConfig(name=name, hidden=8), 2, 8, 3, seed=0, schema=of_types).layers[0]
     assert "partial" in serving_modes(layer)
-    assert mode_class("partial").offered_to_auto(layer) == offered
+    assert mode_class("partial").offered_to_auto(layer) == OFFERED[name]
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean"])

@@ -324,4 +324,17 @@ def test_wrong_configs_are_explained(model_config, logits):
         build_model(model_config("sage"), 1, 5, 0, 0)
     with pytest.raises(ConfigError, match="2 layers but 1 fan-outs"):
         logits(build(model_config("sage"), 2), (3,), range(4))
-    assert MODELS.names() == ["deepgcn", "film", "gat", "gatv2", "gcn", "gin", "rgcn", "rsage", "sage"]
+    assert MODELS.names() == [
+        "deepgcn",
+        "film",
+        "gat",
+        "gatv2",
+        "gcn",
+        "gin",
+        "hgt",
+        "rgat",
+        "rgcn",
+        "rsage",
+        "sage",
+        "simple-hgn",
+    ]

@@ -13,7 +13,19 @@ from leapmpi.nn.layer import share_step
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import Edges, PartialBlock, to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from tests.support.typed_models import EMPTY, PRUNED, all_rows, dense_layer, drawn_blocks, schema, whole_graph
+from tests.support.typed_models import (
+    EMPTY,
+    PRUNED,
+    all_rows,
+    assert_same_gradients,
+    dense_inputs,
+    dense_layer,
+    dense_norm,
+    drawn_blocks,
+    gradients,
+    schema,
+    whole_graph,
+)
 
 pytestmark = pytest.mark.compiles
 
@@ -57,20 +69,6 @@ def rows(graph):
     return all_rows(graph, HIDDEN, learned)
 
 
-def dense_inputs(model, graph, rows):
-    """Rows of all vertices after the input layer, one by one; zeros of types that it does not read."""
-    layer, out = model.layers[0].inputs, []
-    for v in range(graph.vertices):
-        t = int(rows.types[v])
-        z = torch.zeros(HIDDEN, dtype=rows.dtype)
-        if (weight := getattr(layer, f"features_{t}", None)) is not None:
-            z = z + weight @ rows.features[t][int(rows.places[v])]
-        if (weight := getattr(layer, f"learned_{t}", None)) is not None:
-            z = z + weight @ rows.learned[int(rows.learned_places[v])]
-        out.append(z)
-    return torch.stack(out)
-
-
 def dense_weights(layer):
     """The matrices of the relations of a layer by their definition."""
     if getattr(layer, "coefficients", None) is not None:
@@ -84,20 +82,8 @@ def dense_weights(layer):
 def dense_model(model, graph, rows, blocks):
     types, h = rows.types.numpy(), dense_inputs(model, graph, rows)[blocks[-1].src]
     for layer, block in zip(model.layers, reversed(blocks), strict=True):
-        if layer.norm is not None:
-            h = (h - h.mean(1, keepdim=True)) / (h.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
-            place = [layer.types.sources.tolist().index(types[v]) for v in block.src]
-            h = h * layer.norm.gain[place] + layer.norm.bias[place]
-        h = dense_layer(layer, block, h, types, dense_weights(layer))
+        h = dense_layer(layer, block, dense_norm(layer, block, h, types), types, dense_weights(layer))
     return h
-
-
-def gradients(model, rows):
-    found = {name: each.grad.clone() for name, each in model.named_parameters()}
-    found["learned"] = rows.learned.grad.clone()
-    for each in (*model.parameters(), rows.learned):
-        each.grad = None
-    return found
 
 
 @pytest.mark.parametrize("norm", ["none", "layer"])
@@ -119,14 +105,7 @@ def test_outputs_and_gradients_are_those_of_the_dense_formula(name, norm, made, 
     found = model(tensors, rows[blocks[-1].src])
     wanted = dense_model(model, graph, rows, blocks)
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    found.square().sum().backward()
-    mine = gradients(model, rows)
-    wanted.square().sum().backward()
-    for each, gradient in mine.items():
-        parameter = rows.learned if each == "learned" else model.get_parameter(each)
-        due = torch.zeros_like(gradient) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(gradient, due, rtol=1e-10, atol=1e-12)
-    assert mine["learned"].abs().sum() > 0
+    assert_same_gradients(model, rows, found, wanted)
 
 
 def test_single_precision_is_near_double(made, graph, rows):

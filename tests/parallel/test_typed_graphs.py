@@ -53,6 +53,15 @@ CASES = {
     "stand-in": {"run.device": "stand-in", "strategy.remote": "raw"},
     "scored exactly": {"evaluate.fanout": "all", "sampling.relation_fanout": ("*:cites:*=0,3",)},
     "scored exactly, rsage": {"evaluate.fanout": "all", "model.name": "rsage"},
+    "scored exactly, rgat": {"evaluate.fanout": "all", "model.name": "rgat", "model.norm": "layer"},
+    "scored exactly, hgt": {"evaluate.fanout": "all", "model.name": "hgt", "model.norm": "layer"},
+    "sharded, partial, hgt": {
+        "run.topology": "sharded", "strategy.remote": "partial", "sampling.sampler": "labor-0", "model.name": "hgt",
+    },
+    "weighted, partial, simple-hgn": {
+        "model.name": "simple-hgn", "sampling.sampler": "weighted", "strategy.remote": "partial",
+        "evaluate.fanout": "all",
+    },
     "scored exactly, sharded": {"evaluate.fanout": "all", "run.topology": "sharded"},
     "scored by layers": {"evaluate.fanout": "2,2", "evaluate.batch_size": 3, "model.name": "rsage"},
     "all neighbours": {"sampling.fanout": "all,all", "train.batch_size": "full"},

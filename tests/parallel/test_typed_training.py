@@ -51,6 +51,15 @@ MODELS = {
     "rgcn bases": {"model.name": "rgcn", "model.options.bases": 2, "model.norm": "layer"},
     "rsage": {"model.name": "rsage", "model.options.relations": "mean"},
     "rgcn blocks": {"model.name": "rgcn", "model.options.blocks": 2, "model.jumping": "cat"},
+    "rgat": {"model.name": "rgat", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
+    "rgat across": {
+        "model.name": "rgat",
+        "model.options.softmax": "across",
+        "model.options.attention_dropout": 0.2,
+        "model.residual": True,
+    },
+    "hgt": {"model.name": "hgt", "model.norm": "layer"},
+    "simple-hgn": {"model.name": "simple-hgn", "model.options.attention_dropout": 0.3, "model.norm": "layer"},
 }
 OWN = {"own": {"model.name": f"{PROJECT}/tests/support/own_typed_module.py:Net"}}
 for name in ("Hetero", "copied", "Transformer") if find_spec("torch_geometric") else ():
@@ -79,6 +88,15 @@ FEW = {
         ("rgcn blocks", "in turn", "projected", "owner", {}),
         ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
         ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
+        ("rgat", "in turn", "projected", "leap", {}),
+        ("rgat across", "in blocks", "raw", "owner", {}),
+        ("rgat", "in turn", "auto", "hybrid", {}),
+        ("hgt", "in turn", "projected", "ring", {}),
+        ("rgat across", "in turn", "partial", "leap", {}),
+        ("simple-hgn", "in blocks", "partial", "ring", {}),
+        ("hgt", "in blocks", "auto", "owner", KEPT),
+        ("simple-hgn", "in turn", "projected", "leap", {}),
+        ("simple-hgn", "in turn", "auto", "hybrid", KEPT),
         ("own", "in turn", "raw", "ring", {}),
         ("rgcn", "held in turn", "projected", "owner", {}),
         ("rsage", "held in blocks", "raw", "leap", {}),
@@ -90,6 +108,16 @@ FEW = {
         ("rsage", "in turn", "raw", "ring", {}),
         ("rgcn bases", "timed in turn", "raw", "pull", BOUNDS),
         ("rgcn", "timed in blocks", "partial", "ring", BOUNDS),
+        ("rgat", "in turn", "auto", "owner", {}),
+        ("rgat across", "timed in turn", "projected", "leap", BOUNDS),
+        ("rgat", "in blocks", "raw", "depcomm", KEPT),
+        ("hgt", "in blocks", "raw", "pull", {}),
+        ("hgt", "in turn", "auto", "hybrid", {}),
+        ("simple-hgn", "in turn", "auto", "owner", {}),
+        ("hgt", "in turn", "partial", "leap", {}),
+        ("rgat across", "timed in blocks", "partial", "pull", BOUNDS),
+        ("simple-hgn", "in turn", "partial", "pull", SHARDED),
+        ("simple-hgn", "timed in turn", "raw", "pull", BOUNDS),
         ("own", "in blocks", "auto", "leap", {}),
         ("rgcn", "held in turn", "raw", "owner", {}),
     ],
@@ -100,6 +128,16 @@ FEW = {
         ("rgcn", "in turn", "projected", "ring", {}),
         ("rsage", "timed in turn", "partial", "pull", BOUNDS),
         ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
+        ("rgat", "in turn", "projected", "ring", {}),
+        ("rgat across", "in turn", "auto", "hybrid", KEPT),
+        ("rgat across", "in blocks", "projected", "pull", SHARDED),
+        ("hgt", "in turn", "projected", "leap", SHARDED),
+        ("hgt", "in turn", "raw", "depcomm", KEPT),
+        ("hgt", "in blocks", "partial", "ring", KEPT),
+        ("rgat across", "in turn", "partial", "leap", SHARDED),
+        ("simple-hgn", "in turn", "partial", "leap", {}),
+        ("simple-hgn", "in blocks", "projected", "ring", {}),
+        ("simple-hgn", "in turn", "raw", "depcomm", {}),
         ("own", "in turn", "raw", "pull", SHARDED),
         ("rgcn bases", "held in turn", "partial", "owner", {}),
         ("rgcn", "held in blocks", "projected", "owner", SHARDED),
@@ -110,6 +148,11 @@ FEW = {
 SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
+FORMS = {
+    "rgat": ("raw", "projected"),
+    **dict.fromkeys(("rgat across", "hgt", "simple-hgn"), ("raw", "projected", "partial")),
+}
+"""Of models that not all serve."""
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]
 PRODUCT += [
     (*each, BOUNDS)
@@ -121,6 +164,7 @@ PRODUCT += [
     for each in product(("rgcn",), [f"held {name}" for name in PARTS], REMOTE, STRATEGIES)
     if each[3] != "hybrid"
 ]
+PRODUCT = [each for each in PRODUCT if each[2] in FORMS.get(each[0], REMOTE)]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 

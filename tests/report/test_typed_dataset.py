@@ -50,6 +50,26 @@ def test_a_schema_of_very_many_types_is_a_matrix():
     assert figure.matrix[12, 0] == graph.relation_edges()[12]
 
 
+def test_rows_by_time_show_where_splits_cut():
+    graph = typed_graph(edges=60)
+    day, first = 86_400, 1_577_836_800
+    # Papers have days 0 to 8, of which four train; fields are always seen, and one author never.
+    times = np.array([*range(9), *[3] * 7, *[0] * 3]) * day + first
+    times[9], times[16:] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    split = np.zeros(graph.vertices, np.int8)
+    split[:9] = [1] * 4 + [2] * 2 + [3] * 2 + [0]
+    found = health(replace(graph, time=times, split=split))
+    page = section(found)
+    figure = next(each for each in page.figures if each.name == "times")
+    assert {each.label: each.y.sum() for each in figure.lines} == {
+        **{"paper, train": 4, "paper, val": 2, "paper, test": 2, "paper": 1, "author": 6}
+    }
+    assert figure.x_label == "year"
+    text, _ = dataset_page("shop", found)
+    assert "2020-01-01 to 2020-01-04: 4 rows" in text
+    assert "times" not in [each.name for each in section(health(random_graph())).figures]
+
+
 def test_plain_graphs_have_no_schema():
     assert all(each.name != "schema" for each in section(health(random_graph())).figures)
 

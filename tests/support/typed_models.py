@@ -124,3 +124,47 @@ def dense_layer(layer, block: Block, h: torch.Tensor, types: np.ndarray, weights
         out.append(total)
     found = torch.stack(out) if out else h.new_zeros(0, layer.out_dim)
     return found if layer.last else found.relu()
+
+
+def dense_inputs(model, graph: Graph, rows: TypedMatrix) -> torch.Tensor:
+    """Compute rows of all vertices after the input layer, one by one; zeros of types that it does not read."""
+    layer, out = model.layers[0].inputs, []
+    for v in range(graph.vertices):
+        t = int(rows.types[v])
+        z = torch.zeros(layer.width, dtype=rows.dtype)
+        if (weight := getattr(layer, f"features_{t}", None)) is not None:
+            z = z + weight @ rows.features[t][int(rows.places[v])]
+        if (weight := getattr(layer, f"learned_{t}", None)) is not None:
+            z = z + weight @ rows.learned[int(rows.learned_places[v])]
+        out.append(z)
+    return torch.stack(out)
+
+
+def dense_norm(layer, block: Block, h: torch.Tensor, types: np.ndarray) -> torch.Tensor:
+    """Normalise rows `h` of all sources with gain and bias of their type, where the layer has a norm."""
+    if layer.norm is None:
+        return h
+    h = (h - h.mean(1, keepdim=True)) / (h.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+    place = [layer.types.sources.tolist().index(types[v]) for v in block.src]
+    return h * layer.norm.gain[place] + layer.norm.bias[place]
+
+
+def gradients(model, rows: TypedMatrix) -> dict[str, torch.Tensor]:
+    """Return the gradients of all parameters and of the learned rows, zeros where there is none, and clear them."""
+    every = {**dict(model.named_parameters()), "learned": rows.learned}
+    found = {name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in every.items()}
+    for each in every.values():
+        each.grad = None
+    return found
+
+
+def assert_same_gradients(model, rows: TypedMatrix, found: torch.Tensor, wanted: torch.Tensor) -> None:
+    """Check that the squares of both outputs have the same gradients."""
+    found.square().sum().backward()
+    mine = gradients(model, rows)
+    wanted.square().sum().backward()
+    for each, gradient in gradients(model, rows).items():
+        torch.testing.assert_close(
+            mine[each], gradient, rtol=1e-10, atol=1e-12, msg=lambda said, name=each: f"{name}: {said}"
+        )
+    assert mine["learned"].abs().sum() > 0

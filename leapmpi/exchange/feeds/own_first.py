@@ -228,7 +228,8 @@ def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Ten
 
 def names_of(layer: Layer, block: BlockTensors, places: Tensor) -> Tensor:
     """Return the original ids of the sources at `places` where the prefix of `layer` reads them."""
-    return block.src_original[places] if layer.dropout else block.known_original
+    reads = layer.dropout or layer.traits.reads_names
+    return block.src_original[places] if reads else block.known_original
 
 
 def prefixed(layer: Layer, rows: Tensor, names: Tensor, key: DropoutKey | None) -> Tensor:

@@ -176,7 +176,7 @@ class PartialFeed(ExchangedFeed):
                 assert self.form.project_sent is not None, "destinations send something first"
                 original = torch.from_numpy(self.first.original).to(self.ctx.device)
                 read = self.layer.prefix(self.first.features(), original, key)
-                computed = ComputedRows(self.form.project_sent(read), self.first.route.local_count)
+                computed = ComputedRows(self.form.project_sent(read, original), self.first.route.local_count)
             self._sent = self.first_stage.forward(computed)
         return super().output(rows, key)
 

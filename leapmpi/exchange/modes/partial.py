@@ -70,8 +70,7 @@ class Partial(ComputedRowsMode):
     @classmethod
     def offered_to_auto(cls, layer: Layer) -> bool:
         """Leave shares of attention to users who name the mode: they take 1.4 times the work of projected rows."""
-        shares = layer.shares
-        return shares is None or not shares.sent_width or shares.layout.separate_self
+        return layer.shares is None or not layer.shares.layout.by_attention
 
     @classmethod
     def order_for(cls, layer: Layer) -> int:

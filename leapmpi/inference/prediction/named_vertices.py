@@ -35,7 +35,7 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     ids = _numbers(texts) if names is None else names.ids_of(texts)
     if (bad := np.flatnonzero(ids < 0)).size:
         place = int(bad[0])
-        what = "is no name of a vertex" if names else "is no original id, a whole number from 0 on"
+        what = "is not a name of a vertex" if names else "is not an original id, a whole number from 0 on"
         raise DataError(f"{flag} {path}, line {rows[place // width][0]}: {texts[place][:60]!r} {what}")
     return ids.reshape(-1, width)
 

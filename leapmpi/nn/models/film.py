@@ -62,7 +62,10 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
     def shares(self) -> ShareForm | None:
         """Sums, for which destinations send gamma and beta first."""
         width = self.out_dim
-        return ShareForm(SEPARATE_SUM, width, self.partial, sent_width=2 * width, project_sent=self.film)
+        sent = 2 * width
+        return ShareForm(
+            SEPARATE_SUM, width, self.partial, sent_width=sent, project_sent=lambda rows, _: self.film(rows)
+        )
 
     def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
         """Compute gamma and beta for what the rows get, and what they give to themselves."""

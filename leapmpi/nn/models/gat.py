@@ -19,7 +19,13 @@ from torch import Tensor, nn
 from leapmpi.config.options import ModelMember, parse_options
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
+from leapmpi.nn.aggregate import (
+    edge_softmax,
+    edges_of_their_own,
+    rows_by_edge,
+    softmax_share,
+    weighted_sum,
+)
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection, source_rows
@@ -83,7 +89,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         heads, width = self.heads, self.rows.source_width
         return ShareForm(
             attention(heads), heads + width, self.partial, lambda _, rows: (None, rows[:, heads:]),
-            sent_width=self.target_width, project_sent=self.targets,
+            sent_width=self.target_width, project_sent=lambda rows, _: self.targets(rows),
         )  # fmt: skip
 
     @property
@@ -164,17 +170,10 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         score = self.edge_scores(edges, z, target)
         if weight is not None:
             score = score + weight.log().unsqueeze(1)
-        share, by_edge = softmax_of(edges, score), edges_of_their_own(edges)
-
-        # The logarithm by its value, with a gradient that is the share of each edge.
-        changing = weighted_sum(by_edge, score, share.detach())
-        with torch.no_grad():
-            top = maximum(by_edge, score)
-            powers = (score - top.repeat_interleave(edges.counts, dim=0)).exp()
-            logarithm = top + weighted_sum(by_edge, powers, powers.new_ones(len(powers))).log()
+        share, logarithm = softmax_share(edges, score)
         rate, number = self.attention_dropout, self.number
         dropped = drop_attention(share, *named, with_seed(key, self.seed), number, rate)
-        return changing + (logarithm - changing.detach()), weighted_sum(edges, z, dropped)
+        return logarithm, weighted_sum(edges, z, dropped)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
         """Return edges with a source each, and scores of source and features: float[edges_with_self, heads]."""
@@ -199,11 +198,6 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         return F.elu(h)
 
 
-def softmax_of(edges: Edges, score: Tensor) -> Tensor:
-    """Take the softmax of scores float[edges, heads] over the edges of each destination."""
-    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
-
-
 def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     """Estimate attention over all in-neighbours from those sampled: float[edges_with_self, heads].
 
@@ -218,10 +212,10 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     return share / total.repeat_interleave(edges.counts, dim=0)
 
 
-def check_heads(config: ModelConfig, layers: int) -> None:
-    """Raise ConfigError when the heads do not divide the width of a hidden layer."""
-    heads = parse_options(Options, config.options, config.name, "model").heads
-    if (layers > 1 or config.jumping != "none") and config.hidden % heads:
+def check_heads(config: ModelConfig, hidden_layers: int, declared: type = Options) -> None:
+    """Raise ConfigError when the heads, one of the options `declared`, do not divide the width of a hidden layer."""
+    heads = parse_options(declared, config.options, config.name, "model").heads
+    if (hidden_layers or config.jumping != "none") and config.hidden % heads:
         raise ConfigError(f"model.hidden ({config.hidden}) must be a multiple of --model-option heads ({heads})")
 
 
@@ -230,7 +224,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
     Raises ConfigError when the heads do not divide the hidden width.
     """
-    check_heads(config, layers)
+    check_heads(config, layers - 1)
     return stack(partial(GATLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
 
 

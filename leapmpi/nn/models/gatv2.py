@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
-from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, weighted_sum
+from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, softmax_of, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention, with_seed
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.layer_forms import LayerTraits, PairForm, RowForm
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.models.gat import SLOPE, GATLayer, Options, check_heads, reweighted, softmax_of
+from leapmpi.nn.models.gat import SLOPE, GATLayer, Options, check_heads, reweighted
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges
 
@@ -103,7 +103,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
 
     Raises ConfigError when the heads do not divide the hidden width.
     """
-    check_heads(config, layers)
+    check_heads(config, layers - 1)
     return stack(partial(GATv2Layer, edge_dim=edge_dim), config, layers, in_dim, out_dim)
 
 

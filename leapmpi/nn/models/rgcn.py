@@ -17,6 +17,7 @@ from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model, stack
+from leapmpi.nn.relation_attention import block_diagonal
 from leapmpi.nn.relation_layer import Options as RelationOptions
 from leapmpi.nn.relation_layer import RelationLayer
 
@@ -62,10 +63,7 @@ class RGCNLayer(RelationLayer):
             flat = self.coefficients @ self.neighbour.flatten(1)
             return flat.view(-1, self.out_dim, self.in_dim)
         if self.options.blocks:
-            # float[R, B, out, B', in]: zero where the two blocks differ.
-            one = torch.eye(self.options.blocks, dtype=self.neighbour.dtype, device=self.neighbour.device)
-            apart = self.neighbour.unsqueeze(3) * one[:, None, :, None]
-            return apart.reshape(-1, self.out_dim, self.in_dim)
+            return block_diagonal(self.neighbour)
         return self.neighbour
 
 

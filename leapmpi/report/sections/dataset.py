@@ -13,6 +13,8 @@ from leapmpi.report.figures import (
     BarFigure,
     Figure,
     HeatFigure,
+    Line,
+    LineFigure,
     SchemaFigure,
     SchemaRelation,
     SchemaType,
@@ -20,8 +22,13 @@ from leapmpi.report.figures import (
 from leapmpi.report.markup import Markup, bullets, facts, note, table
 from leapmpi.report.numbers import COUNT, SHARE, shown
 from leapmpi.report.page import Section
+from leapmpi.report.rows_by_time import BINS, are_dates, time_text
 
 _MOST_CLASSES = 40
+_MOST_LINES = 10
+_YEAR = 31_556_952
+"""Seconds of a year, in the mean."""
+
 _MOST_TYPES = 40
 _MOST_DRAWN, _MOST_PAIRS = 12, 24
 """Most types, and pairs of types with a relation, that are drawn as boxes with arrows."""
@@ -45,6 +52,8 @@ def section(health: Mapping[str, Any] | None, names: Sequence[str] = (), command
     if VERTEX_TYPE_LIST in health:
         content += _schema_tables(health)
         figures += _schema(health)
+    if health.get("times"):
+        figures.append(_times(health["times"]))
     return Section("Dataset", content, figures)
 
 
@@ -132,6 +141,10 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "without in-neighbours", share(health["no_in_neighbours"])
     yield "nobody's in-neighbour", share(health["never_read"])
     yield "splits", ", ".join(f"{name} {count:,}" for name, count in health["splits"].items())
+    if times := health.get("times"):
+        dates = are_dates(times)
+        for name, (first, last, count) in times["splits"].items():
+            yield f"times of {name}", f"{time_text(first, dates)} to {time_text(last, dates)}: {count:,} rows"
     if held := health["edge_splits"]:
         yield "edges held back", ", ".join(f"{name} {count:,}" for name, count in held.items())
     if health["label_kind"]:
@@ -161,6 +174,17 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     ):
         if name in health:
             yield what, health[name] if isinstance(health[name], str) else shown(health[name])
+
+
+def _times(times: Mapping[str, Any]) -> LineFigure:
+    """Return the rows of each type in equal periods, those of the target by split; dates as years."""
+    middles = times["first"] + (np.arange(BINS) + 0.5) * ((times["last"] - times["first"]) / BINS)
+    dates = are_dates(times)
+    x = 1970 + middles / _YEAR if dates else middles
+    lines = [Line(name, x, np.array(counts, float)) for name, counts in times["rows"].items()][:_MOST_LINES]
+    return LineFigure(
+        "times", f"Rows by time, in {BINS} equal periods", "year" if dates else "time", "rows", lines, COUNT
+    )
 
 
 def _schema_tables(health: Mapping[str, Any]) -> list[Markup]:

@@ -1,0 +1,170 @@
+"""Heterogeneous graph transformer. Hu, Dong, Wang and Sun, "Heterogeneous graph transformer" (WWW 2020), section 3.
+
+    k_u = K_type(u) h_u;   m_u = V_type(u) h_u;   q_v = Q_type(v) h_v;
+    score_uv = <k_u A_r, q_v> mu_r / sqrt(D);   a_v = sum_u alpha_uv m_u M_r;
+    h'_v = g Out_type(v) gelu(a_v) + (1 - g) h_v;   g = sigmoid(skip_type(v))
+
+Equations 3 to 6, each head by its D columns; products with matrices of types have a bias. alpha is the softmax of
+scores over all in-neighbours of v. The row h_v of the skip is that which the layer reads, after norm and dropout. A
+product follows the last layer. A destination without in-neighbours has a_v = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leapmpi.config.options import ModelMember
+from leapmpi.config.setting import setting
+from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.head import Head
+from leapmpi.nn.layer_forms import LayerTraits, ShareForm
+from leapmpi.nn.model import Model, hidden_layers
+from leapmpi.nn.models.gat import check_heads
+from leapmpi.nn.relation_attention import ReadEdges, block_diagonal, pair_products, products_by_kind
+from leapmpi.nn.relation_sums import by_kind
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.share_forms import attention
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
+from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.typed_schema import TypedSchema, places_among
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
+
+@dataclass(frozen=True)
+class Options:
+    heads: int = setting(4, "attention heads, which divide --hidden", least=1)
+
+
+class HGTLayer(TypedLayer, traits=LayerTraits()):
+    """Attention whose keys, values and queries depend on types, and whose scores and messages on relations."""
+
+    linear = False
+    Options = Options
+    source_places: Tensor
+    """int64[T]: the place of each type among those of sources, or -1."""
+
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
+    ) -> None:
+        super().__init__(config, number, in_dim, out_dim, last, schema=schema)
+        assert in_dim == out_dim, "rows of all layers are as wide as hidden ones"
+        # The skip takes the place of a residual.
+        self.residual, self.heads = None, self.options.heads
+        sources, ends = len(self.types.sources), len(self.types.destinations)
+        relations, width = len(self.types.relations), out_dim // self.heads
+        self.key, self.value = (nn.Parameter(torch.empty(sources, out_dim, in_dim)) for _ in range(2))
+        self.query, self.output = (nn.Parameter(torch.empty(ends, out_dim, in_dim)) for _ in range(2))
+        self.attend, self.message = (nn.Parameter(torch.empty(relations, self.heads, width, width)) for _ in range(2))
+        of_types, of_relations = ("key", "value", "query", "output"), ("attend", "message")
+        self.fans = dict.fromkeys(of_types, (in_dim, out_dim)) | dict.fromkeys(of_relations, (width, width))
+        # Of keys and values, side by side; that of the output is `bias`.
+        self.source_bias = nn.Parameter(torch.zeros(sources, 2 * out_dim))
+        self.query_bias = nn.Parameter(torch.zeros(ends, out_dim))
+        self.prior = nn.Parameter(torch.ones(relations, self.heads))
+        self.skip = nn.Parameter(torch.ones(ends))
+        places = places_among(self.types.sources, len(schema.names))
+        self.register_buffer("source_places", places, persistent=False)
+
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the output of the layer from rows after prefix: float[n_dst, out]."""
+        read, z = ReadEdges.of(block, self.place_of), dense(z)
+        keys, values = self.keys_and_values(z, block.src_original)
+        own, names = z[: block.n_dst], block.dst_original
+        share = read.softmax_across(self.scores(read, keys, self.queries(own, names)))
+        return self.updated(own, self.messages(read, values, share), self.places_of(names))
+
+    @property
+    def shares(self) -> ShareForm:
+        """Means by the softmax over an owner's edges and the logarithms of its sums.
+
+        Destinations send their queries first. A self part is the place of the destination's type, and its row.
+        """
+        heads = self.heads
+        return ShareForm(
+            attention(heads, True), heads + self.out_dim, self.partial,
+            lambda sampled, rows: (rows[len(sampled) :], rows[: len(sampled), heads:]),
+            sent_width=self.out_dim, project_sent=lambda rows, names: self.queries(dense(rows), names),
+        )  # fmt: skip
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the share of this rank's rows in the attention of each destination; then self parts of local ones."""
+        assert block.sent is not None, "the exchange mode has brought the queries of destinations"
+        z, (local, rows) = dense(self.prefix(x, block.src_original, key)), block.local
+        own, names = z.index_select(0, rows), block.src_original[rows]
+        read, query = ReadEdges.of(block, self.place_of), block.sent.index_copy(0, local, self.queries(own, names))
+        keys, values = self.keys_and_values(z, block.src_original)
+        share, logs = read.share_across(self.scores(read, keys, query))
+        places = self.places_of(names).to(z.dtype).unsqueeze(1).expand(-1, self.heads)
+        return torch.cat([torch.cat([logs, self.messages(read, values, share)], 1), torch.cat([places, own], 1)])
+
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
+        """Return the output of `aggregate`, or compute it from combined shares and self parts."""
+        if own is None:
+            return neighbours
+        return self.updated(own[:, self.heads :], neighbours, own[:, 0].long())
+
+    def queries(self, z: Tensor, original: Tensor) -> Tensor:
+        """Compute the queries of destinations with rows `z` and `original` ids: float[rows, out]."""
+        return by_type(z, self.query, self.query_bias, self.places_of(original))
+
+    def keys_and_values(self, z: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the keys and the values of sources with rows `z` and `original` ids: float[n_src, out] each."""
+        places = self.source_places[self.schema.types_of(original)]
+        found = by_type(z, torch.cat([self.key, self.value], dim=1), self.source_bias, places)
+        keys, values = found.chunk(2, dim=1)
+        return keys.contiguous(), values.contiguous()
+
+    def scores(self, read: ReadEdges, keys: Tensor, query: Tensor) -> Tensor:
+        """Compute scores float[edges, heads] of `keys` for destinations with `query`, float[n_dst, out]."""
+        # A_r q_v is one product for each destination and relation, k_u A_r would be one for each edge.
+        factor = self.prior / math.sqrt(self.out_dim // self.heads)
+        weights, groups = block_diagonal(self.attend * factor[..., None, None]), read.groups
+        by_group = products_by_kind(query, weights, read.places, groups.bounds, groups.destination)
+        return pair_products(groups.edges, keys, by_group, self.heads)
+
+    def messages(self, read: ReadEdges, values: Tensor, share: Tensor) -> Tensor:
+        """Sum `values` by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
+        sums = weighted_sum(read.groups.edges, values, share)
+        weights = block_diagonal(self.message.transpose(2, 3))
+        return read.to_destinations(products_by_kind(sums, weights, read.places, read.groups.bounds))
+
+    def updated(self, own: Tensor, messages: Tensor, places: Tensor) -> Tensor:
+        """Update rows `own` of destinations by their `messages`, float[n_dst, out] each; `places` of their types."""
+        found = by_type(F.gelu(messages), self.output, self.bias, places)
+        gate = self.skip.sigmoid().index_select(0, places).unsqueeze(1)
+        return gate * found + (1 - gate) * own
+
+
+def by_type(x: Tensor, weights: Tensor, bias: Tensor, places: Tensor) -> Tensor:
+    """Multiply rows by the matrix of their type, and add its bias: float[n, out]; 0 for types without a place.
+
+    x: float[n, in]; weights: float[types, out, in]; bias: float[types, out]; places: int64[n], -1 for none.
+    """
+    order, bounds = by_kind(places, len(weights))
+    order = order[bounds[1] :]
+    products = products_by_kind(x, weights, range(len(weights)), [each - bounds[1] for each in bounds[1:]], order)
+    products = products + bias.index_select(0, places[order])
+    return products.new_zeros(len(x), weights.shape[1]).index_copy(0, order, products)
+
+
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, *, schema: TypedSchema) -> Model:
+    """Build an HGT of `layers` layers; `in_dim` is the width of the input layer, that of hidden rows.
+
+    Raises ConfigError when the heads do not divide the hidden width.
+    """
+    check_heads(config, layers, Options)
+    found = hidden_layers(partial(HGTLayer, schema=schema), config, layers, in_dim)
+    return Model(found, Head(config, layers, out_dim))
+
+
+MEMBER = ModelMember(build, Options, typed=True, reads=("hidden",), has=("residual",))

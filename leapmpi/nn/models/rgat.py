@@ -1,0 +1,147 @@
+"""Relational graph attention. Busbridge, Sherburn, Cavallo and Hammerla, "Relational graph attention networks" (2019).
+
+    z^r_u = W_r h_u,   e^r_uv = LeakyReLU_0.2( a^r_source . z^r_u + a^r_target . z^r_v )
+    h'_v = act( sum_r sum_u alpha^r_uv z^r_u + b[type(v)] ),  each head by its columns
+
+alpha is the softmax of e over the in-neighbours of v within each relation (sections 2.2 and 2.3, additive), or over
+those of all relations. A destination adds no term of its own. As in MLPerf's R-GAT, heads stand side by side, the
+activation between layers is LeakyReLU_0.01, and a product follows the last layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leapmpi.config.options import ModelMember
+from leapmpi.config.setting import setting
+from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.dropout import DropoutKey, drop_edges, with_seed
+from leapmpi.nn.head import Head
+from leapmpi.nn.layer_forms import LayerTraits, ShareForm
+from leapmpi.nn.model import Model, hidden_layers
+from leapmpi.nn.models.gat import SLOPE, check_heads
+from leapmpi.nn.models.gat import Options as GATOptions
+from leapmpi.nn.relation_attention import ReadEdges, products_by_kind
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.share_forms import attention
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
+from leapmpi.nn.typed_layer import TypedLayer
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+    from leapmpi.nn.typed_schema import TypedSchema
+
+WITHIN, ACROSS = "within", "across"
+
+HIDDEN_SLOPE = 0.01
+"""Of LeakyReLU between layers."""
+
+
+@dataclass(frozen=True)
+class Options(GATOptions):
+    softmax: str = setting(
+        WITHIN, "in-neighbours over which attention is normalised: of one relation, or of all", choices=(WITHIN, ACROSS)
+    )
+
+
+class RGATLayer(TypedLayer, traits=LayerTraits()):
+    """act(sum over relations of shares x W_r h_u), one share per head."""
+
+    linear = False
+    Options = Options
+
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
+    ) -> None:
+        super().__init__(config, number, in_dim, out_dim, last, schema=schema)
+        self.heads, self.attention_dropout = self.options.heads, self.options.attention_dropout
+        relations, width = len(self.types.relations), out_dim // self.heads
+        self.neighbour = nn.Parameter(torch.empty(relations, self.heads, width, in_dim))
+        self.attend_source = nn.Parameter(torch.empty(relations, self.heads, width))
+        self.attend_target = nn.Parameter(torch.empty(relations, self.heads, width))
+        self.fans = {"neighbour": (in_dim, out_dim), "attend_source": (width, 1), "attend_target": (width, 1)}
+
+    @property
+    def shares(self) -> ShareForm | None:
+        """Means by the softmax over an owner's edges and the logarithms of its sums; none within relations.
+
+        Destinations send their rows first, and owners of these give their bias.
+        """
+        if self.options.softmax == WITHIN:
+            return None
+        heads = self.heads
+        return ShareForm(
+            attention(heads, True), heads + self.out_dim, self.partial,
+            lambda sampled, rows: (rows[len(sampled) :, heads:], rows[: len(sampled), heads:]),
+            sent_width=self.in_dim, project_sent=lambda rows, _: self.project(rows),
+        )  # fmt: skip
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the share of this rank's rows in the attention of each destination; then biases of local ones."""
+        assert block.sent is not None, "the exchange mode has brought the rows of destinations"
+        z, (local, own) = dense(self.prefix(x, block.src_original, key)), block.local
+        read = ReadEdges.of(block, self.place_of)
+        share, logs = read.share_across(self.scores(read, z, block.sent.index_copy(0, local, z[own])))
+        means = self.means(read, z, self.dropped(read, share, block.src_original, block.dst_original, key))
+        bias = self.bias.index_select(0, self.places_of(block.src_original[own]))
+        return torch.cat([torch.cat([logs, means], dim=1), F.pad(bias, (self.heads, 0))])
+
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        """Add up the means of all relations by attention, and the bias of the destination's type: float[n_dst, out]."""
+        read, z = ReadEdges.of(block, self.place_of), dense(z)
+        score = self.scores(read, z, z)
+        share = read.softmax_within(score) if self.options.softmax == WITHIN else read.softmax_across(score)
+        means = self.means(read, z, self.dropped(read, share, block.known_original, block.dst_original, key))
+        return means + self.bias.index_select(0, self.places_of(block.dst_original))
+
+    def scores(self, read: ReadEdges, z: Tensor, target: Tensor) -> Tensor:
+        """Compute scores float[edges, heads] of source rows `z` for destinations with rows `target`, after prefix."""
+        # A product with a row of weights for each head, rather than one with all of W_r.
+        of_source, of_target = (
+            torch.einsum("rhwf,rhw->rhf", self.neighbour, each) for each in (self.attend_source, self.attend_target)
+        )
+        groups = read.groups
+        source = products_by_kind(z, of_source, read.places, read.bounds, read.sources)
+        by_group = products_by_kind(target, of_target, read.places, groups.bounds, groups.destination)
+        return F.leaky_relu(source + by_group.index_select(0, groups.edges.numbers), SLOPE)
+
+    def means(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
+        """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
+        groups, found = read.groups, []
+        for head, weights in enumerate(self.neighbour.unbind(1)):
+            sums = weighted_sum(groups.edges, z, share[:, head].contiguous())
+            found.append(products_by_kind(sums, weights, read.places, groups.bounds))
+        return read.to_destinations(torch.cat(found, dim=1))
+
+    def dropped(
+        self, read: ReadEdges, share: Tensor, sources: Tensor, destinations: Tensor | None, key: DropoutKey | None
+    ) -> Tensor:
+        """Apply dropout to `share`, float[edges, heads]; original ids int64 of sources and destinations."""
+        if key is None or not self.attention_dropout:
+            return share
+        assert destinations is not None, "masks read them"
+        ends = sources[read.sources], destinations[read.destinations]
+        key, rate = with_seed(key, self.seed), self.attention_dropout
+        return drop_edges(share, *ends, key, self.number, rate, read.relation)
+
+    def activation(self, h: Tensor) -> Tensor:
+        return h if self.number == len(self.schema.layers) else F.leaky_relu(h, HIDDEN_SLOPE)
+
+
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, *, schema: TypedSchema) -> Model:
+    """Build an R-GAT of `layers` layers; `in_dim` is the width of the input layer.
+
+    Raises ConfigError when the heads do not divide the hidden width.
+    """
+    check_heads(config, layers, Options)
+    found = hidden_layers(partial(RGATLayer, schema=schema), config, layers, in_dim)
+    return Model(found, Head(config, layers, out_dim))
+
+
+MEMBER = ModelMember(build, Options, typed=True, reads=("hidden",))

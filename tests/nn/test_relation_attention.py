@@ -1,0 +1,269 @@
+"""Attention over relations against the formulas of papers, edge by edge, in double precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.model import build_model
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from tests.support.typed_models import (
+    EMPTY,
+    PRUNED,
+    SCHEMA,
+    all_rows,
+    assert_same_gradients,
+    dense_inputs,
+    dense_norm,
+    drawn_blocks,
+    schema,
+    whole_graph,
+)
+
+pytestmark = pytest.mark.compiles
+
+HIDDEN, CLASSES, HEADS = 6, 3, 2
+KEY = DrawKey(TRAIN, 5, 2, 7)
+MODELS = {
+    "rgat": ("rgat", {}),
+    "rgat across": ("rgat", {"softmax": "across"}),
+    "hgt": ("hgt", {}),
+    "simple-hgn": ("simple-hgn", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return whole_graph()
+
+
+@pytest.fixture
+def made(model_config):
+    """A function: name in MODELS, layers, [settings] -> model whose constants are away from their initial values."""
+
+    def make(name, layers=2, dtype=torch.float64, **settings):
+        model, options = MODELS[name]
+        config = model_config(model, hidden=HIDDEN, heads=HEADS, **options, **settings)
+        found = build_model(config, layers, HIDDEN, CLASSES, 3, dtype, schema=schema(layers))
+        generator = torch.Generator().manual_seed(0)
+        for parameter in found.parameters():
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        return found
+
+    return make
+
+
+@pytest.fixture
+def rows(graph):
+    """The input rows of all vertices; those of featureless types learn."""
+    learned = torch.from_numpy(np.random.default_rng(1).standard_normal((35, 4))).requires_grad_()
+    return all_rows(graph, HIDDEN, learned)
+
+
+def leaky(x, slope):
+    return torch.where(x > 0, x, slope * x)
+
+
+def softmax(scores):
+    powers = [(each - max(scores)).exp() for each in scores]
+    return [each / sum(powers) for each in powers]
+
+
+def edges_of(layer, block, i):
+    """The edges (place of the relation, source) of destination i that the layer reads, with their weights."""
+    place = {r: k for k, r in enumerate(layer.types.relations.tolist())}
+    every = range(block.indptr[i], block.indptr[i + 1])
+    weight = np.ones(len(block.indices)) if block.weight is None else block.weight
+    return [
+        (place[int(block.relation[e])], int(block.indices[e]), float(weight[e]))
+        for e in every
+        if int(block.relation[e]) in place
+    ]
+
+
+# Dense layers read rows `h` after prefix and `below` before it, float[n_src, in].
+
+
+def dense_rgat(layer, block, h, types, below):
+    """Busbridge et al. (2019), equations 3 to 6: additive scores, within or across relations."""
+    out = []
+    for i in range(block.n_dst):
+        edges, heads = edges_of(layer, block, i), []
+        for k in range(HEADS):
+            score, z = [], []
+            for r, u, weight in edges:
+                w = layer.neighbour[r, k]
+                z.append(w @ h[u])
+                attended = layer.attend_source[r, k] @ z[-1] + layer.attend_target[r, k] @ (w @ h[i])
+                score.append(leaky(attended, 0.2) + np.log(weight))
+            groups = [range(len(edges))]
+            if layer.options.softmax == "within":
+                groups = [[e for e, edge in enumerate(edges) if edge[0] == r] for r in {edge[0] for edge in edges}]
+            total = h.new_zeros(HIDDEN // HEADS)
+            for group in groups:
+                shares = softmax([score[e] for e in group]) if group else []
+                total = total + sum(share * z[e] for share, e in zip(shares, group, strict=True))
+            heads.append(total)
+        t = layer.types.destinations.tolist().index(int(types[block.src[i]]))
+        out.append(torch.cat(heads) + layer.bias[t])
+    found = torch.stack(out)
+    return found if layer.number == len(layer.schema.layers) else leaky(found, 0.01)
+
+
+def dense_hgt(layer, block, h, types, below):
+    """Hu et al. (2020), equations 3 to 6: attention across relations, and a skip by type."""
+    out, width = [], HIDDEN // HEADS
+    sources, ends = layer.types.sources.tolist(), layer.types.destinations.tolist()
+    kinds, of_head = [int(types[v]) for v in block.src], [slice(k * width, k * width + width) for k in range(HEADS)]
+    key, value = {}, {}
+    for u, t in enumerate(kinds):
+        if t in sources:
+            s = sources.index(t)
+            key[u] = layer.key[s] @ h[u] + layer.source_bias[s, :HIDDEN]
+            value[u] = layer.value[s] @ h[u] + layer.source_bias[s, HIDDEN:]
+    for i in range(block.n_dst):
+        d, edges, heads = ends.index(kinds[i]), edges_of(layer, block, i), []
+        query = layer.query[d] @ h[i] + layer.query_bias[d]
+        for k, part in enumerate(of_head):
+            score = [
+                (key[u][part] @ layer.attend[r, k]) @ query[part] * layer.prior[r, k] / np.sqrt(width) + np.log(weight)
+                for r, u, weight in edges
+            ]
+            shares = softmax(score) if score else []
+            messages = [value[u][part] @ layer.message[r, k] for r, u, _ in edges]
+            heads.append(sum((a * m for a, m in zip(shares, messages, strict=True)), h.new_zeros(width)))
+        a = torch.cat(heads)
+        activated = a * (1 + torch.erf(a / np.sqrt(2))) / 2
+        gate = 1 / (1 + (-layer.skip[d]).exp())
+        out.append(gate * (layer.output[d] @ activated + layer.bias[d]) + (1 - gate) * h[i])
+    return torch.stack(out)
+
+
+def dense_simple_hgn(layer, block, h, types, below):
+    """Lv et al. (2021), section 5: attention with edge types and itself, residual, rows of unit length."""
+    out = []
+    for i in range(block.n_dst):
+        edges, heads = [(len(layer.types.relations), i, 1.0), *edges_of(layer, block, i)], []
+        width = layer.attend_source.shape[1]
+        for k in range(HEADS):
+            w = layer.neighbour.weight[k * width : (k + 1) * width]
+            score = [
+                leaky(
+                    layer.attend_source[k] @ (w @ h[u])
+                    + layer.attend_target[k] @ (w @ h[i])
+                    + layer.attend_edge[k] @ (layer.edge[k] @ layer.relation[r]),
+                    0.2,
+                )
+                + np.log(weight)
+                for r, u, weight in edges
+            ]
+            heads.append(sum(share * (w @ h[u]) for share, (_, u, _) in zip(softmax(score), edges, strict=True)))
+        found = sum(heads) / HEADS if layer.last else torch.cat(heads)
+        if layer.number > 1:
+            found = found + (layer.residual.weight @ below[i] if layer.last else below[i])
+        found = found + layer.bias
+        out.append(found / found.norm() if layer.last else torch.where(found > 0, found, found.exp() - 1))
+    return torch.stack(out)
+
+
+DENSE = {"rgat": dense_rgat, "hgt": dense_hgt, "simple-hgn": dense_simple_hgn}
+
+
+def dense_model(name, model, graph, rows, blocks):
+    types, h = rows.types.numpy(), dense_inputs(model, graph, rows)[blocks[-1].src]
+    for layer, block in zip(model.layers, reversed(blocks), strict=True):
+        h = DENSE[MODELS[name][0]](layer, block, dense_norm(layer, block, h, types), types, h)
+    return h if model.head is None else h @ model.head.output.weight.t() + model.head.bias
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_and_gradients_are_those_of_the_papers_formula(name, norm, made, graph, rows, either_operations):
+    model = made(name, norm=norm)
+    blocks = drawn_blocks(graph, np.array([3, 0, 17, 39, 8]), 2)
+    assert blocks[0].relation.max() < PRUNED
+    found = model([to_tensors(block) for block in blocks], rows[blocks[-1].src])
+    wanted = dense_model(name, model, graph, rows, blocks)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    assert_same_gradients(model, rows, found, wanted)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_of_a_sampler_multiply_exponentials(name, made, graph, rows):
+    random, model = np.random.default_rng(4), made(name)
+    blocks = drawn_blocks(graph, np.arange(6), 2)
+    blocks = [replace(each, weight=random.random(each.edges).astype(np.float32) + 0.5) for each in blocks]
+    found = model([to_tensors(block) for block in blocks], rows[blocks[-1].src])
+    wanted = dense_model(name, model, graph, rows, blocks)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_edges_of_pruned_relations_add_nothing(name, made, graph, rows):
+    # Exact inference computes all types, whose lists hold every relation.
+    (layer,) = made(name, 1).layers
+    assert PRUNED not in layer.types.relations
+    block = drawn_blocks(graph, np.arange(30), 1)[0]
+    relation = block.relation.copy()
+    relation[::3] = PRUNED
+    block = replace(block, relation=np.concatenate([np.sort(part) for part in np.split(relation, block.indptr[1:-1])]))
+    h = torch.randn(block.n_src, HIDDEN, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = layer.finish(None, layer.aggregate(to_tensors(block), layer.project(h), None), None)
+    wanted = DENSE[MODELS[name][0]](layer, block, h, rows.types.numpy(), h)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_vertex_and_no_edge_give_no_row_and_no_gradient(name, made, graph, rows):
+    model = made(name)
+    blocks = drawn_blocks(graph, np.empty(0, np.int64), 2)
+    found = model([to_tensors(block) for block in blocks], rows[blocks[-1].src])
+    assert found.shape == (0, CLASSES)
+    found.sum().backward()
+    assert all(each.grad is None or not each.grad.any() for each in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_relation_without_edges_has_weights_that_get_no_gradient(name, made, graph, rows):
+    model = made(name)
+    blocks = drawn_blocks(graph, np.arange(20), 2)
+    model([to_tensors(block) for block in blocks], rows[blocks[-1].src]).sum().backward()
+    place = model.layers[0].types.relations.tolist().index(EMPTY)
+    by_relation = [each for each in model.layers[0].parameters(recurse=False) if len(each) >= len(SCHEMA.relations) - 1]
+    assert by_relation
+    assert all(not each.grad[place].any() and each.grad.any() for each in by_relation)
+
+
+def test_dropped_attention_depends_on_the_relation(made, graph, rows):
+    layer = made("rgat across", 1, attention_dropout=0.5).layers[0]
+    block = drawn_blocks(graph, np.arange(40), 1)[0]
+    tensors, h = to_tensors(block), torch.ones(block.n_src, HIDDEN, dtype=torch.float64)
+    whole, dropped, again = (layer.aggregate(tensors, h, key) for key in (None, KEY, KEY))
+    assert torch.equal(dropped, again)
+    assert not torch.allclose(dropped, whole)
+    # The same ends under another relation have another mask: relation 3 joins the types of relation 0.
+    swapped = np.choose(np.isin(block.relation, (0, 3)), (block.relation, 3 - block.relation))
+    of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+    order = np.lexsort((swapped, of_edge))
+    renamed = to_tensors(replace(block, relation=swapped[order].astype(np.uint8), indices=block.indices[order]))
+    first, second = (layer.types.relations.tolist().index(r) for r in (0, 3))
+    for each in (layer.neighbour, layer.attend_source, layer.attend_target):
+        each.data[second] = each.data[first]
+    assert torch.allclose(layer.aggregate(tensors, h, None), layer.aggregate(renamed, h, None))
+    assert not torch.allclose(layer.aggregate(tensors, h, KEY), layer.aggregate(renamed, h, KEY))
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("rgat", {"heads": 4}, "must be a multiple of --model-option heads"),
+        ("rgat", {"norm": "batch"}, "give --norm layer"),
+        ("hgt", {"heads": 4}, "must be a multiple of --model-option heads"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(model, changes, message, model_config):
+    with pytest.raises(ConfigError, match=message):
+        build_model(model_config(model, hidden=HIDDEN, **changes), 2, HIDDEN, CLASSES, 0, schema=schema(2))
