@@ -93,15 +93,20 @@ def virtual_ranks(
                 edge_features=edge_fetcher(communicator, dataset, held, device, dtype) if reads else None,
             )
         )
-    if dataset.types is not None:
-        # One table for all: own rows of such types count as copies, and are no more fetched than these.
-        shard = contexts[0].features.shard
-        assert isinstance(shard, TypedShard), "the graph is typed"
-        if ranks > 1 and len(ids := replicated_rows(dataset, shard)):
-            cache = RowCache(ids, dataset.vertices)
-            for ctx in contexts:
-                ctx.features.cache = cache
+    if dataset.types is not None and ranks > 1:
+        _hold_replicated(dataset, contexts)
     return contexts
+
+
+def _hold_replicated(dataset: Dataset, contexts: Sequence[RankContext]) -> None:
+    """Let all ranks hold the features of types that partitioning has marked."""
+    shard = contexts[0].features.shard
+    assert isinstance(shard, TypedShard), "the graph is typed"
+    ids = replicated_rows(dataset, shard)
+    # One table for all: own rows of such types count as copies, and are no more fetched than these.
+    cache = RowCache(ids, dataset.vertices) if len(ids) else None
+    for ctx in contexts:
+        ctx.features.cache = cache
 
 
 def _samplers(
