@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Imported modules and collected tests are no garbage: runs in this process need not look through them."""
+    """Imported modules and collected tests are not garbage: runs in this process need not look through them."""
     gc.freeze()
     gc.enable()
 

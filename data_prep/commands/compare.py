@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(METHODS.names())
     parser.add_argument("--methods", default=_DEFAULT, metavar="LIST", help=f"some of {known}")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
-    balance = "second balance criterion besides vertices, as in leapmpi-prep partition"
-    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balance)
+    balance = f"second balance criterion besides vertices, as in leapmpi-prep partition: {', '.join(BALANCES)}"
+    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], metavar="WHAT", help=balance)
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     parser.add_argument("--max-mem", metavar="SIZE", help="most memory that a method may use, such as 4G")

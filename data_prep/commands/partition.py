@@ -67,11 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     balances = (
-        "second balance criterion besides vertices: training vertices, in-edges, or work, the rows and edges that "
-        "sampling for training vertices by --fanout is expected to draw; bytes of features and edges; types: each type "
+        "second balance criterion besides vertices: training (vertices), (in-)edges, bytes (of features and edges); "
+        "work: rows and edges that sampling for training vertices by --fanout is expected to draw; types: each type "
         "of vertices by itself, and training vertices; vertices: nothing else"
     )
-    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balances)
+    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], metavar="WHAT", help=balances)
     share = "share of the edges that a streaming method holds at once"
     parser.add_argument("--chunk", type=number_between(0.0001, 1.0, float), default=0.1, metavar="SHARE", help=share)
     most = "most memory to use, such as 4G; by default half of what is available"

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"tables are read by pyarrow, which is missing ({error}); pip install 'leapmpi[tables]'"
         ) from None
     if not arguments.table.is_file():
-        raise DataError(f"{arguments.table} is no file; name a file of Parquet or CSV with new rows")
+        raise DataError(f"{arguments.table} is not a file; name a file of Parquet or CSV with new rows")
     check_place(arguments.rows, arguments.overwrite)
     dataset = open_dataset(arguments.data, typed=True)
     with workspace_beside(arguments.rows, memory_budget(arguments.max_mem)) as workspace:

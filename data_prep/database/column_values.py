@@ -57,7 +57,7 @@ def times_in(column: pyarrow.Array, name: str) -> np.ndarray:
         if types.is_date(column.type):
             column = column.cast(pyarrow.timestamp("ms"))
         if types.is_timestamp(column.type):
-            # NEVER is no time: dividing it would make one.
+            # NEVER is not a time: dividing it would make one.
             unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
             found = compute.fill_null(column.cast(pyarrow.int64()), NEVER).to_numpy(zero_copy_only=False)
             return found if unit == 1 else np.where(found == NEVER, NEVER, found // unit)

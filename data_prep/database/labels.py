@@ -26,7 +26,7 @@ def labels_of(
     """Return the labels of a table, and the names of the classes where they are texts.
 
     Classes are int64[rows], -1 without one; targets float64[rows, k], NaN without one; several labels float32[rows, C].
-    known: names of the classes of a dataset that these follow. Raises DataError for a value that is no label.
+    known: names of the classes of a dataset that these follow. Raises DataError for a value that is not a label.
     """
     label = rows.schema.label
     assert label is not None
@@ -96,7 +96,7 @@ def _several(
 
 
 def _numbers(rows: TableRows, label: LabelColumns, workspace: Workspace) -> np.ndarray:
-    """Return classes int64[rows] where all numbers are whole and the kind is no regression, else float64[rows, k]."""
+    """Return classes int64[rows] where all numbers are whole, unless the kind is regression, else float64[rows, k]."""
     out = workspace.array("targets", (rows.rows, len(label.columns)), np.float64)
     for place, columns in rows.batches(label.columns):
         for number, column in enumerate(label.columns):
@@ -114,7 +114,7 @@ def splits_of(
     """Return the splits of the labelled rows as masks bool[rows], and the end of the training period, None without.
 
     The end is train_until, or one second after the last training row. Rows without a time are in no split. There
-    are no splits where no row trains and none has to (`trains` is false). Raises DataError for a word that is no split.
+    are no splits where no row trains and none has to (`trains` is false). Raises DataError for an unknown word.
     """
     label = rows.schema.label
     assert label is not None

@@ -124,7 +124,7 @@ def _relate(edges: _Edges, dataset: Dataset, relation: int, kind: str, parents: 
         vertex[places] = np.arange(first, end)
         if part.time is not None:
             time[places] = part.time[section]
-    # A vertex that the graph has left out, outside of its largest component, is no neighbour.
+    # A vertex that the graph has left out, outside of its largest component, is not a neighbour.
     there = np.flatnonzero((parents >= 0) & (vertex[parents] >= 0))
     edges.relation.append(relation)
     edges.rows.append(there)

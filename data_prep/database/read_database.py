@@ -85,7 +85,8 @@ def _opened(source: Path, schema: DatabaseSchema, workspace: Workspace) -> dict[
     there = tables_in(source)
     found: dict[str, TableRows] = {}
     for name, each in schema.tables.items():
-        found[name] = opened(each, _files(source, there, each), workspace)
+        folder = source if source.is_dir() else source.parent
+        found[name] = opened(each, _files(source, there, each), workspace, folder)
     return found
 
 

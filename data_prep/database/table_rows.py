@@ -15,6 +15,7 @@ from data_prep.database.row_keys import KeyTable, keys_of, kind_of
 from data_prep.database.table_schema import ForeignKey, TableSchema
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.formats.arrow_tables import ArrowTable, open_arrow_table
+from data_prep.formats.chosen_columns import matching_files
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
@@ -26,6 +27,9 @@ ALWAYS = np.iinfo(np.int64).min
 """Time of the rows of a table without times: they are seen at any time."""
 
 _EDGES_AT_ONCE = 1 << 20
+
+FILE_OF_VECTORS = "file"
+"""Option of the encoder `vector` that names an .npy file."""
 
 
 @dataclass
@@ -42,6 +46,8 @@ class TableRows:
     by_key: KeyTable | None = None
     parents: dict[str, np.ndarray] = field(default_factory=dict)
     counts: list[str] = field(default_factory=list)
+    vectors: dict[str, np.ndarray] = field(default_factory=dict)
+    """By name, columns that are not in the table but in .npy files: numbers [rows, width], mapped."""
 
     @property
     def rows(self) -> int:
@@ -60,7 +66,7 @@ class TableRows:
                     f"{self.schema.where}: {min(twice)!r} is the label; as a feature it would give itself away"
                 )
         for name in wanted:
-            if name not in self.table.schema.names:
+            if name not in self.table.schema.names and name not in self.vectors:
                 known = ", ".join(self.table.schema.names)
                 raise DataError(f"{self.schema.where}: the table has no column {name!r}; it has {known}")
 
@@ -70,9 +76,13 @@ class TableRows:
 
     def batches(self, columns: Collection[str]) -> Iterator[tuple[slice, dict[str, pyarrow.Array]]]:
         """Yield the numbers of some rows, and their `columns` by name."""
-        first, names = 0, list(dict.fromkeys(columns))
-        for batch in self.table.batches(names):
-            yield slice(first, first + batch.num_rows), dict(zip(names, batch.columns, strict=True))
+        first, names = 0, [name for name in dict.fromkeys(columns) if name not in self.vectors]
+        beside = [name for name in dict.fromkeys(columns) if name in self.vectors]
+        # Without a column of the table its rows are counted by any of them.
+        for batch in self.table.batches(names or self.table.schema.names[:1]):
+            place = slice(first, first + batch.num_rows)
+            found = dict(zip(names, batch.columns, strict=False))
+            yield place, found | {name: _as_lists(self.vectors[name][place]) for name in beside}
             first += batch.num_rows
 
     def read_keys_and_times(self, workspace: Workspace, refused: Collection[str]) -> None:
@@ -152,6 +162,12 @@ class TableRows:
         return EdgeStream(lambda: _edges(self.parents[key], 1))
 
 
+def _as_lists(rows: np.ndarray) -> pyarrow.Array:
+    """Return rows [n, width] of numbers as a column of lists."""
+    flat = pyarrow.array(np.ascontiguousarray(rows, np.float32).reshape(-1))
+    return pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+
+
 def _key_kind(rows: TableRows, column: str) -> str | None:
     """Return what a column of keys holds; None where all its values are missing."""
     kind = rows.table.schema.field(column).type
@@ -167,8 +183,29 @@ def _edges(parents: np.ndarray, parents_are: int) -> Iterator[np.ndarray]:
         yield np.stack(ends[::-1] if parents_are else ends).astype(np.int64, copy=False)
 
 
-def opened(schema: TableSchema, files: Sequence[Path], workspace: Workspace) -> TableRows:
-    """Open the table of `schema` in `files`. Raises DataError for a missing column."""
+def opened(schema: TableSchema, files: Sequence[Path], workspace: Workspace, source: Path | None = None) -> TableRows:
+    """Open the table of `schema` in `files`, and vectors of its rows in files of the folder `source`.
+
+    Raises DataError for a missing column, or vectors of another number of rows.
+    """
     rows = TableRows(schema, open_arrow_table(schema.name, files, workspace, schema.text))
+    for each in schema.columns:
+        if name := each.options.get(FILE_OF_VECTORS):
+            rows.vectors[each.column] = _vectors(str(name), source, rows, rows.name_of(each.column))
     rows.check_columns()
     return rows
+
+
+def _vectors(name: str, source: Path | None, rows: TableRows, column: str) -> np.ndarray:
+    """Map the .npy file `name` of the folder `source`, or from here: a row for each row of the table."""
+    (path,) = matching_files([name], source or Path(), column)
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{column}: {path} cannot be read as an .npy file ({error})") from None
+    if found.ndim != 2 or len(found) != rows.rows or found.dtype.kind not in "iuf" or not found.shape[1]:
+        raise DataError(
+            f"{column}: {path} holds {found.dtype} of shape {list(found.shape)}; expected a row of numbers for each of "
+            f"the table's {rows.rows:,} rows, in their order"
+        )
+    return found

@@ -159,7 +159,7 @@ def _target(chosen: object, tables: dict[str, TableSchema], path: Path) -> str |
             raise DataError(f'{path}: {", ".join(labelled)} have labels; choose one: target = "{labelled[0]}"')
         return labelled[0] if labelled else None
     if chosen not in labelled:
-        raise DataError(f"{path}: target {str(chosen)[:40]!r} is no table with a label ({', '.join(labelled)})")
+        raise DataError(f"{path}: target {str(chosen)[:40]!r} is not a table with a label ({', '.join(labelled)})")
     return str(chosen)
 
 
@@ -234,7 +234,7 @@ def seconds_of(value: object, where: str) -> int:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise DataError(f"{where} is {value[:40]!r}, which is no date") from None
+            raise DataError(f"{where} is {value[:40]!r}, which is not a date") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
     if isinstance(value, datetime):

@@ -4,7 +4,7 @@ Records go to files by bucket of destinations while edges stream by. Once the ad
 by itself, in the order in which its records were read, and written in order.
 
 An edge may have been read several times. Its own direction counts, and the reverse one only where there is no other: a
-source that lists both directions keeps the values of each. Of what is left, weights add up, the earliest time counts,
+source that lists both directions keeps the values of each. Of the rest, weights are summed, the earliest time counts,
 and the first features and label.
 """
 
@@ -44,11 +44,11 @@ class Placed:
         """Describe the handling of edges that were read several times."""
         if not self.repeated:
             return []
-        rules = {"weight": "weights add up", "time": "the earliest time counts", "features": "the first features count"}
-        rules["labels"] = "the first label counts"
+        rules = {"weight": "weights summed", "time": "the earliest time kept", "features": "the first features kept"}
+        rules["labels"] = "the first label kept"
         kept = [rules[name.removeprefix("edge_")] for name in self.data.arrays()]
         differ = f" ({self.differing:,} had others)" if self.differing else ""
-        return [f"repeated edges ({self.repeated:,}): {', '.join(kept)}{differ}"]
+        return [f"duplicate edges merged ({self.repeated:,}): {', '.join(kept)}{differ}"]
 
 
 @compiled

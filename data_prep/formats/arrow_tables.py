@@ -234,7 +234,7 @@ def _names_in(database: Path) -> list[str]:
         with _duckdb(database) as connection:
             found = sorted(name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall())
     else:
-        raise DataError(f"{database} is no database of SQLite or DuckDB; name a folder of tables, or such a file")
+        raise DataError(f"{database} is not a database of SQLite or DuckDB; name a folder of tables, or such a file")
     if not found:
         raise DataError(f"{database} holds no tables")
     return found

@@ -65,7 +65,7 @@ class Table(Protocol):
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
         """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time. Raises DataError where the file is damaged.
 
-        Lists of several lengths are no rows of a matrix: such a column is among the `unread` of the batch.
+        Lists of several lengths are not rows of a matrix: such a column is among the `unread` of the batch.
         """
 
 

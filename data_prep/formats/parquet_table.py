@@ -64,7 +64,7 @@ def _kind(arrow_type: pyarrow.DataType) -> str | None:
 def _array(column: pyarrow.Array) -> list[str] | np.ndarray | None:
     """Convert a column of pyarrow to texts or numbers; missing texts become "", missing numbers NaN.
 
-    None: a column of lists that are no rows of a matrix.
+    None: a column of lists that are not rows of a matrix.
     """
     kind = _kind(column.type)
     if kind == "text":

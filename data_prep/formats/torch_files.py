@@ -138,7 +138,7 @@ class _Archive:
         dtype = np.dtype("u2" if half else _STORAGES[kind]).newbyteorder(">" if self.big else "<")
         size = self.zip.getinfo(member).file_size
         if size % dtype.itemsize:
-            raise ValueError(f"{member} has {size:,} bytes, which are no numbers of {dtype.itemsize} bytes each")
+            raise ValueError(f"{member} has {size:,} bytes, which are not numbers of {dtype.itemsize} bytes each")
         if self._workspace is None or size < npz_reader.MAPPED_FROM:
             self._hold(member)
             values = np.frombuffer(self.zip.read(member), dtype) if size else np.empty(0, dtype)

@@ -24,7 +24,7 @@ def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
     number = np.full(graph.vertices, -1, names.index_dtype(graph.vertices))
     number[members] = np.arange(len(members))
 
-    # Copy the rows of the members, without the neighbours that are no members.
+    # Copy the rows of the members, without the neighbours that are not members.
     indptr = np.zeros(len(members) + 1, np.int64)
     outer_indptr = np.asarray(graph.indptr)
     outer_indices = np.asarray(graph.indices)

@@ -190,7 +190,7 @@ def _fill(
             if field == "features" and found.ndim == 1:
                 found = found[:, None]
             setattr(each, field, found.reshape(-1) if field == "times" else found)
-    # A validation or test mask without a vertex is no split; training needs its own even so.
+    # A validation or test mask without a vertex is not a split; training needs its own even so.
     masks = {split: read_entry(key).reshape(-1).astype(bool) for split, key in _SPLITS.items() if key in held}
     each.splits = {split: mask for split, mask in masks.items() if split == "train" or mask.any()} or None
     graph.split_origin = "masks of node_data" if masks else graph.split_origin

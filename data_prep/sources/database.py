@@ -40,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
         ) from None
     schema = options.schema or path / SCHEMA_FILE
     if not schema.is_file():
-        raise DataError(f"{schema} is no file; --guess-schema {schema} writes a first schema of the tables in {path}")
+        raise DataError(f"{schema} is not a file; --guess-schema {schema} writes a first one for the tables in {path}")
     refused = options.refuse.split(",") if options.refuse else []
     if strange := sorted({*refused} - {*FAULTS}):
         raise ConfigError(f"--refuse {options.refuse}: {strange[0]!r} is none of {', '.join(FAULTS)}")

@@ -174,7 +174,7 @@ def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadO
 
 
 def _classes(task: dict[str, Any], where: str) -> int | None:
-    """Return the classes that a task states, None where it states none. Raises DataError where they are no number."""
+    """Return the classes that a task states, or None. Raises DataError where they are not a number."""
     classes = task.get("num_classes")
     if classes is None:
         return None

@@ -97,7 +97,7 @@ def _nodes(path: Path) -> tuple[np.ndarray, list[str], dict[int, np.ndarray]]:
             try:
                 row = np.array(fields[3].split(","), np.float32)
             except ValueError:
-                raise DataError(f"{path}, line {line}: features {fields[3][:40]!r} are no numbers") from None
+                raise DataError(f"{path}, line {line}: features {fields[3][:40]!r} are not numbers") from None
             found.setdefault(t, []).append((v, row))
     features = {}
     # Lines may come in any order of vertices.

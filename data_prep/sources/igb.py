@@ -124,7 +124,7 @@ def _array(path: Path, columns: int) -> np.ndarray:
     size, row = path.stat().st_size, 4 * columns
     if size == 0 or size % row:
         raise DataError(
-            f"{path} is not a .npy file, and its {size:,} bytes are no rows of {columns} float32; is it whole?"
+            f"{path} is not a .npy file, and its {size:,} bytes are not rows of {columns} float32; is it whole?"
         )
     return np.memmap(path, np.float32, "r", 0, (size // row, columns))
 

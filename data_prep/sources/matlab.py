@@ -70,7 +70,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             rows, columns = features.shape
             if rows > 100 * columns + 10**7:
                 raise DataError(
-                    f"{path}: variable {found!r} has {rows:,} rows and {columns:,} columns; these are no features"
+                    f"{path}: variable {found!r} has {rows:,} rows and {columns:,} columns; these are not features"
                 )
             features = features.by_rows()
     notes += [*unused_values(network.data, f"{path.name}: {name}"), *_unused(variables, taken, path)]

@@ -77,7 +77,7 @@ def graph_of(edges: Table, vertices: Table | None, options: ReadOptions) -> RawG
         graph = _edges_alone(edges, ends, carried, options.workspace)
     else:
         graph, numbering = vertices_of(vertices, options)
-        # A first row of texts that are no vertices has names of columns.
+        # A first row of texts that are not vertices has names of columns.
         if (
             isinstance(edges, CsvTable)
             and not edges.named

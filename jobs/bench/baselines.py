@@ -80,7 +80,7 @@ def links(graph: ImportedGraph, seed: int) -> dict[str, float]:
 
 
 def negatives(graph: ImportedGraph, test: np.ndarray, seed: int, each: int = 100) -> np.ndarray:
-    """Draw pairs, `each` for a test edge, that are no edge of any split: int64[about each * edges, 2]."""
+    """Draw pairs, `each` for a test edge, that are not an edge of any split: int64[about each * edges, 2]."""
     known = graph.adjacency.astype(bool).tolil()
     for ends in (test, graph.arrays["edge_splits/val"]):
         known[ends[:, 0], ends[:, 1]] = True

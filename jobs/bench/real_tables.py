@@ -115,6 +115,8 @@ def flights(source: Path, folder: Path) -> None:
         ("arrivals", arrived, "arr_delay", planned + 60 * (departed + flown + 20)),
     ):
         there = np.flatnonzero(~np.isnan(known) & ~np.isnan(delay))
+        # Lists in the order of times are searched by halves.
+        there = there[np.argsort(known[there], kind="stable")]
         rows = {key: each.take(there) for key, each in keys.items()}
         _write(folder, name, pyarrow.table({**rows, "at": _times(known[there]), column: delay[there]}))
     there = np.flatnonzero(~np.isnan(arrived))

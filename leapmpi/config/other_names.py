@@ -1,4 +1,4 @@
-"""Names that are no settings: those of other programs, and those of earlier versions, with what to use instead."""
+"""Names that are not settings: those of other programs, and those of earlier versions, with what to use instead."""
 
 from __future__ import annotations
 

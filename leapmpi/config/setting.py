@@ -207,7 +207,7 @@ def _as_text(value: Any, where: str) -> str:
         raise ConfigError(f"{where}: {value!r} is not text")
     text = str(value)
     if "\0" in text or text != text.encode("utf-8", "replace").decode():
-        raise ConfigError(f"{where}: {text!r} holds characters that are no text; use UTF-8 without zero bytes")
+        raise ConfigError(f"{where}: {text!r} holds characters that are not text; use UTF-8 without zero bytes")
     return text
 
 

@@ -336,6 +336,8 @@ def _check_folder(folder: Path, path: Path) -> None:
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make a dataset with leapmpi-prep partition")
     if not path.is_file():
+        if (folder / "config.toml").is_file():
+            raise DataError(f"{folder} is a run folder, not a dataset; leapmpi report writes a page about it")
         raise DataError(
             f"{folder} is not a dataset: it has no {names.DATASET_FILE}; make one with leapmpi-prep partition"
         )

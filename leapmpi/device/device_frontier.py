@@ -158,6 +158,13 @@ class DeviceFrontier:
         self.reached = self.reached.part(slice(0, 0))
 
 
+def first_destinations(topology: DeviceTopology, count: int) -> Destinations:
+    """Return the first `count` destinations of `topology`, or all, which kernels are tried on."""
+    first = DeviceFrontier(topology)
+    first.add(torch.arange(min(count, len(topology.original_id)), device=topology.device))
+    return first.reached
+
+
 def numbering_kernels(device: torch.device) -> ModuleType | None:
     """Return numbering_triton.py if its kernels serve `device`."""
     if on_host(device) or not serves("numbers of vertices", device, partial(_tried, device)):

@@ -1,6 +1,7 @@
-"""Draws that read whole lists, in Triton: labor_0.py and weighted.py, bit-identical. A program reads one list.
+"""Draws that read whole lists, in Triton: labor_0.py, weighted.py and temporal.py, bit-identical.
 
-Imported only if Triton is available (nn/kernels/triton_choice.py). A list is read several times rather than copied:
+Imported only if Triton is available (nn/kernels/triton_choice.py). A program reads one list,
+several times rather than copying it:
 torch takes some hundred operations, each over all entries.
 """
 
@@ -12,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from leapmpi.device.device_frontier import Destinations, DeviceTopology
+from leapmpi.device.draws_triton import uniform_places
 from leapmpi.device.hashing import signed
 from leapmpi.device.lists import DeviceDrawn, starts
 from leapmpi.nn.kernels.triton_choice import launch
@@ -21,21 +23,21 @@ from leapmpi.sampling.relation_lists import RELATION_MASK
 from leapmpi.sampling.samplers.weighted import LEAST, STEPS
 from leapmpi.sampling.source_numbers import Law
 
-_BLOCK = 128
+ENTRIES = 128
 """Entries that a program reads at once."""
 
 
 @triton.jit
-def _numbers(place, kept, whole, inside):
+def numbers_at(place, kept, whole, inside):
     # DeviceTopology.numbers
     copied = tl.load(kept + place - whole, mask=inside & (place >= whole), other=0)
     return tl.where(place < whole, place, copied)
 
 
 @triton.jit
-def _words(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE: tl.constexpr):
+def words_at(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE: tl.constexpr):
     # source_numbers of uniform_draws.py
-    number = _numbers(place, kept, whole, inside)
+    number = numbers_at(place, kept, whole, inside)
     source = tl.load(indices + number, mask=inside, other=0).to(tl.int64)
     name = fold(hashed.to(tl.uint64), tl.load(original_id + source, mask=inside, other=0) | relation)
     if ONE:
@@ -46,26 +48,63 @@ def _words(place, inside, kept, whole, indices, original_id, relation, hashed, i
 
 
 @triton.jit
-def _emit(out, begin, done, place, kept, whole, taken):
+def emit(out, begin, done, place, kept, whole, taken):
     # Write the numbers of taken entries in their order, after `done` others.
     count = taken.to(tl.int64)
     at = begin + done + tl.cumsum(count, axis=0) - count
-    tl.store(out + at, _numbers(place, kept, whole, count > 0), mask=count > 0)
+    tl.store(out + at, numbers_at(place, kept, whole, count > 0), mask=count > 0)
     return at, done + tl.sum(count, axis=0)
 
 
-@triton.jit(do_not_specialize=["hashed", "iteration", "turns", "whole", "fanout", "mask"])
+@triton.jit
+def _visible(place, inside, kept, whole, times, low, high):
+    # Numbers and times of entries, and whether their times are from `low` to `high`.
+    number = numbers_at(place, kept, whole, inside)
+    time = tl.load(times + number, mask=inside, other=0)
+    return number, time, inside & (low <= time) & (time <= high)
+
+
+@triton.jit
+def _ranked(
+    place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns,
+    times, low, high, ONE: tl.constexpr, TIMES: tl.constexpr,
+):  # fmt: skip
+    # Candidates among entries, and their words: numbers of sources, or times, the latest first.
+    if TIMES:
+        _, time, seen = _visible(place, inside, kept, whole, times, low, high)
+        return seen, time.to(tl.uint64) ^ 0x7FFFFFFFFFFFFFFF
+    else:
+        word = words_at(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE)
+        return inside, word
+
+
+@triton.jit(do_not_specialize=["hashed", "iteration", "turns", "low", "high", "whole", "fanout", "mask"])
 def _smallest(
-    hashed, iteration, turns, original, start, degree, indptr, indices, original_id, kept, whole, out, fanout, mask,
-    ONE: tl.constexpr, BLOCK: tl.constexpr,
+    hashed, iteration, turns, original, start, degree, indptr, indices, original_id, kept, whole, out,
+    candidates, times, low, high, fanout, mask, ONE: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     length, begin, first = tl.load(degree + row), tl.load(start + row), tl.load(indptr + row)
-    relation = tl.load(original + row) & mask
+    relation, known = tl.load(original + row) & mask, tl.load(candidates + row)
 
     # The highest bits of the words that are taken, until as many words begin with them as are missing.
-    limit, rank, group = tl.full((), 0, tl.uint64), fanout.to(tl.int64), length
+    limit, rank, group = tl.full((), 0, tl.uint64), fanout.to(tl.int64), known
     shift = tl.full((), 64, tl.int64)
+    if TIMES:
+        # Times have many bits in common.
+        least, most = tl.full((), 0xFFFFFFFFFFFFFFFF, tl.uint64), limit
+        for at in range(0, length, BLOCK):
+            place = begin + at + tl.arange(0, BLOCK)
+            inside = at + tl.arange(0, BLOCK) < length
+            inside, word = _ranked(
+                place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns,
+                times, low, high, ONE, TIMES,
+            )  # fmt: skip
+            least = tl.minimum(least, tl.min(tl.where(inside, word, 0xFFFFFFFFFFFFFFFF), axis=0))
+            most = tl.maximum(most, tl.max(tl.where(inside, word, 0), axis=0))
+        while (shift > 0) & (((least ^ most) >> tl.maximum(shift - 1, 0).to(tl.uint64)) == 0):
+            shift -= 1
+        limit = tl.where(shift < 64, most >> tl.minimum(shift, 63).to(tl.uint64), 0)
     while (group > rank) & (shift > 0):
         shift -= 1
         limit = limit << 1
@@ -73,7 +112,10 @@ def _smallest(
         for at in range(0, length, BLOCK):
             place = begin + at + tl.arange(0, BLOCK)
             inside = at + tl.arange(0, BLOCK) < length
-            word = _words(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE)
+            inside, word = _ranked(
+                place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns,
+                times, low, high, ONE, TIMES,
+            )  # fmt: skip
             below += tl.sum((inside & ((word >> shift.to(tl.uint64)) == limit)).to(tl.int64), axis=0)
         higher = rank > below
         group = tl.where(higher, group - below, below)
@@ -85,13 +127,16 @@ def _smallest(
     for at in range(0, length, BLOCK):
         place = begin + at + tl.arange(0, BLOCK)
         inside = at + tl.arange(0, BLOCK) < length
-        word = _words(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE)
+        inside, word = _ranked(
+            place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns,
+            times, low, high, ONE, TIMES,
+        )  # fmt: skip
         word = word >> shift
         same = (inside & (word == limit)).to(tl.int64)
         first_ones = (same > 0) & (equal + tl.cumsum(same, axis=0) <= rank)
-        taken = inside & ((length <= fanout) | (word < limit) | first_ones)
+        taken = inside & ((known <= fanout) | (word < limit) | first_ones)
         equal += tl.sum(same, axis=0)
-        _, done = _emit(out, first, done, place, kept, whole, taken)
+        _, done = emit(out, first, done, place, kept, whole, taken)
 
 
 @triton.jit(do_not_specialize=["hashed", "iteration", "turns", "whole", "fanout", "mask"])
@@ -109,10 +154,10 @@ def _below(
     for at in range(0, length, BLOCK):
         place = begin + at + tl.arange(0, BLOCK)
         inside = at + tl.arange(0, BLOCK) < length
-        word = _words(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE)
+        word = words_at(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE)
         taken = inside & ((length <= fanout) | (word < limit))
         if WRITES:
-            _, done = _emit(out, first, done, place, kept, whole, taken)
+            _, done = emit(out, first, done, place, kept, whole, taken)
         else:
             done += tl.sum(taken.to(tl.int64), axis=0)
     if not WRITES:
@@ -126,11 +171,15 @@ def _lists(topology: DeviceTopology, to: Destinations, out: Tensor, indptr: Tens
     return (*of_lists, topology.original_id, kept, len(topology.indices), out)
 
 
-def _law(law: Law) -> tuple[int, int, int]:
+def law_words(law: Law) -> tuple[int, int, int]:
+    """Return the operands of `law`: hash, iteration, turns."""
     return signed(law.hashed), law.iteration, law.kept
 
 
-def _drawn(topology: DeviceTopology, indptr: Tensor, numbers: Tensor, weight: Tensor | None = None) -> DeviceDrawn:
+def drawn_numbers(
+    topology: DeviceTopology, indptr: Tensor, numbers: Tensor, weight: Tensor | None = None
+) -> DeviceDrawn:
+    """Return the edges with these `numbers` (int64[edges]) and weights float32[edges]; indptr: int64[n + 1]."""
     return DeviceDrawn(indptr, topology.indices[numbers], weight, numbers)
 
 
@@ -141,30 +190,94 @@ def smallest_numbers(law: Law, topology: DeviceTopology, to: Destinations, fanou
     if len(numbers):
         most = int(torch.iinfo(torch.int64).max) if fanout == ALL else fanout
         mask = int(RELATION_MASK) if topology.typed else 0
-        operands = *_law(law), *_lists(topology, to, numbers, indptr), most, mask
-        launch(_smallest, (len(to.degree),), *operands, ONE=law.kept == 1, BLOCK=_BLOCK)
-    return _drawn(topology, indptr, numbers)
+        operands = *law_words(law), *_lists(topology, to, numbers, indptr), to.degree, to.degree, 0, 0, most, mask
+        launch(_smallest, (len(to.degree),), *operands, ONE=law.kept == 1, TIMES=False, BLOCK=ENTRIES)
+    return drawn_numbers(topology, indptr, numbers)
 
 
 def numbers_below(law: Law, topology: DeviceTopology, to: Destinations, fanout: int) -> DeviceDrawn:
     """Draw the sources with a number below fan-out / degree, as labor_0.py does without; 0 <= fan-out."""
     counts, mask = torch.empty_like(to.degree), int(RELATION_MASK) if topology.typed else 0
-    given = {"ONE": law.kept == 1, "BLOCK": _BLOCK}
+    given = {"ONE": law.kept == 1, "BLOCK": ENTRIES}
     if len(counts):
-        operands = *_law(law), *_lists(topology, to, counts, counts), fanout, mask
+        operands = *law_words(law), *_lists(topology, to, counts, counts), fanout, mask
         launch(_below, (len(counts),), *operands, WRITES=False, **given)
     indptr = starts(counts)
     numbers = indptr.new_empty(int(indptr[-1]))
     if len(numbers):
-        operands = *_law(law), *_lists(topology, to, numbers, indptr), fanout, mask
+        operands = *law_words(law), *_lists(topology, to, numbers, indptr), fanout, mask
         launch(_below, (len(counts),), *operands, WRITES=True, **given)
-    return _drawn(topology, indptr, numbers)
+    return drawn_numbers(topology, indptr, numbers)
+
+
+@triton.jit(do_not_specialize=["whole", "low", "high"])
+def _count_visible(start, degree, kept, whole, times, low, high, out, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    length, begin = tl.load(degree + row), tl.load(start + row)
+    count = tl.full((), 0, tl.int64)
+    for at in range(0, length, BLOCK):
+        inside = at + tl.arange(0, BLOCK) < length
+        _, _, seen = _visible(begin + at + tl.arange(0, BLOCK), inside, kept, whole, times, low, high)
+        count += tl.sum(seen.to(tl.int64), axis=0)
+    tl.store(out + row, count)
+
+
+@triton.jit(do_not_specialize=["whole", "low", "high", "halvings"])
+def _chosen_of_visible(
+    start, degree, indptr, places, kept, whole, times, low, high, halvings, out, BLOCK: tl.constexpr
+):  # fmt: skip
+    # Places count from the first entry of a list over the visible ones alone, and ascend.
+    row = tl.program_id(0)
+    length, begin = tl.load(degree + row), tl.load(start + row)
+    first, end = tl.load(indptr + row), tl.load(indptr + row + 1)
+    earlier = begin
+    for at in range(0, length, BLOCK):
+        inside = at + tl.arange(0, BLOCK) < length
+        number, _, seen = _visible(begin + at + tl.arange(0, BLOCK), inside, kept, whole, times, low, high)
+        count = seen.to(tl.int64)
+        mine = earlier + tl.cumsum(count, axis=0) - count
+        earlier += tl.sum(count, axis=0)
+        least, most = first + count * 0, end + count * 0
+        for _ in range(halvings):
+            middle = (least + most) >> 1
+            lower = (least < most) & (tl.load(places + middle, mask=least < most, other=0) < mine)
+            most = tl.where(lower, most, middle)
+            least = tl.where(lower, middle + 1, least)
+        taken = seen & (least < end)
+        taken = taken & (tl.load(places + least, mask=taken, other=-1) == mine)
+        tl.store(out + least, number, mask=taken)
+
+
+def by_time(
+    hashed: int, topology: DeviceTopology, times: Tensor, seen: tuple[int, int], to: Destinations, fanout: int,
+    latest: bool,
+) -> DeviceDrawn:  # fmt: skip
+    """Draw what `by_time` of local_forms.py draws."""
+    kept = topology.indices if topology.kept is None else topology.kept
+    interval = kept, len(topology.indices), times, *seen
+    counts, lists = torch.empty_like(to.degree), len(to.degree)
+    if lists:
+        launch(_count_visible, (lists,), to.start, to.degree, *interval, counts, BLOCK=ENTRIES)
+    if latest or fanout == ALL:
+        indptr = starts(counts if fanout == ALL else counts.clamp(max=fanout))
+        numbers = indptr.new_empty(int(indptr[-1]))
+        if len(numbers):
+            most = int(torch.iinfo(torch.int64).max) if fanout == ALL else fanout
+            operands = 0, 0, 1, *_lists(topology, to, numbers, indptr), counts, times, *seen, most, 0
+            launch(_smallest, (lists,), *operands, ONE=True, TIMES=True, BLOCK=ENTRIES)
+        return drawn_numbers(topology, indptr, numbers)
+    indptr, places = uniform_places(hashed, to._replace(degree=counts), fanout)
+    numbers = torch.empty_like(places)
+    if len(numbers):
+        operands = to.start, to.degree, indptr, places, *interval, fanout.bit_length(), numbers
+        launch(_chosen_of_visible, (lists,), *operands, BLOCK=ENTRIES)
+    return drawn_numbers(topology, indptr, numbers)
 
 
 @triton.jit
 def _weights(place, inside, kept, whole, indices, weights, largest, LEAST: tl.constexpr, STEPS: tl.constexpr):
     # Weights of sources, or, where there is a LEAST, steps_of_edges of weighted_draws.py.
-    number = _numbers(place, kept, whole, inside)
+    number = numbers_at(place, kept, whole, inside)
     if LEAST > 0:
         weight = tl.load(weights + number, mask=inside, other=0).to(tl.float64)
         share = weight / tl.maximum(largest, tl.full((), LEAST, tl.float64)) * tl.full((), STEPS, tl.float64)
@@ -179,7 +292,7 @@ def _largest(begin, length, kept, whole, weights, BLOCK: tl.constexpr):
     largest = tl.full((), 0, tl.float64)
     for at in range(0, length, BLOCK):
         inside = at + tl.arange(0, BLOCK) < length
-        number = _numbers(begin + at + tl.arange(0, BLOCK), kept, whole, inside)
+        number = numbers_at(begin + at + tl.arange(0, BLOCK), kept, whole, inside)
         here = tl.load(weights + number, mask=inside, other=0).to(tl.float64)
         largest = tl.maximum(largest, tl.max(here, axis=0))
     return largest
@@ -246,7 +359,7 @@ def _systematic(
         hit = (part > 0) & (ends // apart > (ends - part) // apart)
         taken = certain | hit
         if WRITES:
-            at_out, done = _emit(out, first, done, place, kept, whole, taken)
+            at_out, done = emit(out, first, done, place, kept, whole, taken)
             inverse = (total.to(tl.float64) / tl.maximum(part, 1).to(tl.float64)).to(tl.float32)
             tl.store(drawn + at_out, tl.where(certain, 1.0, inverse), mask=taken.to(tl.int64) > 0)
         else:
@@ -259,7 +372,7 @@ def by_weight(
     hashed: int, topology: DeviceTopology, weights: Tensor, to: Destinations, fanout: int, by_edge: bool
 ) -> DeviceDrawn:
     """Draw as weighted.py does by weights of edges (float32[edges]) or sources (int64[n]), but for normalisation."""
-    given = {"LEAST": LEAST if by_edge else 0, "STEPS": STEPS, "BLOCK": _BLOCK}
+    given = {"LEAST": LEAST if by_edge else 0, "STEPS": STEPS, "BLOCK": ENTRIES}
     kept = topology.indices if topology.kept is None else topology.kept
     most = int(torch.iinfo(torch.int64).max) if fanout == ALL else fanout
     of_lists = hashed, to.original, to.start, to.degree
@@ -274,4 +387,4 @@ def by_weight(
     if len(numbers):
         operands = *of_lists, indptr, *shared, numbers, drawn, most
         launch(_systematic, (len(counts),), *operands, WRITES=True, **given)
-    return _drawn(topology, indptr, numbers, drawn)
+    return drawn_numbers(topology, indptr, numbers, drawn)

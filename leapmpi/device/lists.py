@@ -33,6 +33,12 @@ class DeviceDrawn(NamedTuple):
     relation: Tensor | None = None
 
 
+def same_draws(found: DeviceDrawn, expected: DeviceDrawn) -> bool:
+    """Return whether all arrays that both have are equal to the bit."""
+    pairs = zip(found, expected, strict=True)
+    return all(torch.equal(a, b) for a, b in pairs if a is not None and b is not None)
+
+
 class Chosen(NamedTuple):
     """Draws of some destinations: numbers of edges, int64[n], positions of these edges and, or None, weights."""
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.device import uniform_draws
-from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
+from leapmpi.device.device_frontier import Destinations, DeviceTopology, first_destinations, placed
 from leapmpi.device.draw_form import DrawForm, hashed
 from leapmpi.device.hashing import signed
 from leapmpi.device.lists import (
+    MOST_AT_ONCE,
     Chosen,
     DeviceDrawn,
     Lists,
@@ -20,11 +22,12 @@ from leapmpi.device.lists import (
     drawn_from,
     from_lists,
     normalised,
+    same_draws,
     smallest_of_rows,
     starts,
 )
 from leapmpi.device.uniform_draws import node_wise
-from leapmpi.device.walk_draws import Walks, by_walks
+from leapmpi.device.walk_draws import MOST_VISITS, Walks, by_walks
 from leapmpi.device.weighted_draws import by_weight, steps_of_edges
 from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
@@ -38,20 +41,30 @@ from leapmpi.sampling.source_numbers import law_of
 from leapmpi.system.counter_rng import DrawKey
 
 
+def ordered(times: Tensor) -> Tensor:
+    """Return int64 that compare as `times` do, in the same memory; times: int64[n], or float64[n] without NaN."""
+    if times.dtype == torch.int64:
+        return times
+    bits = times.add_(0.0).view(torch.int64)
+    for part in bits.split(MOST_AT_ONCE):
+        part.bitwise_xor_((part >> 63) & torch.iinfo(torch.int64).max)
+    return bits
+
+
 def by_time(
     hashed: int,
     topology: DeviceTopology,
-    edge_time: Tensor,
-    seen: tuple[float, float],
+    times: Tensor,
+    seen: tuple[int, int],
     to: Destinations,
     fanout: int,
     latest: bool,
 ) -> DeviceDrawn:
-    """Draw among edges with a time from seen[0] to seen[1]: the `latest` ones, or uniform ones."""
+    """Draw among edges with `times` (int64[edges]) from seen[0] to seen[1]: the `latest` ones, or uniform ones."""
 
     def choose(found: Lists) -> Chosen:
         # Restrict the lists to visible edges.
-        time = edge_time[found.numbers]
+        time = times[found.numbers]
         mask = (seen[0] <= time) & (time <= seen[1])
         counts, numbers, _ = found.taken(mask)
         if fanout == ALL:
@@ -76,17 +89,16 @@ class NodeWiseForm(DrawForm[NodeWiseSampler]):
 
     def __init__(self, sampler: NodeWiseSampler, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
-        self._most = 0
-        """Largest fan-out of Triton's kernel."""
+        self._kernels = None
         if serves("draws", topology.device, partial(_tried, topology)):
             from leapmpi.device import draws_triton
 
-            self._most, self._by_triton = draws_triton.MOST_DRAWN, draws_triton.node_wise
+            self._kernels = draws_triton
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         word, fanout = hashed(key, hop), self.fanout(hop)
-        if 0 < fanout <= self._most:
-            return drawn_from(topology, *self._by_triton(word, to, fanout))
+        if self._kernels is not None:
+            return drawn_from(topology, *self._kernels.uniform_places(word, to, fanout))
         return drawn_at(topology, to, *uniform_draws.node_wise(word, to, fanout))
 
 
@@ -94,7 +106,7 @@ def _tried(topology: DeviceTopology) -> bool:
     """Return whether Triton and torch draw the same from the first lists of `topology`."""
     from leapmpi.device import draws_triton
 
-    to, word = _first(topology), hashed(DrawKey(0, 0, 0, 0), 0)
+    to, word = first_destinations(topology, _TRIED), hashed(DrawKey(0, 0, 0, 0), 0)
     for fanout in (1, 5, 10, draws_triton.MOST_DRAWN):
         indptr, places = draws_triton.node_wise(word, to, fanout)
         expected, positions = uniform_draws.node_wise(word, to, fanout)
@@ -103,18 +115,6 @@ def _tried(topology: DeviceTopology) -> bool:
         if not torch.equal(places, positions + to.start.repeat_interleave(expected.diff())):
             return False
     return True
-
-
-def _first(topology: DeviceTopology, count: int = _TRIED) -> Destinations:
-    """Return the first destinations of `topology`, which kernels are tried on."""
-    first = DeviceFrontier(topology)
-    first.add(torch.arange(min(count, len(topology.original_id)), device=topology.device))
-    return first.reached
-
-
-def _same(found: DeviceDrawn, expected: DeviceDrawn) -> bool:
-    pairs = zip(found, expected, strict=True)
-    return all(torch.equal(a, b) for a, b in pairs if a is not None and b is not None)
 
 
 class WithReplacementForm(DrawForm[WithReplacement]):
@@ -138,9 +138,9 @@ def _again_tried(topology: DeviceTopology) -> bool:
     """Return whether Triton and torch draw the same with replacement from the first lists of `topology`."""
     from leapmpi.device import draws_triton
 
-    to, word = _first(topology), hashed(DrawKey(0, 0, 0, 0), 0)
+    to, word = first_destinations(topology, _TRIED), hashed(DrawKey(0, 0, 0, 0), 0)
     return all(
-        _same(
+        same_draws(
             drawn_from(topology, *draws_triton.with_replacement(word, to, fanout)),
             drawn_at(topology, to, *uniform_draws.with_replacement(word, to, fanout)),
         )
@@ -176,13 +176,13 @@ def _numbers_tried(topology: DeviceTopology) -> bool:
     """Return whether Triton and torch draw the same by numbers of sources from the first lists of `topology`."""
     from leapmpi.device import list_draws_triton
 
-    to = _first(topology, _LISTS_TRIED)
+    to = first_destinations(topology, _LISTS_TRIED)
     for kept in (1, 3):
         law = law_of(DrawKey(0, 0, 0, 0), 0, False, kept)
         for name in ("smallest_numbers", "numbers_below"):
             by_torch, by_triton = getattr(uniform_draws, name), getattr(list_draws_triton, name)
             expected = from_lists(topology, to, partial(by_torch, law, topology, fanout=5))
-            if not _same(by_triton(law, topology, to, 5), expected):
+            if not same_draws(by_triton(law, topology, to, 5), expected):
                 return False
     return True
 
@@ -193,11 +193,12 @@ class WeightedForm(DrawForm[Weighted]):
         given = sampler.topology.edge_weight if sampler.by_edge else sampler.source_weight
         assert given is not None, "a sampler has the weights of sources, or of edges"
         self._weights = placed(given, topology.device)
+        self._normalised = normalised
         self._by_triton: Callable[..., DeviceDrawn] | None = None
         if serves("draws by weights", topology.device, self._tried):
-            from leapmpi.device import list_draws_triton
+            from leapmpi.device import list_draws_triton, table_draws_triton
 
-            self._by_triton = list_draws_triton.by_weight
+            self._by_triton, self._normalised = list_draws_triton.by_weight, table_draws_triton.normalised
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
@@ -210,7 +211,7 @@ class WeightedForm(DrawForm[Weighted]):
             return self._by_torch(word, topology, to, fanout, scaled)
         drawn = self._by_triton(word, topology, self._weights, to, fanout, self.sampler.by_edge)
         assert drawn.weight is not None, "draws by weights have some"
-        return drawn._replace(weight=normalised(drawn.indptr, drawn.weight, to.degree)) if scaled else drawn
+        return drawn._replace(weight=self._normalised(drawn.indptr, drawn.weight, to.degree)) if scaled else drawn
 
     def _by_torch(
         self, word: int, topology: DeviceTopology, to: Destinations, fanout: int, scaled: bool
@@ -224,39 +225,68 @@ class WeightedForm(DrawForm[Weighted]):
 
     def _tried(self) -> bool:
         """Return whether Triton and torch draw the same by weights from the first lists of the topology."""
-        from leapmpi.device import list_draws_triton
+        from leapmpi.device import list_draws_triton, table_draws_triton
 
-        to, by_edge = _first(self.topology, _LISTS_TRIED), self.sampler.by_edge
-        return all(
-            _same(
-                list_draws_triton.by_weight(word, self.topology, self._weights, to, fanout, by_edge),
-                self._by_torch(word, self.topology, to, fanout, scaled=False),
-            )
-            for word, fanout in ((7, 3), (-7, 10))
-        )
+        to, by_edge = first_destinations(self.topology, _LISTS_TRIED), self.sampler.by_edge
+        for word, fanout in ((7, 3), (-7, 10)):
+            found = list_draws_triton.by_weight(word, self.topology, self._weights, to, fanout, by_edge)
+            if not same_draws(found, self._by_torch(word, self.topology, to, fanout, scaled=False)):
+                return False
+            assert found.weight is not None, "draws by weights have some"
+            both = (each(found.indptr, found.weight, to.degree) for each in (normalised, table_draws_triton.normalised))
+            if not torch.equal(*both):
+                return False
+        return True
 
 
 class RandomWalkForm(DrawForm[RandomWalk]):
     names_edges = False
 
+    def __init__(self, sampler: RandomWalk, topology: DeviceTopology) -> None:
+        super().__init__(sampler, topology)
+        options = sampler.options
+        self._walks, self._by_walks = Walks(options.walks, options.steps, signed(sampler.stop)), by_walks
+        if self._walks.visits <= MOST_VISITS and serves("draws by walks", topology.device, self._tried):
+            from leapmpi.device import walk_draws_triton
+
+            self._by_walks = walk_draws_triton.by_walks
+
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        options = self.sampler.options
-        walks = Walks(options.walks, options.steps, signed(self.sampler.stop))
-        return by_walks(hashed(key, hop), topology, walks, to, self.fanout(hop))
+        return self._by_walks(hashed(key, hop), topology, self._walks, to, self.fanout(hop))
+
+    def _tried(self) -> bool:
+        """Return whether Triton and torch draw the same by walks from the first vertices of the topology."""
+        from leapmpi.device import walk_draws_triton
+
+        of = 7, self.topology, self._walks, first_destinations(self.topology, _LISTS_TRIED)
+        return all(same_draws(walk_draws_triton.by_walks(*of, most), by_walks(*of, most)) for most in (3, ALL))
 
 
 class TemporalForm(DrawForm[Temporal]):
     def __init__(self, sampler: Temporal, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         assert sampler.topology.edge_time is not None, "the sampler has seen that there are times"
-        self._edge_time = placed(sampler.topology.edge_time, topology.device)
+        self._times, self._by_time = ordered(placed(sampler.topology.edge_time, topology.device)), by_time
+        if serves("draws by times", topology.device, self._tried):
+            from leapmpi.device import list_draws_triton
+
+            self._by_time = list_draws_triton.by_time
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
         return 8 * sampler.topology.edges
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        low, high = (each.item() for each in self.sampler.seen)
+        low, high = ordered(torch.from_numpy(np.array(self.sampler.seen))).tolist()
         latest = self.sampler.options.draw == "latest"
-        fanout = self.fanout(hop)
-        return by_time(hashed(key, hop), topology, self._edge_time, (low, high), to, fanout, latest)
+        return self._by_time(hashed(key, hop), topology, self._times, (low, high), to, self.fanout(hop), latest)
+
+    def _tried(self) -> bool:
+        """Return whether Triton and torch draw the same by times from the first lists of the topology."""
+        from leapmpi.device import list_draws_triton
+
+        first = self._times[:_TRIED]
+        seen = (int(first.min()), int(first.float().mean())) if len(first) else (0, 0)
+        of = 7, self.topology, self._times, seen, first_destinations(self.topology, _LISTS_TRIED)
+        ways = ((5, True), (5, False), (100, False), (ALL, False))
+        return all(same_draws(list_draws_triton.by_time(*of, *way), by_time(*of, *way)) for way in ways)

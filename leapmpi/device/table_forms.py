@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
+from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.device.device_frontier import Destinations, DeviceFrontier, DeviceTopology, placed
+from leapmpi.device import table_draws
+from leapmpi.device.device_frontier import (
+    Destinations,
+    DeviceFrontier,
+    DeviceTopology,
+    first_destinations,
+    numbering_kernels,
+    placed,
+)
 from leapmpi.device.draw_form import DrawForm, S, hashed
-from leapmpi.device.labor_draws import by_importance, importance_of
-from leapmpi.device.lists import DeviceDrawn, Lists, normalised
-from leapmpi.device.table_draws import by_frontier, by_norm, from_table, weight_in_table
+from leapmpi.device.lists import DeviceDrawn, normalised, same_draws
+from leapmpi.device.table_draws import Counts, Norms
+from leapmpi.nn.kernels.triton_choice import serves
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.inclusion import CountedInclusion
 from leapmpi.sampling.layer_tables import TableSampler
@@ -32,6 +42,12 @@ class TableForm(DrawForm[S]):
         super().__init__(sampler, topology)
         self._tables: list[Tensor] = []
         self._made_for: object = None
+        self._draws: ModuleType = table_draws
+        self._normalised = normalised
+        if serves("draws from tables", topology.device, partial(_tried, topology)):
+            from leapmpi.device import table_draws_triton
+
+            self._draws, self._normalised = table_draws_triton, table_draws_triton.normalised
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
@@ -55,27 +71,49 @@ class TableForm(DrawForm[S]):
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         assert isinstance(self.sampler, TableSampler)
-        drawn = from_table(topology, self._tables[hop], to, weight_in_table if self.sampler.weighted else None)
-        return row_normalised(drawn, to) if self.sampler.row_normalise else drawn
+        drawn = self._draws.from_table(topology, self._tables[hop], to, self.sampler.weighted)
+        return self.row_normalised(drawn, to) if self.sampler.row_normalise else drawn
+
+    def row_normalised(self, drawn: DeviceDrawn, to: Destinations) -> DeviceDrawn:
+        """Scale the weights of `drawn` so that they add up to the in-degree of each of `to`."""
+        assert drawn.weight is not None, "only weights are normalised"
+        return drawn._replace(weight=self._normalised(drawn.indptr, drawn.weight, to.degree))
 
 
-def row_normalised(drawn: DeviceDrawn, to: Destinations) -> DeviceDrawn:
-    """Scale the weights of `drawn` so that they add up to the in-degree of each of `to`."""
-    assert drawn.weight is not None, "only weights are normalised"
-    return drawn._replace(weight=normalised(drawn.indptr, drawn.weight, to.degree))
+_TRIED = 100
+"""Number of lists that kernels are tried on."""
+
+
+def _tried(topology: DeviceTopology) -> bool:
+    """Return whether Triton and torch draw the same from tables, and make the same ones, for the first vertices."""
+    from leapmpi.device import table_draws_triton
+
+    to, law, found = first_destinations(topology, _TRIED), law_of(DrawKey(0, 0, 0, 0), 0, False, 3), []
+    order = torch.arange(len(topology.original_id), device=topology.device)
+    norms = Norms((order + 1).double(), order, (order + 1).cumsum(0), len(order) * (len(order) + 1) // 2)
+    for draws in (table_draws, table_draws_triton):
+        table, importance = draws.by_frontier(7, topology, to, 50), draws.importance_of(topology, to, 5, 2)
+        by_table, by_chance = (
+            draws.from_table(topology, table, to),
+            draws.by_importance(law, topology, importance, to, 5),
+        )
+        assert by_chance.weight is not None, "draws from tables have weights"
+        scale = normalised if draws is table_draws else table_draws_triton.normalised
+        weight = scale(by_chance.indptr, by_chance.weight, to.degree)
+        found.append((table, importance, draws.by_norm(-7, norms, 50), by_table, by_chance._replace(weight=weight)))
+    return all(map(torch.equal, found[0][:3], found[1][:3])) and all(map(same_draws, found[0][3:], found[1][3:]))
 
 
 class FastGCNForm(TableForm[FastGCN]):
     def __init__(self, sampler: FastGCN, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         of = sampler.importance
-        self._norms, self._order, self._up_to = (
-            placed(each, topology.device) for each in (of.norms, of.order, of.up_to)
-        )
+        norms, order, up_to = (placed(each, topology.device) for each in (of.norms, of.order, of.up_to))
+        self._norms = Norms(norms.clamp(min=1).double(), order, up_to, of.total)
 
     def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         for hop, size in enumerate(self.sampler.sizes):
-            self._tables.append(by_norm(hashed(key, hop), self._norms, self._order, self._up_to, size))
+            self._tables.append(self._draws.by_norm(hashed(key, hop), self._norms, size))
 
 
 class FrontierForm(TableForm[S]):
@@ -83,7 +121,7 @@ class FrontierForm(TableForm[S]):
 
     def __init__(self, sampler: S, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
-        self._whole = DeviceFrontier(topology)
+        self._whole = DeviceFrontier(topology, numbering_kernels(topology.device))
 
     @abstractmethod
     def table(self, key: DrawKey, hop: int, to: Destinations) -> Tensor:
@@ -101,7 +139,7 @@ class FrontierForm(TableForm[S]):
 
 class LadiesForm(FrontierForm[Ladies]):
     def table(self, key: DrawKey, hop: int, to: Destinations) -> Tensor:
-        return by_frontier(hashed(key, hop), self.topology, to, self.sampler.sizes[hop])
+        return self._draws.by_frontier(hashed(key, hop), self.topology, to, self.sampler.sizes[hop])
 
 
 class LaborIForm(FrontierForm[LaborI]):
@@ -109,13 +147,13 @@ class LaborIForm(FrontierForm[LaborI]):
 
     def table(self, key: DrawKey, hop: int, to: Destinations) -> Tensor:
         fanout = self.sampler.fanouts[hop]
-        return importance_of(self.topology, to, fanout, 0 if fanout == ALL else self.sampler.options.rounds)
+        return self._draws.importance_of(self.topology, to, fanout, 0 if fanout == ALL else self.sampler.options.rounds)
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
         options, fanout = self.sampler.options, self.sampler.fanouts[hop]
         law = law_of(key, hop, options.same_in_layers, options.kept_batches)
-        drawn = by_importance(law, topology, self._tables[hop], to, fanout)
-        return row_normalised(drawn, to) if options.row_normalise else drawn
+        drawn = self._draws.by_importance(law, topology, self._tables[hop], to, fanout)
+        return self.row_normalised(drawn, to) if options.row_normalise else drawn
 
 
 class SubgraphForm(TableForm[SubgraphSampler]):
@@ -136,16 +174,11 @@ class CountedSubgraphForm(SubgraphForm):
         counted = sampler.inclusion
         assert isinstance(counted, CountedInclusion), "chances that are computed are the host's"
         arrays = counted.vertex_count, counted.edge_count
-        self._of_vertex, self._of_edge = (placed(each, topology.device) for each in arrays)
+        self._counts = Counts(*(placed(each, topology.device) for each in arrays))
 
     @staticmethod
     def needed_bytes(sampler: HopSampler) -> int:
         return TableForm.needed_bytes(sampler) + 4 * (sampler.topology.vertices + sampler.topology.edges)
 
     def draw(self, key: DrawKey, hop: int, topology: DeviceTopology, to: Destinations) -> DeviceDrawn:
-        def weight(found: Lists, _: Tensor) -> Tensor:
-            counts = self._of_vertex[found.to.vertices[found.row]], self._of_edge[found.numbers]
-            of_vertex, of_edge = (each.clamp(min=1).double() for each in counts)
-            return of_vertex / of_edge
-
-        return from_table(topology, self._tables[hop], to, weight)
+        return self._draws.from_table(topology, self._tables[hop], to, counts=self._counts)

@@ -13,6 +13,9 @@ from leapmpi.device.hashing import bounded, fold, in_order
 from leapmpi.device.lists import DeviceDrawn, smallest_of_rows, starts
 from leapmpi.sampling.hop_sampler import ALL
 
+MOST_VISITS = 256
+"""Most visits of a destination's walks for which Triton's kernel serves: a table of so many columns is in registers."""
+
 
 class Walks(NamedTuple):
     """Parameters of walks: number, steps, and `stop`, int64 bits below which a word ends a walk."""
@@ -21,11 +24,16 @@ class Walks(NamedTuple):
     steps: int
     stop: int
 
+    @property
+    def visits(self) -> int:
+        """Most visits of the walks from a destination."""
+        return self.number * self.steps
+
 
 def by_walks(hashed: int, topology: DeviceTopology, walks: Walks, to: Destinations, fanout: int) -> DeviceDrawn:
     """Draw as random_walk.py does: the vertices visited most often by walks."""
-    most = walks.number * walks.steps if fanout == ALL else min(fanout, walks.number * walks.steps)
-    step = max(1, lists.MOST_AT_ONCE // (walks.number * walks.steps))
+    most = walks.visits if fanout == ALL else min(fanout, walks.visits)
+    step = max(1, lists.MOST_AT_ONCE // walks.visits)
     parts = [to.part(slice(first, first + step)) for first in range(0, max(1, len(to.degree)), step)]
     found = [_walked(hashed, topology, walks, part, most) for part in parts]
     counts, sources, weight = (torch.cat(each) for each in zip(*found, strict=True))

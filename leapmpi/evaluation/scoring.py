@@ -86,7 +86,7 @@ class OutcomeScoring:
         return {split: self._value(metric, self._scored.get(split)) for split in self.sizes}
 
     def trivial_scores(self, metric: Metric) -> dict[str, float | str | None]:
-        """Return the best score of one answer for all roots on each split, and the `answer` in words. Collective.
+        """Return the best score of a constant prediction on each split, and the `answer` in words. Collective.
 
         It is chosen on the split itself: no answer to all that a model falls back to scores more.
         """

@@ -50,7 +50,7 @@ class StallDetector:
             self.ranks[rank] = RankActivity(moves, processor_seconds, now, now, now, waiting)
             return
 
-        # A waiting rank's tests for messages use the processor too: they are no work.
+        # A waiting rank's tests for messages use the processor too: they are not work.
         spent = processor_seconds - activity.processor_seconds
         if moves != activity.moves:
             activity.moved = now

@@ -47,7 +47,7 @@ def _spread(indptr, indices, included, fanout, drew, left_out):
         if included[u] <= 0 or degree == 0:
             continue
 
-        # A vertex that was no destination before draws a given neighbour with the chance fan-out / degree.
+        # A vertex that was not a destination before draws a given neighbour with the chance fan-out / degree.
         share = 1.0 if fanout < 0 or fanout >= degree else fanout / degree
         drew[u] += (included[u] - drew[u]) * share
         missed = np.log1p(-drew[u]) if drew[u] < 1 else -np.inf

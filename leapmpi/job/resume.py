@@ -32,6 +32,7 @@ from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
 from leapmpi.runs.run import Run, load_run
+from leapmpi.runs.text import counted
 from leapmpi.runs.weights import read_weights
 from leapmpi.session.label_statistics import set_scale
 from leapmpi.system.phase_timers import PHASES
@@ -205,7 +206,9 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
         raise RunFolderError(f"--replay {config.run.replay}: the run has recorded no whole epoch")
     first, *others = (len(banner["ranks"]) for banner in banners)
     if first != ranks:
-        raise ConfigError(f"--replay {config.run.replay}: that run had {first} ranks, this one {ranks}")
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run was on {counted(first, 'rank')}, this one is on {ranks}"
+        )
     if moved := next((each for each in others if each != first), None):
         raise ConfigError(
             f"--replay {config.run.replay}: that run went on on {moved} ranks after it had begun on {first}; only a "
@@ -220,7 +223,9 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
     decisions = from_records(records)
     for each in decisions:
         if each.about == TIME_STEPS and not 1 <= each.value <= ranks:
-            raise RunFolderError(f"--replay {config.run.replay}: it chose {each.value} time steps on {ranks} ranks")
+            raise RunFolderError(
+                f"--replay {config.run.replay}: it chose {each.value} time steps on {counted(ranks, 'rank')}"
+            )
     return decisions
 
 

@@ -28,6 +28,7 @@ from leapmpi.report.learning_light import few_updates
 from leapmpi.report.run_data import RunData
 from leapmpi.report.sections.verdict import verdict
 from leapmpi.runs.file_names import CONFIG
+from leapmpi.runs.over_seeds import spread_text
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
 from leapmpi.runs.text import scores_text, size_text
@@ -197,8 +198,6 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     metric, sampled = trainer.evaluator.metric.name, samples(trainer)
     of = " of sampled neighbourhoods" if sampled and scores else ""
     log.info("best epoch %d  %s %s%s", best["epoch"] + 1, metric, scores or "not scored", of)
-    for split, figures in summary.get("scores_of_models", {}).items():
-        log.info("%s %.4f ± %.4f, mean and deviation of %d models", split, *figures.values(), len(summary["models"]))
     # Records that cannot be read again, such as those on a full disk, must not spoil the end of a run.
     with suppress(LeapmpiError, ArithmeticError, LookupError, TypeError, ValueError):
         for light, line in verdict(RunData.read(path)).lines():
@@ -208,7 +207,12 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     if exact := summary.get("exact"):
         log.info("exact scores of the best weights  %s %s", metric, scores_text(exact))
     elif of:
-        log.info("exact scores of the best weights: %s", command(trainer.config.data, str(path)))
+        # The command stays on one line, for whoever copies it.
+        log.info("exact scores of the best weights, by:")
+        log.info("  %s", command(trainer.config.data, str(path)))
+    if found := summary.get("scores_of_models"):
+        scored = "  ".join(f"{split} {spread_text(each)}" for split, each in found.items())
+        log.info("mean and deviation of %d models  %s %s", len(summary["models"]), metric, scored)
 
 
 def summary_of(trainer: Trainer) -> dict[str, Any]:

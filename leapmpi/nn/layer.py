@@ -231,7 +231,7 @@ def plain_prefix(layer: Layer) -> bool:
 
 
 def reads_sources(layer: Layer) -> bool:
-    """Return whether the layer reads original ids or in-degrees of sources that are no destinations."""
+    """Return whether the layer reads original ids or in-degrees of sources that are not destinations."""
     return layer.dropout > 0 or layer.attention_dropout > 0 or layer.traits.reads_names
 
 

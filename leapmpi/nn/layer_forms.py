@@ -31,7 +31,7 @@ class LayerTraits:
     """
 
     reads_names: bool = True
-    """Whether original ids or in-degrees of sources that are no destinations are read, dropout apart.
+    """Whether original ids or in-degrees of sources that are not destinations are read, dropout apart.
 
     Where they are not, no rank requests them.
     """
@@ -74,13 +74,17 @@ class RowForm:
     """Rows that their owner multiplies by the layer's weights.
 
     project: rows after prefix -> all that they contribute, to others and to themselves, float[rows, width]. combine:
-    these rows of all sources -> the `neighbours` of `Layer.finish`, float[n_dst, out].
+    these rows of all sources -> the `neighbours` of `Layer.finish`, float[n_dst, out]. by_number: whether `combine`
+    takes rows in any order, whose numbers the edges and `own_rows` of the block are. dense: whether hardly any number
+    of the rows, or of their gradients, is zero.
     """
 
     width: int
     project: Callable[[Rows], Tensor]
     combine: Callable[[BlockTensors, Tensor, DropoutKey | None], Tensor]
     pair: PairForm | None = None
+    by_number: bool = False
+    dense: bool = False
 
     @property
     def source_width(self) -> int:
@@ -108,7 +112,7 @@ class ShareForm:
     parts: Callable[[Tensor, Tensor], tuple[Tensor | None, Tensor]] | None = None
     """None for those of `layout`."""
     raw_share: Callable[[PartialBlock, Rows], Tensor] | None = None
-    """The terms of the sums that rows give, projected or not; None where shares are no such sums."""
+    """The terms of the sums that rows give, projected or not; None where shares are not such sums."""
     by_hand: Callable[[PartialBlock, Rows], PartialStep | None] | None = None
     """The bits of `partial` without autograd, and a function that passes gradients on; None for rows it cannot take."""
     by_hand_apart: Callable[[PartialBlock, int, Rows], tuple[PartialStep, Callable[[], PartialStep]] | None] | None = (

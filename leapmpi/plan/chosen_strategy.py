@@ -26,7 +26,7 @@ class Choice:
     why: str = ""
     forecasts: Mapping[str, EpochCost] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why a strategy was no candidate, by name."""
+    """Why a strategy was not a candidate, by name."""
     iterations: int = 0
     """Number counted."""
     rates: str = ""

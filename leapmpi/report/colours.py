@@ -18,7 +18,7 @@ DARK = (
 """Colours by number on light and on dark pages; the last is grey."""
 
 GREY = len(LIGHT) - 1
-"""The colour of what is no series of its own: the rest, baselines, forecasts."""
+"""The colour of what is not a series of its own: the rest, baselines, forecasts."""
 
 _SPLITS = ("val", "test", "train")
 

@@ -64,7 +64,9 @@ def _sentence(run: RunData, scores: dict[str, float]) -> str:
     baseline = f" ({_baseline_name(run)}: {' and '.join(constant)})" if constant else ""
     kind = f"Exact {spelled(run.metric)}" if run.exact else capital(run.metric)
     of = " of sampled neighbourhoods" if run.sampled and not run.exact else ""
-    return f"{kind} {found}{of}{baseline}, in epoch {run.best['epoch']} of {len(run.epochs)}."
+    models = run.ended.get("models")
+    whose = f", by the best of {len(models)} models" if models else ""
+    return f"{kind} {found}{of}{baseline}, in epoch {run.best['epoch']} of {len(run.epochs)}{whose}."
 
 
 def _baseline_name(run: RunData) -> str:

@@ -89,8 +89,8 @@ def drawn(figure: Figure) -> Markup:
         element("a", kind.upper(), download=f"{figure.name}.{kind}", href=_data_uri(mime, text))
         for kind, mime, text in (("svg", "image/svg+xml", _standalone(figure)), ("csv", "text/csv", figure.csv()))
     ]
-    name = element("small", f" --png {figure.name} ", *links)
-    caption = element("figcaption", figure.title, name)
+    name = element("small", f"--png {figure.name} ", *links)
+    caption = element("figcaption", figure.title, " ", name)
     return element("figure", caption, legend(figure), *pictures, details("Numbers", table(figure.table())))
 
 

@@ -76,4 +76,9 @@ def seed_table(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _score(found: Mapping[str, float] | None) -> str:
-    return "-" if found is None else f"{score_text(found['mean'])} ± {score_text(found['deviation'])}"
+    return "-" if found is None else spread_text(found)
+
+
+def spread_text(found: Mapping[str, float]) -> str:
+    """Format what `mean_and_deviation` returns: '0.8120 ± 0.0130'."""
+    return f"{score_text(found['mean'])} ± {score_text(found['deviation'])}"

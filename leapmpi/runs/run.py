@@ -186,13 +186,22 @@ def run_folders(paths: Iterable[Path | str]) -> list[Path]:
     return found
 
 
+def _why_no_run(path: Path) -> str:
+    """Return what is wrong with a path that is not a run folder."""
+    if not path.exists():
+        return "does not exist; leapmpi train makes a run folder"
+    if path.suffix == ".h5" or (path / "dataset.h5").exists():
+        return f"is a dataset, not a run folder; leapmpi-prep report {shlex.quote(str(path))} writes a page about it"
+    return f"is not a run folder: it has no {CONFIG}"
+
+
 def load_run(path: Path | str) -> Run:
     """Return the run in folder `path`. Raises RunFolderError if there is none."""
     path = Path(path)
     try:
         (path / CONFIG).stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise RunFolderError(f"{path} is not a run folder: it has no config.toml") from None
+        raise RunFolderError(f"{path} {_why_no_run(path)}") from None
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be read ({error.strerror})") from None
     return Run(path)

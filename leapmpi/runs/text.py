@@ -61,6 +61,11 @@ def listed(name: str, words: Sequence[str], width: int) -> str:
     return "\n".join(found)
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number of things: '1 rank', '3 ranks'."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def score_text(score: float) -> str:
     """Format a score: '0.8120', or four significant digits of a very small or large one."""
     return f"{score:.4f}" if score == 0 or 0.001 <= abs(score) < 10_000 else f"{score:.4g}"

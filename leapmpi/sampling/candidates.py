@@ -60,7 +60,7 @@ class Candidates:
         return self._order[places]
 
     def are_edges(self, sources: np.ndarray, found: np.ndarray, names: np.ndarray) -> np.ndarray:
-        """Return bool[k]: whether `found` are no negatives of `sources` (int64[k]), with original ids `names`."""
+        """Return bool[k]: whether `found` are not negatives of `sources` (int64[k]), with original ids `names`."""
         return _is_edge(sources, found, self.topology.indptr, self.topology.indices, self.topology.original_id)
 
     def by_degree(self, weigh: Callable[[np.ndarray], np.ndarray]) -> WeightedDraw:

@@ -22,7 +22,7 @@ _BALANCED = "balanced"
 def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContext) -> None:
     """Give the task of `ctx` the class weights of `config`, or mean and deviation of targets. Collective.
 
-    Raises ConfigError and DataError, on all ranks alike, for weights that are no numbers or not as many as classes.
+    Raises ConfigError and DataError, on all ranks alike, for weights that are not numbers or not as many as classes.
     """
     setting, task, train = config.train.class_weights, ctx.task, dataset.splits.train
     regression = task.answers == "regression"

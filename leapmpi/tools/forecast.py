@@ -34,7 +34,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
-from leapmpi.runs.text import size_text
+from leapmpi.runs.text import counted, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.session.setup import open_for_training, with_batch_size
@@ -162,7 +162,9 @@ def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -
     if needed is None or needed <= limit:
         return []
     steps = " in one time step" if strategy.name == "leap" else ""
-    why = f"{label} on {ranks} ranks: an iteration takes about {size_text(needed)} on a rank{steps}, more than"
+    why = (
+        f"{label} on {counted(ranks, 'rank')}: an iteration takes about {size_text(needed)} on a rank{steps}, more than"
+    )
     fits = advice.sentence(limit)
     return [f"{why} --memory-limit {given}{f'; {fits}' if fits else ''}"]
 

@@ -121,6 +121,8 @@ def test_no_mpi_library(refused, small_data, monkeypatch):
 def test_paths_that_are_no_dataset(refused, small_data, tmp_path):
     refused(DATA, "none does not exist", "train", tmp_path / "none")
     refused(DATA, "is not a dataset: it has no dataset.h5", "train", tmp_path)
+    (tmp_path / "config.toml").touch()
+    refused(DATA, "is a run folder, not a dataset; leapmpi report writes a page about it", "train", tmp_path)
     refused(DATA, "is a file, not a dataset folder", "train", small_data / "dataset.h5")
     refused(DATA, "the name is too long", "train", "n" * 5000)
     refused(DATA, "a b does not exist", "train", tmp_path / "a\nb")
@@ -248,8 +250,10 @@ def test_folders_without_permission(refused, small_data, copy, tmp_path):
 
 
 def test_evaluate_and_compare_without_a_run(refused, small_data, finished_run, copy, tmp_path):
-    refused(RUN, "none is not a run folder: it has no config.toml", "evaluate", small_data, tmp_path / "none")
-    refused(RUN, "is not a run folder", "compare", small_data / "dataset.h5")
+    refused(RUN, "none does not exist; leapmpi train makes a run folder", "evaluate", small_data, tmp_path / "none")
+    refused(RUN, "is not a run folder: it has no config.toml", "compare", tmp_path)
+    for data in (small_data, small_data / "dataset.h5"):
+        refused(RUN, f"is a dataset, not a run folder; leapmpi-prep report {data} writes a page", "report", data)
     refused(DATA, "none does not exist", "evaluate", tmp_path / "none", finished_run.path)
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()

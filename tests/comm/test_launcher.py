@@ -81,7 +81,7 @@ def test_the_terminal_of_a_launcher_is_that_to_which_it_writes(tmp_path):
             assert place == os.ttyname(other)
             assert columns_of(place) == 52
             assert terminal_of_launcher(piped.pid) is None
-            # A shell is no launcher.
+            # A shell is not a launcher.
             assert terminal_of_launcher(os.getpid()) is None
         finally:
             shown.kill()

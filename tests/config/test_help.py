@@ -1,9 +1,11 @@
 """--help and --help-all: every setting stands under one heading, the most used ones are shown first."""
 
+import importlib
 import re
 
 import pytest
 
+from data_prep.cli import COMMANDS as PREPARATION
 from leapmpi.cli.commands import bench, evaluate, plan, submit, sweep, train
 from leapmpi.cli.main import ABOUT, COMMANDS
 from leapmpi.config.parser import parser_of, usage
@@ -27,6 +29,19 @@ def shown(capsys, command, module, *arguments):
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     return text
+
+
+PROGRAMS = {"leapmpi": COMMANDS, "leapmpi-prep": PREPARATION}
+
+
+@pytest.mark.parametrize("name", [f"{program} {command}" for program in PROGRAMS for command in PROGRAMS[program]])
+def test_help_fits_eighty_columns(capsys, name):
+    program, command = name.split()
+    module = importlib.import_module(PROGRAMS[program][command])
+    with pytest.raises(SystemExit):
+        parser_of(program, command, module).parse_strictly(["--help"])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80, max(text.splitlines(), key=len)
 
 
 def flags_by_heading(text):

@@ -135,7 +135,7 @@ def test_heads_are_checked_where_a_model_is_built(small_data):
         ("[train]\noptimizer = 'adm'", "train.optimizer: unknown value 'adm'; did you mean 'adam'?"),
         ("[run]\nthreads = 100000", "run.threads: 100000 is too large; it must be less than 1025"),
         ("[run]\nfolder = [1]", "run.folder: [1] is not text"),
-        ('[run]\nfolder = "a\\u0000b"', "holds characters that are no text"),
+        ('[run]\nfolder = "a\\u0000b"', "holds characters that are not text"),
         ("[run]\noverwrite = 'maybe'", "'maybe' is neither true nor false"),
         ("[model]\nname = 'sag'", "unknown model 'sag'; did you mean 'sage'?"),
         ("[strategy]\nname = 'leep'", "unknown strategy 'leep'; did you mean 'leap'?"),
@@ -176,7 +176,7 @@ def test_fanouts_that_are_none(fanout):
 
 
 def test_file_names_that_are_not_utf8_are_refused():
-    with pytest.raises(ConfigError, match="holds characters that are no text"):
+    with pytest.raises(ConfigError, match="holds characters that are not text"):
         parsed(b"data-\xff".decode("utf-8", "surrogateescape"))
 
 

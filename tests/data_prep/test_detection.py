@@ -17,7 +17,7 @@ CITE = "Year Pages\n2012 12 in: Proceedings\n2013 and 14\n2015 in print\n"
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with texts that are no graph; returns its path."""
+    """A folder with texts that are not a graph; returns its path."""
     path = tmp_path / "graph"
     path.mkdir()
     for name, text in (("LICENSE", LICENCE), ("LICENSE.txt", LICENCE), ("README.txt", CITE), ("empty.csv", "")):

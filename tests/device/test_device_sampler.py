@@ -61,7 +61,7 @@ def graph(vertices: int, edges: int, seed: int, carried: bool = False) -> Topolo
     return dataclasses.replace(topology, edge_weight=weight, weight_sum=np.array(sums, np.float64))
 
 
-def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool = False):
+def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool = False, device: torch.device = CPU):
     """A sampler of `kind`, and what draws on the stand-in for a device what it draws."""
     if kind.startswith("temporal"):
         topology = kinds.with_times(topology)
@@ -69,7 +69,7 @@ def both(kind: str, topology: Topology, fanouts: tuple[int, ...], numbers: bool 
         topology = dataclasses.replace(topology, edge_time=topology.edge_time + shift)
     sampler = kinds.make(kind, topology, fanouts)
     found = with_edge_data(sampler, numbers)
-    return found, DeviceSampler(found, DeviceTopology(topology, CPU))
+    return found, DeviceSampler(found, DeviceTopology(topology, device))
 
 
 def on_devices(carried: bool = False) -> list[str]:
@@ -134,7 +134,7 @@ def test_the_other_samplers_draw_on_the_host(monkeypatch):
     topology = graph(40, 300, 1)
     kept = [kind for kind in kinds.KINDS if kind != "weighted, edges"]
     assert tuple(each for each in kept if form_of(kinds.make(each, topology, (3, 2))) is None) == HOST
-    # Walks may end at vertices that are no in-neighbours: their edges carry nothing.
+    # Walks may end at vertices that are not in-neighbours: their edges carry nothing.
     assert form_of(with_edge_data(kinds.make("random-walk", topology, (3, 2)), numbers=True)) is None
 
 

@@ -59,7 +59,8 @@ def test_one_rank_and_two_reach_the_known_score_by_the_same_losses(
 def test_finished_runs_are_kept_and_those_with_other_settings_refused(accuracy, real_graph, tmp_path):
     graph = "planetoid-cora"
     arguments = (graph, "--data", real_graph(graph).parent, "--work", tmp_path)
-    choice = ("--variants", "gcn", "--seeds", 0, "--ranks", 1)
+    # The run names the number of vertices of a full batch.
+    choice = ("--variants", "gcn", "--seeds", 0, "--ranks", 1, "--set", "train.batch_size=full")
     first = accuracy(*arguments, *choice, "--set", "train.epochs=2")
     assert first.returncode == 0, first.stderr
     summary = tmp_path / "runs" / graph / "gcn-1-ranks-seed-0" / "summary.json"

@@ -147,12 +147,21 @@ def test_two_ranks_tell_one_story_and_record_what_moved(data, folder, said):
             assert epoch["bytes"][kind] > 0
 
 
+def test_seeds_end_with_mean_and_deviation_of_their_scores(data, folder, said):
+    settings = ["--epochs", 1, "--batch-size", 32, "--hidden", 8, "--fanout", "2,2", "--seeds", "0,1"]
+    last = said("train", data, *settings, "--run", folder / "seeds").splitlines()[-1]
+    assert re.fullmatch(
+        r"mean and deviation of 2 models  accuracy val 0\.\d{4} ± 0\.\d{4}  test 0\.\d{4} ± 0\.\d{4}", last
+    )
+
+
 @on_two_ranks
 @pytest.mark.parametrize("strategy", ["leap", "p3"])
 def test_the_best_weights_are_scored_exactly_where_that_is_cheap(data, folder, said, monkeypatch, strategy):
     settings = ["--epochs", 3, "--batch-size", 32, "--hidden", 8, "--fanout", "2,2", "--strategy", strategy]
     told = said("train", data, *settings, "--run", folder / f"{strategy}-dear")
-    assert told.splitlines()[-1].endswith(f"leapmpi evaluate {data} {folder / f'{strategy}-dear'} --eval-fanout all")
+    command = f"leapmpi evaluate {data} {folder / f'{strategy}-dear'} --eval-fanout all"
+    assert told.splitlines()[-2:] == ["exact scores of the best weights, by:", f"  {command}"]
     monkeypatch.setattr(exact_scores, "_SHARE", 1e9)
     told = said("train", data, *settings, "--run", folder / f"{strategy}-cheap")
     summary = load_run(folder / f"{strategy}-cheap").summary
@@ -191,8 +200,9 @@ def test_all_ranks_write_one_file(folder, data, finished_run, said):
     out.parent.mkdir(exist_ok=True)
     request = ["--what", "classes", "--memory-limit", "60k", "--log-level", "info"]
     told = said("predict", data, finished_run.path, "--out", out, *request)
-    assert "layer 1 of 2: " in told
+    assert "layer 1 of 2: 240 vertices, " in told
     assert "sent between ranks: ids " in told
+    assert all(len(line) <= 80 for line in told.splitlines() if str(out) not in line)
     ids = graph.original_id
     classes = whole_outputs(finished_run.config, graph, finished_run.weights()).argmax(axis=1)
     with h5py.File(out) as file:
@@ -230,7 +240,7 @@ def test_pairs_and_partners_are_scored_on_all_ranks(world, folder, data, said):
     for row, vertex in zip((7, 230), some, strict=True):
         scores = embeddings @ embeddings[vertex]
         known = ids[graph.indices[graph.indptr[row] : graph.indptr[row + 1]]]
-        # Vertices without a row, the vertex itself and its in-neighbours are no partners.
+        # Vertices without a row, the vertex itself and its in-neighbours are not partners.
         scores[np.setdiff1d(np.arange(len(scores)), ids)] = -np.inf
         scores[[vertex, *known]] = -np.inf
         best = np.sort(found[1][found[0][:, 0] == vertex])[::-1]

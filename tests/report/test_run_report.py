@@ -138,7 +138,7 @@ def test_the_command_writes_in_place_of_reports_alone(tmp_path, capsys):
     assert "is not a report" in capsys.readouterr().err
     assert out.read_text() == "my thesis"
     assert main(["report", str(tmp_path / "nothing")]) != 0
-    assert "is not a run folder" in capsys.readouterr().err
+    assert "nothing does not exist" in capsys.readouterr().err
 
 
 def test_the_command_takes_what_compare_takes(tmp_path, capsys):

@@ -143,6 +143,13 @@ def test_exact_scores_take_the_place_of_sampled_ones(tmp_path):
     assert found.level == BAD
 
 
+def test_scores_of_several_models_are_those_of_the_best(tmp_path):
+    path = make_run(tmp_path / "run")
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {"models": [{}, {}, {}]}))
+    assert verdict(RunData.read(path)).learning.sentence.endswith("in epoch 5 of 5, by the best of 3 models.")
+
+
 def test_shares_of_an_epoch_add_up(tmp_path):
     path = make_run(tmp_path / "run", by_rank=False)
     change = phases(compute=0.3, wait=0.2, sample=0.2, gather=0.1, reduce=0.1, plan=0.05, load=0.05)
@@ -151,12 +158,17 @@ def test_shares_of_an_epoch_add_up(tmp_path):
     assert "other 30.0 %" in sentence
 
 
+def test_a_single_epoch_is_called_cold(tmp_path):
+    sentences = [verdict(RunData.read(make_run(tmp_path / str(n), epochs=n))).speed.sentence for n in (1, 2)]
+    assert [each.partition(" takes")[0] for each in sentences] == ["A first (cold) epoch", "A warm epoch"]
+
+
 def test_an_uneven_rank_is_named(tmp_path):
     def uneven(record):
         record["by_rank"]["phases"] = {"compute": [4.0, 1.0, 1.0, 1.0]}
 
     found = verdict(changed(make_run(tmp_path / "run"), uneven))
-    assert any("partition --balance" in each for each in found.speed.advice)
+    assert any("partition --balance work" in each for each in found.speed.advice)
 
 
 def test_a_failed_run_says_why(tmp_path):

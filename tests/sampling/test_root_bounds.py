@@ -75,6 +75,21 @@ def test_a_root_draws_the_same_in_any_batch():
     assert [set.union(*(each[hop] for each in alone)) for hop in range(2)] == together
 
 
+@pytest.mark.parametrize("options", [{}, {"draw": "latest"}, {"window": 9}, {"draw": "latest", "window": 4}], ids=str)
+def test_lists_in_the_order_of_times_draw_the_same(options):
+    topology = timed_topology(vertices=90, degree=60, latest=20)
+    times = topology.edge_time.copy()
+    for v in range(0, 90, 2):
+        times[topology.indptr[v] : topology.indptr[v + 1]].sort()
+    topology = replace(topology, edge_time=times)
+    searched, read = (sampler_of(topology, (20, 3), **options) for _ in range(2))
+    assert searched._ascending[1][topology.indptr[:-1:2][np.diff(topology.indptr)[::2] > 0]].all()
+    read._ascending = (None, np.empty(0, bool))
+    for found, expected in zip(*(each.sample(KEY, np.arange(90)) for each in (searched, read)), strict=True):
+        np.testing.assert_array_equal(found.indptr, expected.indptr)
+        np.testing.assert_array_equal(found.neighbours, expected.neighbours)
+
+
 def test_owners_draw_again_what_the_sample_drew():
     sampler = sampler_of(timed_topology(), (3, 2))
     block = sampler.sample(KEY, np.arange(40))[1]

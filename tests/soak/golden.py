@@ -177,7 +177,7 @@ def _close(ours: Any, theirs: Any, tolerance: float) -> bool:
 
 
 def compare(found: dict[str, dict], before: dict[str, dict], tolerance: float, where: list[str], out: list[str]) -> int:
-    """Print what differs; returns how many runs do. Runs of one side alone are counted, and are no difference."""
+    """Print what differs; returns how many runs do. Runs of one side alone are counted, and are not a difference."""
     unknown = {name for side in (found, before) for name, each in side.items() if "unknown" in each}
     shared = [name for name in found if name in before and name not in unknown]
     counts = {"equal to the bit": 0, f"equal within {tolerance:g}": 0, "different": 0}

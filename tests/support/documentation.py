@@ -49,7 +49,7 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
     text = (PROJECT / page).read_text()
     opening = text.partition("\n## ")[0]
     fenced = [(found.start(), found[2]) for found in _FENCE.finditer(text) if found[1] == "sh"]
-    # Indented lines in fences are no blocks of their own.
+    # Indented lines in fences are not blocks of their own.
     outside = _FENCE.sub(lambda found: re.sub(r"[^\n]", "-", found[0]), text)
     indented = [(found.start(), textwrap.dedent(found[0])) for found in _INDENTED.finditer(outside)]
     for start, block in sorted(fenced + indented):

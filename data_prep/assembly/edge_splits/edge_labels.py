@@ -24,7 +24,7 @@ def with_classes(data: EdgeData, values: str, where: str, workspace: Workspace) 
     """Replace labels of `data`, whole numbers int64[m] as read, by class numbers in a temporary file.
 
     values: one of LABEL_VALUES. Returns the number that stands behind each class too, where they are the distinct ones.
-    Raises DataError for numbers that are no classes, or for too many.
+    Raises DataError for numbers that are not classes, or for too many.
     """
     labels = data.labels
     if labels is None:

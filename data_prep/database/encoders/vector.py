@@ -1,4 +1,7 @@
-"""Encoder `vector`: lists of numbers of one length as they are, such as vectors of texts or pictures; none is zeros."""
+"""Encoder `vector`: lists of numbers of one length as they are, such as vectors of texts or pictures; none is zeros.
+
+The lists are a column of the table, or rows of an .npy file that the option `file` names.
+"""
 
 from __future__ import annotations
 
@@ -45,4 +48,4 @@ def _encode(state: State, column: pyarrow.Array, name: str) -> np.ndarray:
     return with_missing(np.nan_to_num(out), missing, state)
 
 
-MEMBER = EncoderMember(_Width, lambda state: state["width"] + state["missing"], _encode)
+MEMBER = EncoderMember(_Width, lambda state: state["width"] + state["missing"], _encode, {"file": ""})

@@ -24,7 +24,9 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{flag} {path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        what = "a vertex on each line" if width == 1 else f"{width} vertices on each line"
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{flag} {path}: cannot be read ({reason}); give a file with {what}") from None
     rows = [(number, _fields(line, width)) for number, line in enumerate(lines, 1) if line.strip()]
     if rows and rows[0][1][0].lower() in _HEADERS and (names is None or names.ids_of(rows[0][1][:1])[0] < 0):
         del rows[0]
@@ -35,7 +37,7 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     ids = _numbers(texts) if names is None else names.ids_of(texts)
     if (bad := np.flatnonzero(ids < 0)).size:
         place = int(bad[0])
-        what = "is no name of a vertex" if names else "is no original id, a whole number from 0 on"
+        what = "is not a name of a vertex" if names else "is not an original id, a whole number from 0 on"
         raise DataError(f"{flag} {path}, line {rows[place // width][0]}: {texts[place][:60]!r} {what}")
     return ids.reshape(-1, width)
 

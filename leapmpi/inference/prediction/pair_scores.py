@@ -143,7 +143,7 @@ def _best_here(
         end = min(start + step, len(embeddings))
         with torch.no_grad():
             scores = scorer.all_pairs(sources, torch.from_numpy(embeddings[start:end])).float()
-        # Edges that the graph has, and a vertex with itself, are no predictions.
+        # Edges that the graph has, and a vertex with itself, are not predictions.
         here = edges[(edges[:, 1] >= first_own + start) & (edges[:, 1] < first_own + end)]
         scores[np.searchsorted(ids, here[:, 0]), here[:, 1] - first_own - start] = -torch.inf
         itself = (ids >= first_own + start) & (ids < first_own + end)

@@ -16,3 +16,9 @@ def fold(base, word):
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
+
+
+@triton.jit
+def column(table, number, columns):
+    """Return column `number` of integers [rows, width], as [rows, 1]; columns: [1, width], their numbers."""
+    return tl.sum(tl.where(columns == number, table, 0), axis=1)[:, None]

@@ -29,6 +29,8 @@ def section(runs: Sequence[RunData], forecasts: Mapping[str, dict[str, Any]], co
     noted = "Seconds and bytes of the strategy that --strategy auto chose, and hits of the cache, are in the records. "
     if not forecasts and command:
         noted += f"{command} predicts rows, bytes by kind, locality, balance and memory as well."
+    if any("memory" in each for each in forecasts.values()):
+        noted += "Memory is predicted of data and an iteration, and measured with Python and libraries."
     missing = [f"{run.label}: {why}" for run in runs if (why := forecasts.get(run.label, {}).get("why"))]
     notes = [note(each) for each in (noted, *missing)]
     return Section("Plan beside measured", [*body, *notes])
@@ -54,7 +56,7 @@ def pairs(run: RunData, forecast: Mapping[str, Any]) -> Iterator[Pair]:
     peaks = run.ended.get("peak_memory_bytes")
     if "memory" in forecast:
         yield (
-            "largest memory of a rank (predicted: data and an iteration; measured: with Python and libraries)",
+            "largest memory of a rank",
             max(forecast["memory"]),
             max(peaks) if peaks else None,
             BYTES,

@@ -12,6 +12,7 @@ from leapmpi.report.markup import Markup, details, element, facts, table
 from leapmpi.report.numbers import BYTES, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
+from leapmpi.runs.text import counted
 
 _MOST_RANKS = 64
 _MOST_DECISIONS = 50
@@ -115,7 +116,7 @@ def _event_text(record: dict[str, Any]) -> str:
     place = f"epoch {record['epoch']}, after iteration {record.get('iteration')}" if "epoch" in record else ""
     after = record.get("after") or {}
     before = f"the previous start ended {after['status']}: {after.get('why', '')}" if after.get("status") else ""
-    ranks = f"{record['ranks']} ranks" if "ranks" in record else ""
+    ranks = counted(record["ranks"], "rank") if "ranks" in record else ""
     parts = (place, ranks, record.get("reason", ""), before, f"leapmpi {record.get('version', '')}")
     return "; ".join(part for part in map(str, parts) if part and part != "leapmpi ")
 

@@ -11,6 +11,7 @@ from leapmpi.report.numbers import SECONDS, shown
 from leapmpi.report.run_data import RUNNING, RunData
 from leapmpi.report.speed_light import speed
 from leapmpi.runs.run import FAILED, INTERRUPTED
+from leapmpi.runs.text import counted
 
 _WORDS = {GOOD: "Good", FAIR: "Fair", BAD: "Bad", UNKNOWN: "Unknown"}
 
@@ -62,7 +63,7 @@ def _ended(run: RunData) -> str:
     """Describe how far the run came, and what mends its end."""
     wanted = run.config.train.epochs if run.config else None
     of = f" of {wanted}" if wanted and wanted != len(run.epochs) else ""
-    done = f"{len(run.epochs)}{of} epochs on {run.size} rank{'s' * (run.size > 1)}"
+    done = f"{len(run.epochs)}{of} epochs on {counted(run.size, 'rank')}"
     seconds = run.ended.get("seconds")
     took = f", {shown(seconds, SECONDS)} in all" if seconds is not None else ""
     if run.status == FAILED:

@@ -19,9 +19,10 @@ import numpy as np
 
 from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
+from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.draws_by_time import count_seen, latest, uniform
+from leapmpi.sampling.draws_by_time import ascending_lists, count_seen, latest, uniform
 from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.epoch_order import batches, by_time, shuffled
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from leapmpi.sampling.training_edges import TrainingEdges
 
 LATEST_EDGE, AUTO = "latest-edge", "auto"
+_NO_MARKS = np.empty(0, bool)
 BY_ROOT = "root"
 
 
@@ -95,9 +97,9 @@ class SameTime:
 class Temporal(HopSampler):
     """Iteration-global sampler: the bound is that of the batch.
 
-    Keeps 8 bytes per vertex of the graph on every rank and, if roots are edges, the times of the last registered edges.
-    With a sharded topology `share_root_times` (leapmpi/sampling/sharded/root_times.py) gathers the times of the
-    vertices of the splits: 16 bytes for each. If roots are edges, `share_newest` is called.
+    Keeps 8 bytes per vertex and one per edge of the topology on every rank. If roots are edges, it keeps the times of
+    the last registered edges, and `share_newest` is called. With a sharded topology `share_root_times`
+    (leapmpi/sampling/sharded/root_times.py) gathers the times of the vertices of the splits: 16 bytes for each.
     """
 
     family = ITERATION_GLOBAL
@@ -110,6 +112,8 @@ class Temporal(HopSampler):
         if setup.topology.edge_time is None:
             raise ValueError("the topology was loaded without the times of edges")
         self.options = options
+        self._ascending = _marks(setup.topology)
+        """Times of the edges of the whole topology, and the marks of its lists whose times ascend, bool[edges]."""
         self.root_time: np.ndarray | TimesOf | SameTime = _root_times(setup, options.root_time)
         self._setup = setup
         time = setup.topology.edge_time
@@ -153,7 +157,9 @@ class Temporal(HopSampler):
         relation_fanouts: np.ndarray | None = None,
     ) -> ScoringSampler:
         setup = replace(self._setup, fanouts=fanouts, relation_fanouts=relation_fanouts)
-        return ScoringSampler(setup, self.options, self.root_time, self.newest, splits, batch_size)
+        found = ScoringSampler(setup, self.options, self.root_time, self.newest, splits, batch_size)
+        found._ascending = self._ascending
+        return found
 
     @cached_property
     def _bounded(self) -> BoundedFrontier:
@@ -214,7 +220,9 @@ class Temporal(HopSampler):
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         topology, counts = self.topology, np.empty(len(vertices), np.int64)
         hashed, *seen = self._of_destinations(np.uint64(fold(key_hash(key), hop)), len(vertices))
-        interval = topology.edge_time, *seen
+        # Marks of lists are those of the whole topology, whose edges some lists leave out.
+        marked = topology.edge_time is self._ascending[0]
+        interval = topology.edge_time, self._ascending[1] if marked else _NO_MARKS, *seen
         lists = vertices, degree, topology.indptr
         self.share_work(degree, lambda first, end: count_seen(first, end, *lists, *interval, counts))
 
@@ -259,6 +267,7 @@ class ScoringSampler(Temporal):
     ) -> None:
         HopSampler.__init__(self, setup)
         self._of_edges = {}
+        self._ascending = (setup.topology.edge_time, _NO_MARKS)
         self.options, self.root_time = options, root_time
         self.by_root, self._bound_times = options.bound == BY_ROOT, None
         groups = {} if self.by_root else splits
@@ -282,6 +291,12 @@ class ScoringSampler(Temporal):
             self.seen = self.interval(self.root_time[groups[key.iteration]], self.options.same_time == "no")
         else:
             self.seen = self.interval(self.newest, strict=False)
+
+
+def _marks(topology: Topology) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return the times of the edges of `topology`, and the marks of its lists whose times ascend, bool[edges]."""
+    time = topology.edge_time
+    return time, _NO_MARKS if time is None else ascending_lists(topology.indptr, time, topology.relation)
 
 
 def _root_times(setup: Setup, given: str) -> np.ndarray:

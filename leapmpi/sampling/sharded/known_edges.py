@@ -47,7 +47,7 @@ class KnownEdges:
         return self._codes[place] == codes if len(self._codes) else np.zeros(len(codes), bool)
 
     def mask(self, edges: np.ndarray, first: int, end: int) -> np.ndarray:
-        """Return bool[k, end - first]: which vertices `first` to `end` are no candidates for each edge.
+        """Return bool[k, end - first]: which vertices `first` to `end` are not candidates for each edge.
 
         edges: int64[k, 2]. Excluded are the source, and all known destinations of the source, including the edge's own.
         """

@@ -96,7 +96,7 @@ def test_records_follow_edges_whose_vertices_are_counted_late(workspace):
 def test_repeated_edges_are_told(workspace):
     pairs = [(0, 1), (0, 1), (2, 1)]
     _, _, notes = placed(workspace, as_edges(pairs), 3, weight=np.ones(3), features=np.arange(3.0))
-    assert notes == ["repeated edges (1): weights add up, the first features count (1 had others)"]
+    assert notes == ["duplicate edges merged (1): weights summed, the first features kept (1 had others)"]
 
 
 @pytest.mark.parametrize(

@@ -326,3 +326,19 @@ def test_csv_types_widen_where_later_rows_do_not_fit(imported, tmp_path, monkeyp
     graph = imported(folder)
     assert len(edges_of(graph, "notes:who:people")) == 41
     assert datetime.fromtimestamp(0, UTC).year == 1970
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_vectors_in_a_file_beside_a_table(imported, refused, tmp_path, rows):
+    write_parquet(tmp_path / "shop", tables())
+    words = np.random.default_rng(0).normal(size=(rows, 5)).astype(np.float32)
+    np.save(tmp_path / "shop/words.npy", words)
+    line = '\ncolumns.words = {encoder = "vector", file = "words.npy"}'
+    price = 'columns.price = "log"'
+    (tmp_path / "shop/schema.toml").write_text(SCHEMA.replace(price, price + line))
+    if rows == 4:
+        assert "expected a row of numbers for each of the table's 3 rows" in refused(tmp_path / "shop")
+        return
+    graph = imported(tmp_path / "shop")
+    number = [each.name for each in graph.types.vertices].index("orders")
+    np.testing.assert_array_equal(graph.typed.features[number][:, -5:], words)

@@ -39,4 +39,4 @@ def test_arrays_without_a_header(imported, folder):
 def test_refused_in_one_sentence(refused, folder):
     assert "--label-column 20: IGB has labels of 19 and of 2K classes" in refused(folder, "--label-column", "20")
     (folder / "processed/paper/node_feat.npy").write_bytes(b"12345")
-    assert "its 5 bytes are no rows of 1024 float32" in refused(folder)
+    assert "its 5 bytes are not rows of 1024 float32" in refused(folder)

@@ -100,7 +100,7 @@ def test_igb(imported, tmp_path, headers):
 def test_igb_refused_in_one_sentence(refused, tmp_path):
     folder = write_igb(tmp_path / "tiny")
     (folder / "processed/venue/node_feat.npy").write_bytes(b"x" * 5000)
-    assert "are no rows of 1024 float32" in refused(folder)
+    assert "are not rows of 1024 float32" in refused(folder)
     np.save(folder / "processed/venue/node_feat.npy", np.ones((1, 1024), np.float32))
     assert "type venue has vertices 0 ... 0" in refused(folder)
     np.save(folder / "processed/paper__in__venue/edge_index.npy", np.zeros((3, 4), np.int64))
@@ -255,6 +255,6 @@ def test_hgb_refused_in_one_sentence(refused, tmp_path):
     assert "links of type 0 join vertices of other types before" in refused(folder)
     (folder / "link.dat").write_text(text)
     (folder / "node.dat").write_text((folder / "node.dat").read_text().replace("0.0,1.0,2.0", "0.0,one,2.0"))
-    assert "node.dat, line 1: features '0.0,one,2.0' are no numbers" in refused(folder)
+    assert "node.dat, line 1: features '0.0,one,2.0' are not numbers" in refused(folder)
     (folder / "node.dat").write_text("0\tpaper\n")
     assert "line 1: 2 fields between tabs; expected 3" in refused(folder)

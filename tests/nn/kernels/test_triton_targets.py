@@ -13,7 +13,9 @@ from tests.support.triton_launches import WHY_SKIPPED, compiled, recorded
 
 pytest.importorskip("triton", reason=WHY_SKIPPED)
 
-from leapmpi.device import draws_triton, list_draws_triton, numbering_triton
+from leapmpi.device import draws_triton, list_draws_triton, numbering_triton, table_draws_triton, walk_draws_triton
+from leapmpi.device.table_draws import Counts, Norms
+from leapmpi.device.walk_draws import Walks
 from leapmpi.nn.kernels import csr_triton, dropout_triton
 
 pytestmark = pytest.mark.compiles
@@ -58,6 +60,35 @@ def by_weight(by_edge):
     list_draws_triton.by_weight(7, topology, weights, to, 1, by_edge)
 
 
+def by_time(latest):
+    """Draw from a list by times."""
+    topology, to = one_list()
+    list_draws_triton.by_time(7, topology, torch.arange(3), (0, 1 << 40), to, 1, latest)
+
+
+def by_walks(number, steps):
+    """Draw by walks from a vertex."""
+    walk_draws_triton.by_walks(7, one_list()[0], Walks(number, steps, 1 << 62), one_list()[1], 3)
+
+
+def from_table(weighted=True, counts=None):
+    """Draw from a list what is in a table."""
+    topology, to = one_list()
+    table_draws_triton.from_table(topology, torch.ones(1, dtype=torch.float64), to, weighted, counts)
+
+
+def by_importance():
+    """Draw from a list by the importance of sources."""
+    topology, to = one_list()
+    importance = table_draws_triton.importance_of(topology, to, 2, 1)
+    table_draws_triton.by_importance(Law(np.uint64(7), 1, 1), topology, importance, to, 2)
+
+
+def by_norm():
+    """Draw vertices of a graph by their norms."""
+    table_draws_triton.by_norm(7, Norms(torch.ones(5).double(), INDICES, INDICES + 1, 1 << 40), 9)
+
+
 def sums(dtype, index, width=256, heads=1):
     """Add up over some edges."""
     edges, weight = torch.zeros(5, dtype=index), torch.ones(5, heads, dtype=dtype)
@@ -88,9 +119,20 @@ LAUNCHES = {
     "draws of numbers below": (lambda: by_number("numbers_below", 1), 128),
     "draws by weights": (lambda: by_weight(False), 128),
     "draws by weights of edges": (lambda: by_weight(True), 128),
+    "draws by times": (lambda: by_time(False), 128),
+    "draws of the latest": (lambda: by_time(True), 128),
+    "draws by walks": (lambda: by_walks(50, 2), 128),
+    "draws by many steps": (lambda: by_walks(7, 32), 128),
+    "draws from a table": (from_table, 64),
+    "draws from a subgraph": (lambda: from_table(weighted=False), 64),
+    "draws of counted edges": (lambda: from_table(counts=Counts(INDICES.int(), INDICES.int())), 64),
+    "draws by importance": (by_importance, 128),
+    "tables by norms of a frontier": (lambda: table_draws_triton.by_frontier(7, *one_list(), 1), 64),
+    "tables by norms": (by_norm, 64),
     "sums of float32": (lambda: sums(torch.float32, torch.int64), 40),
     "sums of float64": (lambda: sums(torch.float64, torch.int64), 40),
     "sums of some heads": (lambda: sums(torch.float32, torch.int32, 24, 3), 40),
+    "weights of rows": (lambda: table_draws_triton.normalised(ROWS, WEIGHTS, DEGREES), 64),
     "transposed lists": (lambda: csr_triton.transpose(ROWS, INDICES, 9), 64),
     "lists with self": (lambda: csr_triton.with_self(ROWS, INDICES), 64),
     "shares": (lambda: csr_triton.shares(5, ROWS, None, None, torch.float32), 64),
@@ -107,7 +149,12 @@ LAUNCHES = {
 With 128, four programs of 128 threads run on a multiprocessor at a time.
 """
 
-SPILLED = {"draws by weights of edges": 32, "draws with replacement": 8, "transposed lists": 8}
+SPILLED = {
+    "draws by weights of edges": 32,
+    "draws with replacement": 8,
+    "draws by many steps": 8,
+    "transposed lists": 8,
+}
 """Most bytes that a thread keeps in memory, by name; none elsewhere."""
 
 
@@ -132,4 +179,5 @@ def test_products_are_fused_with_sums_unless_the_launch_forbids_it(target, monke
 
 def launched(run, monkeypatch):
     """Return the launches that `run` makes."""
-    return recorded(run, monkeypatch, draws_triton, list_draws_triton, numbering_triton, csr_triton, dropout_triton)
+    of_draws = draws_triton, list_draws_triton, table_draws_triton, walk_draws_triton, numbering_triton
+    return recorded(run, monkeypatch, *of_draws, csr_triton, dropout_triton)

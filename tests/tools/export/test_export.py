@@ -258,7 +258,7 @@ REFUSED = [
     ("RUN", 2, "choose a format: --to csv|mlflow|mllog|"),
     ("RUN out.xyz", 2, "or an output ending in .csv, .prom, .safetensors"),
     ("RUN out --to tensorbord", 2, "unknown export format 'tensorbord'; did you mean 'tensorboard'?"),
-    ("nothing out.prom", 4, "nothing is not a run folder"),
+    ("nothing out.prom", 4, "nothing does not exist"),
     ("RUN here.prom", 3, "here.prom exists already; choose another name, or pass --overwrite"),
     ("RUN none/out.prom", 3, "none does not exist; make it first"),
     ("RUN out.prom --model 1", 4, "holds one model; leave --model out"),
