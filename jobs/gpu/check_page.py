@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+NUMBERS = "Time", "Figures"
+"""Tables of numbers."""
+
 
 def sentences(page: dict[str, Any]) -> Iterator[str]:
     """Yield what a reader must know first."""
@@ -16,6 +19,8 @@ def sentences(page: dict[str, Any]) -> Iterator[str]:
     yield f"{len(page['checks']) - len(failed)} of {len(page['checks'])} checks passed."
     for each in failed:
         yield f"FAILED {each['name']}: {each['detail']}"
+    for name in page["missing"]:
+        yield f"Not measured: {name}, the goal is {page['goals'][name]}."
     for name in page["below"]:
         yield f"Goal missed: {name} is {page['figures'][name]:.3g}, the goal is {page['goals'][name]}."
 
@@ -27,6 +32,10 @@ def tables(page: dict[str, Any]) -> dict[str, list[list[str]]]:
     facts["graph"] = ", ".join(f"{name} {value}" for name, value in sizes.items())
     goals = page["goals"]
     found = {
+        "Time": [
+            ["part", "seconds", "at most"],
+            *([each, f"{took:.0f}", f"{most:.0f}"] for each, took, most in page["times"]),
+        ],
         "Environment": [["", ""], *([name, value] for name, value in facts.items() if name != "cuda_aware")],
         "Checks": [
             ["check", "", ""],
@@ -50,7 +59,7 @@ def text(page: dict[str, Any]) -> str:
     for sentence in sentences(page):
         lines += [sentence, ""]
     for title, (head, *rows) in tables(page).items():
-        rule = ["---", *("---:" if title == "Figures" else "---" for _ in head[1:])]
+        rule = ["---", *("---:" if title in NUMBERS else "---" for _ in head[1:])]
         lines += [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in (head, rule, *rows)), ""]
     return "\n".join(lines)
 

@@ -60,7 +60,8 @@ class ReadEdges:
     @property
     def bounds(self) -> list[int]:
         """Beginnings of the edges of each of `groups.relations`, and the end of the last."""
-        return self.groups.edges.indptr[list(self.groups.bounds)].tolist()
+        indptr = self.groups.edges.indptr
+        return indptr.index_select(0, indptr.new_tensor(self.groups.bounds)).tolist()
 
     def weighted(self, score: Tensor) -> Tensor:
         """Add to scores float[edges, heads] what makes their exponentials those of all in-neighbours, estimated."""

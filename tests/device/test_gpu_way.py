@@ -1,11 +1,17 @@
 """Training on a stand-in for a GPU that refuses what a GPU refuses: samplers, models, strategies, remote forms."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
+from leapmpi.dataset.dataset_writer import write_dataset
+from tests.support import datasets
 from tests.support.kinds import KINDS
 from tests.support.stand_in_gpu import present
+from tests.support.typed_models import whole_graph
 
 pytestmark = pytest.mark.compiles
 
@@ -19,6 +25,7 @@ OF_MODELS = {
 FULL = {"train.batch_size": "full", "sampling.fanout": "all,all"}
 SAMPLERS = [kind for kind in KINDS if not kind.startswith("temporal")]
 """Whose edges need no times."""
+TYPED = {"model.missing_features": "learned:6", "sampling.fanout": "3,2", "train.batch_size": 6}
 CASES = {
     **{
         f"{kind}; {model}": {
@@ -34,15 +41,31 @@ CASES = {
     **{name: FULL | {"strategy.name": name} for name in ("depcomm", "depcache", "hybrid")},
     **{form: {"strategy.remote": form, "strategy.time_steps": "N"} for form in ("raw", "sums", "projected", "partial")},
     "mixed, prefetched, with a cache": {"strategy.remote": "mixed", "strategy.prefetch": 2, "strategy.cache": 0.001},
+    **{f"typed; {model}": TYPED | {"model.name": model} for model in ("rgcn", "rsage", "rgat", "hgt", "simple-hgn")},
+    **{f"typed; {form}": TYPED | {"model.name": "rgcn", "strategy.remote": form} for form in ("projected", "mixed")},
+    **{f"typed; {name}": TYPED | {"model.name": "rsage", "strategy.name": name} for name in ("pull", "owner")},
+    "typed; hybrid": TYPED | {"model.name": "rgcn", "strategy.name": "hybrid"} | FULL,
+    "typed; labor-0": TYPED | {"model.name": "rgcn", "sampling.sampler": "labor-0"},
+    **{
+        f"timed; {option}": {"sampling.sampler": "temporal", "sampling.options": [option]}
+        for option in ("draw=uniform", "draw=latest", "bound=root")
+    },
 }
 
 
-FEW = ("node-wise; sage", "labor-0; gat", "owner", "hybrid", "mixed, prefetched, with a cache")
+FEW = (
+    *("node-wise; sage", "labor-0; gat", "owner", "hybrid", "mixed, prefetched, with a cache"),
+    *("typed; rgat", "timed; bound=root"),
+)
 """Cases that every change must pass; tests/soak goes through all."""
 
 
 def digests(data, folder, name):
-    """Return the digests of the parameters that the case trains on the CPU's stand-in and on the present one."""
+    """Return the digests of the parameters that the case trains on the CPU's stand-in and on the present one.
+
+    data: the dataset of cases whose graph has neither types nor times.
+    """
+    data = written(name, folder / "data") or data
 
     def run(device):
         values = {"data": str(data), "train.epochs": 1, "train.batch_size": 40, "model.hidden": 8,
@@ -53,6 +76,20 @@ def digests(data, folder, name):
     expected = run("stand-in")
     with present():
         return run("cuda"), expected
+
+
+def written(name, folder):
+    """Write a dataset with types, or with times of edges, for a case whose name begins so; else return None."""
+    if name.startswith("typed"):
+        graph = whole_graph(1, edges=200)
+    elif name.startswith("timed"):
+        graph = datasets.make_graph("single, edges with data")
+        times = np.random.default_rng(6).integers(0, 50, graph.edges)
+        graph = replace(graph, edge_data=replace(graph.edge_data, time=times), attributes={"directed": True})
+    else:
+        return None
+    write_dataset(folder, graph, np.arange(graph.vertices) % 2, 2, method="test", figures={}, seed=0)
+    return folder
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -6,6 +6,8 @@ import runpy
 import signal
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,6 +47,8 @@ def test_paths_on_the_cpu_are_checked_and_the_page_says_so(tmp_path, run):
     assert all(each["passed"] for each in page["checks"])
     assert all(value > 0 for value in page["figures"].values())
     assert "No GPU took part" in (tmp_path / "gpu-check.md").read_text()
+    assert [part for part, _, _ in page["times"]] == ["graph", "draws", "rows", "sums"]
+    assert all(0 < took < most for _, took, most in page["times"])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -105,18 +109,41 @@ def test_what_takes_too_long_is_interrupted(monkeypatch):
     assert signal.getsignal(signal.SIGALRM) is before
 
 
+def test_all_ends_in_its_time_whatever_takes_long(tmp_path, run):
+    # A graph that takes longer than there is time for, at any size.
+    begun = time.time()
+    job = run("--stand-in", "--out", str(tmp_path), "--minutes", "0.01", "--vertices", "4000000", "--edges", "90000000")
+    assert job.returncode == 1
+    assert "making an eighth of the graph took longer than" in job.stderr.splitlines()[-1]
+    assert time.time() - begun < 60
+
+
+def test_measurements_are_repeated_less_often_when_time_ends(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    measured = runpy.run_path(str(SCRIPT), run_name="check")["Check"].seconds
+    of, calls = SimpleNamespace(repeats=9), []
+    for left, times in ((-1.0, 2), (1000.0, 10)):
+        check = SimpleNamespace(arguments=of, device=torch.device("cpu"), part_end=time.time() + left)
+        calls.clear()
+        assert measured(check, lambda: calls.append(0)) >= 0
+        assert len(calls) == times
+
+
 def test_goals_that_are_missed_are_named(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPT.parent)
     import check_page
 
     figures = {"gather by UVA / copy to the device": 0.41, "epoch, cuda: s": 0.5}
     page = {"ran_on": "a GPU", "stand_in": False, "shrunk": "", "versions": {"torch": "2", "cuda": "13"}, "sizes": {},
-            "facts": {}, "checks": [], "figures": figures, "goals": dict.fromkeys(figures, 0.8), "profile": [],
+            "facts": {}, "checks": [], "figures": figures, "goals": dict.fromkeys((*figures, "draws"), 0.8),
+            "profile": [], "times": [["draws", 1.2, 50.0]], "missing": ["draws"],
             "below": ["gather by UVA / copy to the device"]}  # fmt: skip
     sentence = "Goal missed: gather by UVA / copy to the device is 0.41, the goal is 0.8."
     assert sentence in check_page.text(page)
     assert sentence in check_page.html(page)
     assert "Goal missed: epoch" not in check_page.text(page)
+    assert "Not measured: draws, the goal is 0.8." in check_page.text(page)
+    assert "| draws | 1 | 50 |" in check_page.text(page)
 
 
 def test_a_draw_that_fails_is_a_check_that_is_not_passed(tmp_path, run):

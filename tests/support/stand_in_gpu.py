@@ -219,6 +219,9 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operation with a tensor of the device among its operands."""
     if function in _COPIES:
         return copied(function, args, kwargs)
+    if function is aten.index_put.default and not isinstance(args[2], DeviceTensor) and args[2].is_meta:
+        # Zeros of torch's own gradient of index_put_, which are without data as torch takes its operand to be.
+        args = *args[:2], DeviceTensor(torch.zeros(args[2].shape, dtype=args[2].dtype)), *args[3:]
     flat, form = tree_flatten((args, kwargs))
     for each in flat:
         if isinstance(each, Tensor) and not isinstance(each, DeviceTensor):

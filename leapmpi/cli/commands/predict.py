@@ -14,7 +14,7 @@ from leapmpi.config.program_imports import program_imports
 from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
-from leapmpi.runs.text import size_text
+from leapmpi.runs.text import listed, size_text
 
 HELP = "write exact outputs of a trained model for vertices to a file"
 
@@ -144,13 +144,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _lines(found: dict[str, Any]) -> str:
     """Return the lines about the output and its cost."""
     columns = f" of {found['columns']} columns" * (found["columns"] > 1)
-    sent = ", ".join(f"{kind} {size_text(count)}" for kind, count in found["bytes"].items()) or "nothing"
-    written = sum(found["bytes_of_writing"].values())
+    sent = [f"{kind} {size_text(count)}" for kind, count in found["bytes"].items()] or ["nothing"]
+    if written := sum(found["bytes_of_writing"].values()):
+        sent.append(f"rows put in order {size_text(written)}")
     return "\n".join(
         [
-            f"{found['what']} of epoch {found['epoch']}: {found['rows']:,} rows{columns}, {found['dtype']}, in "
-            f"{found['seconds']:.1f} s ({found['rows_per_second']:,.0f} rows/s): {found['out']}",
-            f"sent between ranks: {sent}; to put rows in order: {size_text(written)}; peak memory of a rank "
-            f"{size_text(max(found['peak_memory_bytes']))}",
+            listed("sent between ranks", sent, 80),
+            f"finished in {found['seconds']:.1f} s ({found['rows_per_second']:,.0f} rows/s); at most "
+            f"{size_text(max(found['peak_memory_bytes']))} per rank",
+            f"{found['what']} of epoch {found['epoch']}, {found['rows']:,} rows{columns}, {found['dtype']}: "
+            f"{found['out']}",
         ]
     )
