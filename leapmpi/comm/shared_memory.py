@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def map_shared(node: MPI.Intracomm, size: int, name: str) -> mmap.mmap | None:
-    """Map memory of `size` bytes for all ranks of `node`, or None on all of them if one cannot. Collective."""
+def map_shared(node: MPI.Intracomm, size: int, name: str, file: int | None = None) -> mmap.mmap | None:
+    """Map memory of `size` bytes for all ranks of `node`, or None on all of them if one cannot. Collective.
+
+    file: on the first rank the handle of a file to map instead, which is closed.
+    """
     # The first rank makes the memory; the others open it through the first rank's process.
-    handle, memory = _create_shared(size, name) if node.rank == 0 else (-1, None)
+    handle, memory = _create_shared(size, name, file) if node.rank == 0 else (-1, None)
     place = all_gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
     if node.rank != 0 and place:
         process, handle_there, inode = place
@@ -29,9 +32,9 @@ def map_shared(node: MPI.Intracomm, size: int, name: str) -> mmap.mmap | None:
     return memory if everywhere else None
 
 
-def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
+def _create_shared(size: int, name: str, file: int | None) -> tuple[int, mmap.mmap | None]:
     """Create an unnamed file of `size` bytes, and map it; None where a limit on file sizes forbids it."""
-    handle = os.memfd_create(name)
+    handle = os.memfd_create(name) if file is None else file
     try:
         os.ftruncate(handle, size)
         return handle, mmap.mmap(handle, size)

@@ -245,10 +245,7 @@ class EvaluateConfig:
     )
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
     limit: int = setting(
-        0,
-        "limit of scored vertices (or edges) per split, a random sample; 0: all",
-        least=0,
-        flag="eval-limit",
+        0, "limit of scored vertices (or edges) per split, a random sample; 0: all", least=0, flag="eval-limit"
     )
     metric: str = setting(
         "auto",
@@ -309,6 +306,13 @@ class RunConfig:
         "storage of in-neighbours: a copy on every node, or each rank those of its own vertices (sharded); "
         "auto: sharded if a copy takes over half of a node's free memory",
         choices=("auto", "node", "sharded"),
+        group=MACHINE,
+    )
+    topology_memory: str = setting(
+        "",
+        "memory for in-neighbours on each node, such as 8G: holds the most read; others are read from a file in TMPDIR",
+        metavar="SIZE",
+        check=check_size,
         group=MACHINE,
     )
     threads: int = setting(

@@ -5,7 +5,11 @@ In-neighbours ascend by original id in every numbering, so that draws give the s
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +21,16 @@ from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.validation import check_bounds, check_range, check_relations
 from leapmpi.system.jit import compiled
+from leapmpi.system.page_advice import write_back
+
+_ALIGNMENT = mmap.PAGESIZE
+"""Bytes by which arrays in one memory are aligned: pages, so that blocks of edges are whole ones."""
+
+_COPIED = 1 << 22
+"""Edges that are copied to a file at once."""
+
+OF_EDGES = ("indices", "edge_weight", "edge_time", "edge_label", "relation")
+"""Fields of a topology with an entry for each edge."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,13 @@ class Topology:
     types: GraphTypes | None = None
     outside_degree: np.ndarray | None = None
     unnamed: int = 0
+    in_file: bool = False
+    """Whether arrays of edges are mapped from a file, so that draws announce their reads."""
+
+    @property
+    def list_arrays(self) -> dict[str, np.ndarray]:
+        """Existing arrays of edges, by name of the field."""
+        return {name: array for name, array in self.arrays.items() if name in OF_EDGES}
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -56,6 +77,15 @@ class Topology:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes of the arrays of edges."""
+        return sum(array.nbytes for array in self.list_arrays.values())
+
+    def memory_bytes(self, room: int | None) -> int:
+        """Return the bytes in memory where arrays of edges have `room` bytes there; None: as many as they take."""
+        return self.nbytes if room is None else self.nbytes - self.list_bytes + min(self.list_bytes, room)
 
     @property
     def vertices(self) -> int:
@@ -152,6 +182,23 @@ def empty_topology(
     return topology
 
 
+def layout(arrays: Mapping[str, np.ndarray]) -> list[int]:
+    """Return the offset of each of `arrays` in one memory that holds them all, and its size."""
+    sizes = (-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values())
+    return list(accumulate(sizes, initial=0))
+
+
+def placed(arrays: Mapping[str, np.ndarray], memory: mmap.mmap) -> dict[str, Any]:
+    """Return arrays like `arrays`, by name, as views into `memory` by their `layout`."""
+    places = zip(arrays.items(), layout(arrays), strict=False)
+    return {name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places}
+
+
+def with_lists_in(topology: Topology, memory: mmap.mmap) -> Topology:
+    """Return `topology` with uninitialised arrays of edges in `memory`, which maps a file."""
+    return replace(topology, **placed(topology.list_arrays, memory), in_file=True)
+
+
 def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: int = 0) -> None:
     """Write the rows of part `part` into `topology`, whose first vertex is that of `first_part`.
 
@@ -171,30 +218,40 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: i
     if part == first_part:
         topology.indptr[0] = 0
     topology.indptr[first + 1 : last + 1] = opened.indptr[1:] + edge_first
-    topology.indices[edge_first:edge_last] = opened.indices
+    of_part = slice(int(edge_first), int(edge_last))
+    _copy(opened.indices, topology.indices[of_part], topology.in_file)
     topology.original_id[first:last] = opened.original_id
     # Only what the caller has made room for is read; values are checked, since kernels trust them.
     data = opened.edge_data
     if topology.edge_weight is not None and topology.weight_sum is not None:
         assert data.weight is not None, "the caller has seen that there are weights"
         check_not_negative(data.weight, str(opened.path))
-        topology.edge_weight[edge_first:edge_last] = data.weight
+        _copy(data.weight, topology.edge_weight[of_part], topology.in_file)
         _row_sums(np.asarray(opened.indptr), np.asarray(data.weight), topology.weight_sum[first:last])
     if topology.edge_time is not None:
         assert data.time is not None, "the caller has seen that there are times"
         check_edge_values(names.EDGE_TIME, data.time, 0, str(opened.path))
-        topology.edge_time[edge_first:edge_last] = data.time
+        _copy(data.time, topology.edge_time[of_part], topology.in_file)
     if topology.edge_label is not None:
         assert data.labels is not None, "the caller has seen that there are labels"
         check_edge_values(names.EDGE_LABELS, data.labels, 0, str(opened.path), data.classes)
-        topology.edge_label[edge_first:edge_last] = data.labels
+        _copy(data.labels, topology.edge_label[of_part], topology.in_file)
     if topology.relation is not None:
         assert data.relation is not None, "the dataset is typed"
         check_relations(data.relation, data.relations, str(opened.path))
-        topology.relation[edge_first:edge_last] = data.relation
+        _copy(data.relation, topology.relation[of_part], topology.in_file)
     if topology.vertex_time is not None:
         assert opened.time is not None, "the dataset says that there are times"
         topology.vertex_time[first:last] = opened.time
+
+
+def _copy(values: np.ndarray, out: np.ndarray, in_file: bool) -> None:
+    """Copy `values` of edges to `out`; if that is `in_file`, its pages are written as they fill."""
+    step = _COPIED if in_file else max(1, len(values))
+    for begin in range(0, len(values), step):
+        out[begin : begin + step] = values[begin : begin + step]
+        if in_file:
+            write_back(out[begin : begin + step])
 
 
 def load_topology(dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False) -> Topology:

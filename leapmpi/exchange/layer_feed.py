@@ -215,9 +215,10 @@ class ExchangedFeed(BlockFeed):
         width: int,
         combination: Combine,
         features: Callable[[], Rows] | None = None,
+        dense: bool = False,
     ) -> None:
         super().__init__(ctx, layer, block, routes)
-        self.stage, self._features = Stage(ctx, route, width, combination), features
+        self.stage, self._features = Stage(ctx, route, width, combination, dense), features
 
     def on_device(self, numbers: np.ndarray) -> Tensor:
         """Return `numbers` on the device of this rank."""

@@ -70,7 +70,8 @@ ROWS = "activations"
 class Transfer:
     """Rows of `width` numbers sent to other ranks and received from them; gradients take the opposite way.
 
-    kind: the kind under which bytes are counted.
+    kind: the kind under which bytes are counted. dense: whether hardly any number is zero, so that packing saves
+    nothing; the same on all ranks.
     """
 
     def __init__(
@@ -80,9 +81,11 @@ class Transfer:
         received_counts: np.ndarray,
         width: int,
         kind: str = ROWS,
+        dense: bool = False,
     ) -> None:
         self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
         self.width, self.kind, self.received = width, kind, int(received_counts.sum())
+        self.dense = dense
 
     def start(self, rows: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective.
@@ -115,7 +118,7 @@ class Transfer:
 
     def _packs(self, rows: Tensor) -> bool:
         """Return whether `rows` travel packed: the same on all ranks."""
-        packs = self.ctx.packs and self.kind == ROWS and on_host(rows.device)
+        packs = self.ctx.packs and self.kind == ROWS and on_host(rows.device) and not self.dense
         return packs and fits(self.width, rows.element_size())
 
     def _start_whole(
@@ -176,6 +179,24 @@ class ComputedApart(ComputedRows):
 
     def backward_sent(self, gradient: Tensor) -> None:
         self._backward_sent(gradient)
+
+
+class RowsInPlace(ComputedRows):
+    """Own rows of a matrix `rows`, all of them in their order; those of `sent_rows` int64[m] are sent too.
+
+    sent_counts: int64[ranks], rows for each rank in turn. The gradient of own rows is changed in place.
+    """
+
+    def __init__(self, rows: Tensor, sent_rows: Tensor, sent_counts: np.ndarray) -> None:
+        self._rows, self._sent_rows, self._sent_counts = rows, sent_rows, sent_counts
+        self.sent = rows.detach().index_select(0, sent_rows)
+
+    def local(self) -> Tensor:
+        return self._rows
+
+    def backward_sent(self, gradient: Tensor) -> None:
+        add_by_rank(self._gradient, self._sent_rows, self._sent_counts, gradient)
+        pass_back(self._rows, self._gradient)
 
 
 class PickedRows(ComputedRows):
@@ -242,6 +263,24 @@ class Placed(Combination):
         return gradient.index_select(0, self._arrived)
 
 
+class Appended(Combination):
+    """Own rows, then those that arrived, each in its order."""
+
+    def __init__(self, local: Tensor, positions: Tensor | None, total: int) -> None:
+        self._local = local
+
+    def add(self, arrived: Tensor, positions: Tensor) -> None:
+        self.rows = torch.cat([self._local, arrived])
+        self._count = len(self._local)
+        del self._local
+
+    def local_gradient(self, gradient: Tensor) -> Tensor:
+        return gradient[: self._count]
+
+    def arrived_gradient(self, gradient: Tensor) -> Tensor:
+        return gradient[self._count :]
+
+
 Combine = Callable[[Tensor, Tensor | None, int], Combination]
 """A constructor of a Combination of own rows."""
 
@@ -249,9 +288,11 @@ Combine = Callable[[Tensor, Tensor | None, int], Combination]
 class Stage:
     """The exchange of one matrix of `width` columns along `route`; rows are combined by `combination`."""
 
-    def __init__(self, ctx: RankContext, route: Route, width: int, combination: Combine = Placed) -> None:
+    def __init__(
+        self, ctx: RankContext, route: Route, width: int, combination: Combine = Placed, dense: bool = False
+    ) -> None:
         self.ctx, self.route, self.combination = ctx, route, combination
-        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width)
+        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width, dense=dense)
         self.received_positions = torch.from_numpy(route.received_positions).to(ctx.device)
         local = route.local_positions
         self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)

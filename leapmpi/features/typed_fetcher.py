@@ -156,7 +156,9 @@ class TypedFetcher(FeatureFetcher):
         types, places, numbers = shard.types_of(ids), np.zeros(len(ids), np.int64), shard.numbers(ids[local])
         learns = shard.learns[types]
         learned_places = np.cumsum(learns) - 1
-        in_place = [not packed and self._reads_in_place(table) for table in shard.tables]
+        # Rows of a type are read in place where none of them has to be unpacked.
+        unpacked = {t for each in packed for t in np.unique(types[each.positions]).tolist()}
+        in_place = [t not in unpacked and self._reads_in_place(table) for t, table in enumerate(shard.tables)]
         features: list[Any] = []
         for t, table in enumerate(shard.tables):
             rows = np.flatnonzero(types == t)

@@ -168,6 +168,22 @@ class TypedShard(HostShard):
         return np.searchsorted(self._starts, ids, "right") - 1
 
 
+def replicated_rows(dataset: Dataset, shard: TypedShard) -> np.ndarray:
+    """List the vertices of types that partitioning has marked as replicated and whose rows never change: int64[k].
+
+    Rows that are learned stay with their owners, whose Adam moves them.
+    """
+    assert dataset.types is not None, "the dataset is typed"
+    assert dataset.type_offsets is not None, "typed datasets say where types begin"
+    fixed = [
+        t
+        for t, each in enumerate(dataset.types.vertices)
+        if each.name in dataset.replicated_types and shard.feature_bytes[t] and not shard.learns[t]
+    ]
+    ranges = [np.arange(*part[t : t + 2]) for part in dataset.type_offsets for t in fixed]
+    return np.concatenate([np.empty(0, np.int64), *ranges])
+
+
 def first_bytes(sizes: np.ndarray) -> np.ndarray:
     """Return where rows of `sizes` (int64[k]) bytes begin if they follow each other: int64[k]."""
     return np.cumsum(sizes) - sizes

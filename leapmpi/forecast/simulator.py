@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,17 +41,16 @@ from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.cost_model import Counts, Rates
-from leapmpi.plan.homes import home_of, rank_offsets
+from leapmpi.plan.homes import home_of
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.construction.build import build_sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
-from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.session.session import facts_of
-from leapmpi.session.topology_kind import SHARDED, names_sources
+from leapmpi.session.topology_kind import lists_in_memory
 from leapmpi.system.counter_rng import PRESAMPLE
 from leapmpi.training.feature_cache import access_of, caches
 
@@ -319,10 +317,7 @@ class Forecaster:
 
     def topology_bytes(self, config: Config, ranks: int, kind: str = "") -> list[int]:
         """Count bytes of the topology by rank: the node's copy, or an own shard, as `kind` or `config` says."""
-        if (kind or config.run.topology) != SHARDED:
-            return [self.topology.nbytes] * ranks
-        offsets, named = rank_offsets(self.dataset.offsets, ranks), names_sources(config, self.dataset)
-        return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
+        return lists_in_memory(config, self.dataset, self.topology, ranks, kind)
 
 
 def roots_of(job: VirtualJob, batch: Batches) -> np.ndarray:

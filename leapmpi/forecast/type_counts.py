@@ -34,40 +34,50 @@ def _by_type_and_relation(
 ) -> dict[str, list[dict[str, Any]]]:
     """Count remote rows of the first layer, and their bytes as stored, over all ranks.
 
-    By type, each row once a rank; by relation, each row that the relation reads once a rank, with its remote edges. A
-    row that several relations read counts for each of them.
+    By type, each row once a rank, with the bytes of all rows of the type in memory; by relation, each row that the
+    relation reads once a rank, with its remote edges. A row that several relations read counts for each of them.
     """
     of_types = np.zeros((len(types.vertices), 2), np.int64)
     of_relations = np.zeros((len(types.relations), 3), np.int64)
     for ctx, minibatch in zip(contexts, minibatches, strict=True):
-        shard, offsets = ctx.features.shard, ctx.rank_offsets
+        shard = ctx.features.shard
         assert isinstance(shard, TypedShard), "the graph is typed"
         blocks = [each.blocks[-1] for each in minibatch.micro_batches if each.blocks]
         sources = [each.neighbours for each in blocks]
         relation = np.concatenate([np.empty(0, np.int64), *(each.relation for each in blocks)]).astype(np.int64)
         ids = np.concatenate([np.empty(0, np.int64), *sources])
-        remote = home_of(ids, offsets) != ctx.communicator.rank
+        remote = _remote(ctx, ids)
         ids, relation = ids[remote], relation[remote]
 
         # Destinations need rows of their own, which no relation reads.
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *(each.src for each in blocks)]))
-        rows = rows[home_of(rows, offsets) != ctx.communicator.rank]
+        rows = rows[_remote(ctx, rows)]
         of_types += _rows_and_bytes(shard, rows, shard.types_of(rows), len(types.vertices))
 
         # Each source once for each relation.
         of_relations[:, 0] += np.bincount(relation, minlength=len(types.relations))
         pairs = np.unique(np.stack([relation, ids]), axis=1)
         of_relations[:, 1:] += _rows_and_bytes(shard, pairs[1], pairs[0], len(types.relations))
+    shard = contexts[0].features.shard
+    assert isinstance(shard, TypedShard), "the graph is typed"
+    # A learned row has two moments, and the best of its values so far.
+    row_bytes = (shard.feature_bytes + 4 * shard.learned_bytes).tolist()
     return {
         "types": [
-            {"type": each.name, "remote_rows": rows, "bytes": size}
-            for each, (rows, size) in zip(types.vertices, of_types.tolist(), strict=True)
+            {"type": each.name, "remote_rows": rows, "bytes": size, "held_bytes": each.vertices * held}
+            for each, (rows, size), held in zip(types.vertices, of_types.tolist(), row_bytes, strict=True)
         ],
         "relations": [
             {"relation": str(each), "remote_edges": edges, "remote_rows": rows, "bytes": size}
             for each, (edges, rows, size) in zip(types.relations, of_relations.tolist(), strict=True)
         ],
     }
+
+
+def _remote(ctx: RankContext, ids: np.ndarray) -> np.ndarray:
+    """Return which of `ids` (int64[k]) are on another rank, and not of a type that every rank holds: bool[k]."""
+    away = home_of(ids, ctx.rank_offsets) != ctx.communicator.rank
+    return away if ctx.features.cache is None else away & (ctx.features.cache.slots(ids) < 0)
 
 
 def _rows_and_bytes(shard: TypedShard, ids: np.ndarray, kind: np.ndarray, count: int) -> np.ndarray:

@@ -20,7 +20,9 @@ from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
+from leapmpi.features.shards.row_request import RowCache
 from leapmpi.features.shards.sparse_shard import SparseShard, fill_entry_counts
+from leapmpi.features.typed_shard import TypedShard, replicated_rows
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
@@ -91,7 +93,20 @@ def virtual_ranks(
                 edge_features=edge_fetcher(communicator, dataset, held, device, dtype) if reads else None,
             )
         )
+    if dataset.types is not None and ranks > 1:
+        _hold_replicated(dataset, contexts)
     return contexts
+
+
+def _hold_replicated(dataset: Dataset, contexts: Sequence[RankContext]) -> None:
+    """Let all ranks hold the features of types that partitioning has marked."""
+    shard = contexts[0].features.shard
+    assert isinstance(shard, TypedShard), "the graph is typed"
+    ids = replicated_rows(dataset, shard)
+    # One table for all: own rows of such types count as copies, and are no more fetched than these.
+    cache = RowCache(ids, dataset.vertices) if len(ids) else None
+    for ctx in contexts:
+        ctx.features.cache = cache
 
 
 def _samplers(

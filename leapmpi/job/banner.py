@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
@@ -17,6 +18,7 @@ from leapmpi.config.compatibility import without_effect
 from leapmpi.config.schema import Config, enumeration, model_names, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
@@ -26,7 +28,7 @@ from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
-from leapmpi.nn.model import canonical, input_width, settings_without_effect
+from leapmpi.nn.model import canonical, input_width, schema_of_typed, settings_without_effect
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.text import rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
@@ -65,7 +67,7 @@ def summary_lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         batch = f"batch {min(config.train.batch_size, trainer.components.batches.count):,}"
     devices = enumeration(list(dict.fromkeys(fact["device"] for fact in facts))[:2])
     threads = enumeration([str(each) for each in sorted({fact["threads"] for fact in facts})])
-    features = _by_type(dataset) or (f"{dataset.feature_dim} features" if dataset.feature_dim else "no features")
+    features = _by_type(dataset) or (f"{dataset.feature_dim:,} features" if dataset.feature_dim else "no features")
     sampled = "" if set(config.evaluation_fanout) == {-1} else ", sampled"
     hosts = f"{world.size} on {world.nodes} node{'s' * (world.nodes > 1)}"
     return [
@@ -88,6 +90,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
         f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
         f"topology {_topology(trainer, facts)}",
+        *_rows_by_type(config, dataset),
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
@@ -150,6 +153,21 @@ def _by_type(dataset: Dataset) -> str:
     vertices = dataset.types.vertices
     lacking = sum(not each.feature_dim for each in vertices)
     return f"{len(vertices)} types, {lacking} without features, {len(dataset.types.relations)} relations"
+
+
+def _rows_by_type(config: Config, dataset: Dataset) -> list[str]:
+    """Return a line about the bytes of the rows of each type, over all ranks; none for a plain graph."""
+    if dataset.types is None:
+        return []
+    learned, size = schema_of_typed(config, dataset).learned, getattr(torch, config.train.parameter_dtype).itemsize
+    found = []
+    for each, columns in zip(dataset.types.vertices, learned.tolist(), strict=True):
+        stored = each.feature_dim * np.dtype(FEATURE_DTYPES[each.feature_dtype or "int8"]).itemsize
+        # A learned row has two moments, and the best of its values so far.
+        held = each.vertices * (stored + 4 * columns * size)
+        what = f"{each.feature_dim} features" if each.feature_dim else f"{columns} learned columns"
+        found.append(f"{each.name} {size_text(held)} of {what}" if held else f"{each.name} none")
+    return [f"rows by type: {', '.join(found)}"]
 
 
 def _inputs(config: Config, dataset: Dataset) -> str:

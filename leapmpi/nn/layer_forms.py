@@ -74,13 +74,17 @@ class RowForm:
     """Rows that their owner multiplies by the layer's weights.
 
     project: rows after prefix -> all that they contribute, to others and to themselves, float[rows, width]. combine:
-    these rows of all sources -> the `neighbours` of `Layer.finish`, float[n_dst, out].
+    these rows of all sources -> the `neighbours` of `Layer.finish`, float[n_dst, out]. by_number: whether `combine`
+    takes rows in any order, whose numbers the edges and `own_rows` of the block are. dense: whether hardly any number
+    of the rows, or of their gradients, is zero.
     """
 
     width: int
     project: Callable[[Rows], Tensor]
     combine: Callable[[BlockTensors, Tensor, DropoutKey | None], Tensor]
     pair: PairForm | None = None
+    by_number: bool = False
+    dense: bool = False
 
     @property
     def source_width(self) -> int:

@@ -12,7 +12,7 @@ et al. (ESWC 2018), equation 2, with a matrix for own rows per type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from leapmpi.config.setting import setting
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
-from leapmpi.nn.layer_forms import LayerTraits, RawSums, ShareForm
+from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
 from leapmpi.nn.relation_sums import NO_WEIGHT, OwnRows, relation_sums
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import SUM, PartialStep
@@ -77,7 +77,12 @@ class RelationLayer(TypedLayer, traits=LayerTraits()):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations, and the destinations' own terms: float[n_dst, out]."""
         every = torch.arange(block.n_dst, device=block.dst_original.device)
-        return self._summed(block, dense(z), self._own(block.dst_original, every, every))
+        own = every if block.own_rows is None else block.own_rows
+        return self._summed(block, dense(z), self._own(block.dst_original, own, every))
+
+    @property
+    def rows(self) -> RowForm:
+        return replace(super().rows, by_number=True)
 
     @property
     def sums(self) -> RawSums:

@@ -142,6 +142,8 @@ class BlockTensors:
     """int64[edges]: positions of the edges in the topology, where a device drew them and data of edges are used."""
     relation: Tensor | None = None
     """uint8[edges], or int32[edges] with more than 256 relations: those of the edges of a typed graph, else None."""
+    own_rows: Tensor | None = None
+    """int64[n_dst]: the number of each destination's own row, where these are not the first rows."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """Sums of features by kind and type of layer, kept where several models read the same ones."""
 

@@ -75,4 +75,4 @@ class TypedLayer(Layer):
 
     @property
     def rows(self) -> RowForm:
-        return RowForm(self.in_dim, self.project, self.aggregate)
+        return RowForm(self.in_dim, self.project, self.aggregate, dense=self.inputs is not None)

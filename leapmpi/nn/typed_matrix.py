@@ -73,14 +73,14 @@ class TypedMatrix:
         for t, each in enumerate(self.features):
             rows = (self.types == t).nonzero().flatten()
             places[rows] = torch.arange(len(rows), device=self.device)
-            features[t] = None if each is None else each.index_select(0, self.places[rows])
+            features[t] = None if each is None else _taken(each, self.places[rows])
         return TypedMatrix(self.width, features, None, self.types, places, places)
 
     def of_type(self, t: int, width: int) -> Tensor:
         """Return the rows of type `t` in their order, float[k, width]: features, or learned columns without."""
         rows, features = (self.types == t).nonzero().flatten(), self.features[t]
         if features is not None:
-            return features.index_select(0, self.places[rows])
+            return _taken(features, self.places[rows])
         if self.learned is not None and self.learned.shape[1] == width and len(rows):
             return self.learned.index_select(0, self.learned_places[rows])
         return torch.zeros(len(rows), width, dtype=self.dtype, device=self.device)
@@ -88,3 +88,9 @@ class TypedMatrix:
     def dense(self) -> Tensor:
         """Refuse: rows of several widths are not a matrix before the input layer."""
         raise TypeError("rows of a typed graph become a matrix in the input layer of a typed model")
+
+
+def _taken(features: Any, places: Tensor) -> Tensor:
+    """Return the rows `places` (int64[k]) of features, a copy."""
+    chosen = features[places]
+    return chosen if isinstance(chosen, Tensor) else chosen.dense()

@@ -213,14 +213,15 @@ _MOST_RELATIONS = 12
 
 def _by_relation(forecasts: list[dict[str, Any]]) -> list[str]:
     """Return tables of the remote rows of an iteration by type and by relation, as stored; none for plain graphs."""
-    of_types: list[tuple[str, ...]] = [("ranks", "strategy", "type", "remote rows", "MiB as stored")]
+    of_types: list[tuple[str, ...]] = [("ranks", "strategy", "type", "remote rows", "MiB as stored", "MiB held")]
     of_relations: list[tuple[str, ...]] = [
         ("ranks", "strategy", "relation", "remote edges", "remote rows", "MiB as stored")
     ]
     for each in (one for one in forecasts if one["typed"]):
         first = str(each["ranks"]), each["strategy"]
         for kind in each["typed"]["types"]:
-            of_types.append((*first, kind["type"], f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"))
+            sizes = (f"{kind[name] / 2**20:.2f}" for name in ("bytes", "held_bytes"))
+            of_types.append((*first, kind["type"], f"{kind['remote_rows']:,}", *sizes))
         for kind in sorted(each["typed"]["relations"], key=lambda one: -one["bytes"])[:_MOST_RELATIONS]:
             counts = f"{kind['remote_edges']:,}", f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"
             of_relations.append((*first, kind["relation"], *counts))

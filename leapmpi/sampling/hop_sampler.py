@@ -24,6 +24,7 @@ from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
+from leapmpi.system.page_advice import SOON, announce
 
 ALL = -1
 """Fan-out that takes every neighbour."""
@@ -112,6 +113,8 @@ class HopSampler(Sampler):
 
     def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """Draw as `draw` does, without the edges that are left out; from one list per relation in a typed graph."""
+        if self.topology.in_file:
+            _announce_lists(self.topology, vertices)
         if self.relations is not None:
             return self._by_relation(self.relations, key, hop, vertices, original)
         left_out = self.left_out(key)
@@ -220,6 +223,19 @@ class HopSampler(Sampler):
         out, weight = np.empty(indptr[-1] + 1, np.int64), np.empty(indptr[-1] + 1, np.float32)
         self.share_work(degree, lambda first, end: kernel(first, end, *arrays, indptr, out, weight))
         return Drawn(indptr, out[:-1], weight[:-1])
+
+
+_ANNOUNCED = 16384
+"""Edges of a list that are announced, at most: few draws read more than so many."""
+
+
+def _announce_lists(topology: Topology, vertices: np.ndarray) -> None:
+    """Announce that the lists of `vertices` (int64[n]) will be read: the disk then serves many reads at once."""
+    vertices = np.sort(vertices)
+    begin = topology.indptr[vertices]
+    edges = np.minimum(topology.indptr[vertices + 1] - begin, _ANNOUNCED)
+    for array in topology.list_arrays.values():
+        announce(array.ctypes.data + begin * array.itemsize, edges * array.itemsize, SOON)
 
 
 def _block(

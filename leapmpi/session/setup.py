@@ -17,7 +17,7 @@ from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import FULL_BATCH
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
-from leapmpi.dataset.topology import Topology, topology_bytes
+from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
 from leapmpi.engine.edge_features import edge_fetcher, edge_rows, reads_features
@@ -28,7 +28,7 @@ from leapmpi.exchange.packed_rows import pays
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedRows
-from leapmpi.features.node_shared import share_entry_counts, share_topology
+from leapmpi.features.node_shared import share_entry_counts
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
@@ -43,20 +43,13 @@ from leapmpi.plan.homes import part_starts, rank_offsets
 from leapmpi.plan.machine_rates import DOCUMENTED, MachineRates
 from leapmpi.runs.progress_line import step
 from leapmpi.sampling.construction.build import build_sampler, build_sharded_sampler, largest_number
-from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.label_statistics import prepare_loss
-from leapmpi.session.topology_kind import (
-    is_sharded,
-    names_sources,
-    reads_last_sources,
-    scores_exactly,
-)
+from leapmpi.session.topology_kind import hold_lists, is_sharded, load_lists, reads_last_sources, scores_exactly
 from leapmpi.system.allocator import keep_freed_memory
-from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.worker_threads import set_threads
 
@@ -141,7 +134,7 @@ def load(
     sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
-    topology, held = _topology(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
+    topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
@@ -151,6 +144,7 @@ def load(
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
     drawing = _sampler(config, world, dataset, topology, communicator, offsets)
+    held += "" if reads_all_lists else hold_lists(config, world, dataset, topology)
     sampler = on_device(drawing, device, room_for_topology(device, shared))
     shard = host if learned or dataset.types else load_shard(host, device, shared)
     label_rows = _labels(opened, own[0], task)
@@ -239,24 +233,6 @@ def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.n
     if entry_counts is not None:
         return SparseShard([part.sparse_features for part in parts], first, entry_counts)
     return dense_shard(parts, first, config.strategy.feature_memory)
-
-
-def _topology(
-    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
-) -> tuple[Topology | TopologyShard, str]:
-    """Return the topology, or this rank's shard of it if `sharded`, and how it is held. Collective.
-
-    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
-    """
-    task = task_of(config, dataset)
-    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
-    if not sharded:
-        return share_topology(world, dataset, *carried)
-    needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
-    what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
-    world.on_all(lambda: check_memory(needed, what, world.host, advice))
-    named = world.on_all(lambda: names_sources(config, dataset, numbers))
-    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers)), "sharded"
 
 
 def _sampler(

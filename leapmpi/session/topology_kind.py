@@ -1,26 +1,42 @@
-"""`--topology`: whether every node holds a copy of the whole topology, or every rank the lists of its own vertices."""
+"""Storage of in-neighbour lists: a copy on every node, or each rank those of its own vertices (`--topology`).
+
+In memory, or in a file with the most read ones in memory (`--topology-memory`).
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.config.options import SAMPLERS, options_of
 from leapmpi.config.schema import Config, models_of
-from leapmpi.config.setting import names_code
+from leapmpi.config.setting import names_code, parse_size
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.topology import topology_bytes
+from leapmpi.dataset.topology import Topology, empty_topology, topology_bytes
 from leapmpi.engine.edge_features import reads_features
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError
+from leapmpi.features.list_memory import (
+    HeldLists,
+    hold_most_read,
+    list_reads,
+    read_singly,
+)
+from leapmpi.features.node_shared import share_topology
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
+from leapmpi.plan.homes import rank_offsets
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times, uses_weights
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
-from leapmpi.system.memory import available_bytes
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes
+from leapmpi.system.memory import available_bytes, check_memory
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import World
@@ -34,7 +50,8 @@ _SHARE_OF_FREE = 2
 def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
     """Return whether the topology of `dataset` is spread over the ranks. Collective.
 
-    `auto` does so where a copy does not fit in half of the free memory of some node, and there are several.
+    `auto` does so where a copy does not fit in half of the free memory of some node, there are several, and lists are
+    not read from a file.
 
     Raises ConfigError, on all ranks alike, where it is required and something needs a whole one.
     """
@@ -42,6 +59,8 @@ def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
     if config.run.topology != "auto":
         return config.run.topology == SHARDED
     if reason or world.nodes == 1:
+        return False
+    if config.run.topology_memory:
         return False
     free = available_bytes()
     needed = topology_bytes(dataset, uses_weights(config, dataset), uses_times(config, dataset))
@@ -80,6 +99,93 @@ def why_whole(config: Config, dataset: Dataset) -> str:
     if strategy.feature_memory:
         return "--feature-memory scores the vertices of all lists; leave it out"
     return ""
+
+
+def load_lists(
+    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
+) -> tuple[Topology | TopologyShard, str]:
+    """Load the topology, or this rank's shard of it if `sharded`; also return how it is held. Collective.
+
+    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
+
+    Raises ResourceError for lack of memory or disk, DataError for a damaged part, and ConfigError for a file in memory.
+    """
+    task, room = task_of(config, dataset), list_room(config)
+    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
+    if not sharded:
+        return share_topology(world, dataset, *carried, room)
+
+    # Ranks of a node share its room.
+    room = None if room is None else room // world.node_comm.size
+    own = empty_topology(dataset, *carried, parts)
+    in_file = room is not None and own.list_bytes > room
+    needed = own.memory_bytes(room) * world.node_comm.size
+    what = "the shards of the graph's topology take"
+    advice = "start ranks on more nodes, give --topology-memory, or use a smaller graph"
+    world.on_all(lambda: check_memory(needed, what, world.host, advice))
+    named = world.on_all(lambda: names_sources(config, dataset, numbers))
+    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers, in_file))
+    if in_file:
+        read_singly(shard.own)
+    return shard, SHARDED
+
+
+def hold_lists(config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard) -> str:
+    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective."""
+    room, shard = list_room(config), topology if isinstance(topology, TopologyShard) else None
+    if room is None:
+        return ""
+    lists = topology if isinstance(topology, Topology) else topology.own
+    first, begin, end = 0, 0, dataset.vertices
+    if shard is not None:
+        # Ranks of a node share its room. Sources that are numbered count from the shard's first vertex.
+        room, begin, end = room // world.node_comm.size, shard.first, shard.end
+        first = begin if shard.outside is None else 0
+
+    def hold() -> HeldLists | None:
+        if not lists.in_file or (shard is None and world.node_comm.rank):
+            return None
+        fanouts = config.sampling.fanout
+        reads = list_reads(lists, first, _root_chances(config, dataset, begin, end), fanouts)
+        return hold_most_read(lists, reads, fanouts[-1], room)
+
+    held = world.on_all(hold)
+    figures = all_gather_values(world.comm, [held.nbytes, held.share, held.refused] if held else None)
+    found = [each for each in figures if each]
+    if not found:
+        return ""
+    sizes, shares, refused = zip(*found, strict=True)
+    limit = "; more are not, since the system limits locked memory (ulimit -l)" if any(refused) else ""
+    return f", lists in files, {size_text(sum(sizes))} of them held for {min(shares):.0%} of reads{limit}"
+
+
+def lists_in_memory(config: Config, dataset: Dataset, topology: Topology, ranks: int, kind: str = "") -> list[int]:
+    """Count bytes of memory for the whole `topology` by rank of a job on one node. Local.
+
+    That is the node's copy, or an own shard, as `kind` or `config` says.
+    """
+    room = list_room(config)
+    if (kind or config.run.topology) != SHARDED:
+        return [topology.memory_bytes(room)] * ranks
+    offsets, named = rank_offsets(dataset.offsets, ranks), names_sources(config, dataset)
+    room = None if room is None else room // ranks
+    return [shard_bytes(topology, first, end, named, room) for first, end in pairwise(offsets.tolist())]
+
+
+def list_room(config: Config) -> int | None:
+    """Return the bytes of memory that in-neighbour lists may take on a node; None: as many as they take."""
+    text = config.run.topology_memory
+    return parse_size(text, "run.topology_memory") if text else None
+
+
+def _root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.ndarray:
+    """Return the chance of each vertex from `first` to `end` (exclusive) to be a root of an iteration: float32[n]."""
+    train, batch = dataset.splits.train, config.train.batch_size
+    if task_of(config, dataset).roots == "edges" or not len(train):
+        return np.full(end - first, min(1.0, 2 * batch / max(1, dataset.vertices)), np.float32)
+    chances = np.zeros(end - first, np.float32)
+    chances[train[(train >= first) & (train < end)] - first] = min(1.0, batch / len(train))
+    return chances
 
 
 def sources_named_by(sampler: str) -> bool | None:

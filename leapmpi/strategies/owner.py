@@ -6,6 +6,7 @@ owner-computes rule, for mini-batches. Deep models gain most, whose micrographs 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,16 @@ import numpy as np
 from leapmpi.config.setting import names_code
 from leapmpi.engine.engine import Preparation
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, SampledGraphBuilder, build_here
+from leapmpi.exchange.layer_graphs import (
+    KINDS,
+    PARTIAL,
+    PROJECTED,
+    RAW,
+    LayerInputs,
+    SampledGraphBuilder,
+    Split,
+    build_here,
+)
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.shards.row_request import RowRequest
 from leapmpi.full_batch.full_batch_placement import (
@@ -55,21 +65,33 @@ class Owner(FullBatchPlacement):
             return super().costs(inputs)
         layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
         remote = inputs.home != self.ctx.rank
+        fetched = remote & ~self._held(inputs)
         # Stored features get no gradient, so they cross ranks once; hidden rows return one.
         ways = 1 if inputs.layer == 0 else 2
         mixes = self.mixes(layer)
 
         def count(kind: str) -> float:
             if kind == RAW and layer.inputs is not None:
-                return self._stored_bytes(inputs.block.src[remote]) / layer.bias.element_size()
+                return self._stored_bytes(inputs.block.src[fetched]) / layer.bias.element_size()
             width = width_across_ranks(self.ctx, layer, kind)
             if kind == PARTIAL:
                 work = 0 if layer.inputs is None else _WORK_OF_SHARE
                 return inputs.items(remote, self.ctx.ranks, exact=False, mixes=mixes).count * (2 * width + work)
-            return (2 if kind == PROJECTED else ways) * int(remote.sum()) * width
+            return (2 if kind == PROJECTED else ways) * int(fetched.sum()) * width
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
         return np.array([count(kind) if kind in served else np.inf for kind in KINDS], np.float64)
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """Compute inputs of types that every rank holds here; the others are sent as `kind`."""
+        return replace(super().split(inputs, kind), cached=self._held(inputs))
+
+    def _held(self, inputs: LayerInputs) -> np.ndarray:
+        """Return which remote inputs of the first layer have their features here: bool[n_src]."""
+        cache = None if inputs.layer else self.ctx.features.cache
+        if cache is None:
+            return np.zeros(inputs.block.n_src, bool)
+        return (cache.slots(inputs.block.src) >= 0) & (inputs.home != self.ctx.rank)
 
     def mixes(self, layer: Layer) -> bool:
         """Return whether projected rows are sent among partial sums; of typed rows only where `--remote` says so.

@@ -21,6 +21,8 @@ from leapmpi.features.access import AccessPattern
 from leapmpi.features.expected_reads import choose, hottest_rows, predicted_hits
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.features.shards.row_request import RowCache
+from leapmpi.features.typed_shard import TypedShard, replicated_rows
+from leapmpi.plan.homes import home_of
 from leapmpi.runs.text import size_text
 from leapmpi.system.memory import check_memory
 
@@ -56,9 +58,14 @@ class FeatureCache:
         # Until `fill` knows what crosses ranks.
         self.about: dict[str, Any] = {"cache": None, "feature_memory": None}
         self._chosen: RowCache | None = None
+        self._replicated: list[str] = []
 
     def choose(self) -> None:
-        """Choose the rows of the cache, so that the requests of a fetch can be predicted. Collective."""
+        """Choose the rows of the cache, so that the requests of a fetch can be predicted. Collective.
+
+        Features of types that every rank holds whole are fetched at once.
+        """
+        self._fetch_replicated()
         if not caches(self.engine):
             return
         ctx, dataset = self.loaded.ctx, self.loaded.dataset
@@ -69,6 +76,22 @@ class FeatureCache:
         self.world.on_all(lambda: check_memory(needed, taken, host, "use a smaller --cache"))
         ids = choose(self._access(), count)
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
+
+    def _fetch_replicated(self) -> None:
+        ctx, dataset = self.engine.ctx, self.loaded.dataset
+        if dataset.types is None or self.world.size == 1 or self.config.prepare_ranks:
+            return
+        features, shard = ctx.features, ctx.features.shard
+        assert isinstance(shard, TypedShard), "the graph is typed"
+        ids = replicated_rows(dataset, shard)
+        self._replicated = [dataset.types.vertices[t].name for t in np.unique(shard.types_of(ids))]
+        if self._replicated:
+            cache = RowCache(ids[home_of(ids, ctx.rank_offsets) != ctx.rank], dataset.vertices)
+            needed = features.cached_bytes(cache) * self.world.node_comm.size
+            taken = f"copies of all rows of {', '.join(self._replicated)} on its ranks take"
+            mend = "partition with a smaller --replicate-below"
+            self.world.on_all(lambda: check_memory(needed, taken, self.world.host, mend))
+            features.fill(cache)
 
     def keep_hottest(self) -> None:
         """Load the own rows that are read most into memory, if not all have room. Collective."""
@@ -100,8 +123,10 @@ class FeatureCache:
     def fill(self) -> None:
         """Fetch the chosen rows, or forget them if training moves no raw rows after all. Collective."""
         cache, features = self._chosen, self.loaded.ctx.features
+        if cache is None:
+            return
         features.cache = None
-        if cache is None or not self.engine.mode.moves_raw_rows:
+        if not self.engine.mode.moves_raw_rows:
             return
         communicator = self.loaded.ctx.communicator
         before = communicator.byte_counters.bytes["features"]
@@ -128,6 +153,8 @@ class FeatureCache:
     def sentences(self) -> list[str]:
         """Return sentences about settings that do not act, and about the cache."""
         sentences = self.ignored()
+        if self._replicated:
+            sentences.append(f"every rank holds all rows of {', '.join(self._replicated)}")
         if cache := self.about["cache"]:
             sentences.append(
                 f"cache: {cache['rows']:,} rows over all ranks, predicted to save "

@@ -36,6 +36,9 @@ def test_rows_of_types_add_up_to_the_remote_rows_and_to_the_bytes_that_travel(fo
     assert sum(each["remote_rows"] for each in types.values()) == found.rows["remote"]
     assert sum(each["bytes"] for each in types.values()) == found.sent["features"]
     assert types["shelf"]["remote_rows"] == 0
+    # Papers as stored; four numbers for each learned one.
+    assert types["paper"]["held_bytes"] == 40 * 5 * 4
+    assert types["author"]["held_bytes"] == 30 * 4 * 4 * 4
     assert types["paper"]["bytes"] >= types["paper"]["remote_rows"] * 5 * 4
     relations = {each["relation"]: each for each in found.typed["relations"]}
     assert list(relations) == [str(each) for each in SCHEMA.relations]

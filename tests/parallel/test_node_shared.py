@@ -85,7 +85,7 @@ def test_ranks_that_cannot_reach_it_hold_equal_copies(world, dataset, which, rea
 
 
 def test_too_little_memory_is_reported_on_all_ranks(dataset, monkeypatch, world):
-    monkeypatch.setattr(node_shared, "_layout", lambda dataset: [0, 0, 0, 1 << 60])
+    monkeypatch.setattr(node_shared, "layout", lambda arrays: [0, 0, 0, 1 << 60])
     with pytest.raises(ResourceError, match="memory available"):
         share_topology(world, dataset)
     world.comm.barrier()

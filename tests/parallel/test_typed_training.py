@@ -3,6 +3,7 @@
 With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_cases.py).
 """
 
+import json
 import os
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.hdf5.names import REPLICATED_TYPES
 from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import ConfigError
@@ -31,6 +33,7 @@ from leapmpi.session.setup import load, open_for_training
 from leapmpi.session.warm_up import warm_up
 from leapmpi.system.counter_rng import TEST, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
 from tests.support.equality import here
 from tests.support.launch import PROJECT
@@ -95,6 +98,8 @@ FEW = {
         ("simple-hgn", "in turn", "projected", "leap", {}),
         ("simple-hgn", "in turn", "auto", "hybrid", KEPT),
         ("own", "in turn", "raw", "ring", {}),
+        ("rgcn", "held in turn", "projected", "owner", {}),
+        ("rsage", "held in blocks", "raw", "leap", {}),
     ],
     3: [
         ("rsage", "in blocks", "partial", "leap", KEPT),
@@ -114,6 +119,7 @@ FEW = {
         ("simple-hgn", "in turn", "partial", "pull", SHARDED),
         ("simple-hgn", "timed in turn", "raw", "pull", BOUNDS),
         ("own", "in blocks", "auto", "leap", {}),
+        ("rgcn", "held in turn", "raw", "owner", {}),
     ],
     4: [
         ("rgcn bases", "in turn", "mixed", "leap", {}),
@@ -133,6 +139,8 @@ FEW = {
         ("simple-hgn", "in blocks", "projected", "ring", {}),
         ("simple-hgn", "in turn", "raw", "depcomm", {}),
         ("own", "in turn", "raw", "pull", SHARDED),
+        ("rgcn bases", "held in turn", "partial", "owner", {}),
+        ("rgcn", "held in blocks", "projected", "owner", SHARDED),
     ],
 }
 """By number of ranks."""
@@ -150,6 +158,11 @@ PRODUCT += [
     (*each, BOUNDS)
     for each in product(MODELS, [f"timed {name}" for name in PARTS], ("raw", "projected", "partial"), MINI_BATCHES)
     if each[3] != "owner"
+]
+PRODUCT += [
+    (*each, {})
+    for each in product(("rgcn",), [f"held {name}" for name in PARTS], REMOTE, STRATEGIES)
+    if each[3] != "hybrid"
 ]
 PRODUCT = [each for each in PRODUCT if each[2] in FORMS.get(each[0], REMOTE)]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
@@ -169,8 +182,11 @@ def base(folder, world):
             time=random.integers(5, 20, graph.vertices),
         )
         for name, part_of in PARTS.items():
+            parts = part_of(graph.vertices)
             for made, where in ((graph, name), (timed, f"timed {name}")):
-                write_dataset(folder / where, made, part_of(graph.vertices), 4, method="test", figures={}, seed=0)
+                write_dataset(folder / where, made, parts, 4, method="test", figures={}, seed=0)
+            figures = {REPLICATED_TYPES: json.dumps(["author", "field", "venue"])}
+            write_dataset(folder / f"held {name}", graph, parts, 4, method="test", figures=figures, seed=0)
 
     world.on_root(write)
     return folder
@@ -181,6 +197,7 @@ def trained(config, world):
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     ctx, learned = loaded.ctx, loaded.ctx.learned
     engine, communicator = Engine(ctx, config.strategy), ctx.communicator
+    FeatureCache(config, world, loaded, engine).choose()
     optimizer = Optimizer(config.train, ctx.parameters, 1, learned, communicator)
     found = []
     batches = ctx.sampler.batches(loaded.dataset.splits.train, 3, 0, config.train.batch_size)
@@ -295,6 +312,24 @@ def test_a_module_of_ones_own_run_layer_by_layer_gives_what_it_gives_on_samples(
     of_other = own[data.types.of_original(topology.original_id[first:end]) == 1]
     with pytest.raises(ConfigError, match="the module gives rows of paper alone; leave out --type"):
         inference_for(ctx, topology).outputs(of_other)
+
+
+@pytest.mark.parametrize("remote", ["raw", "projected"])
+def test_rows_of_types_that_every_rank_holds_never_travel(remote, base, world):
+    sent = {}
+    for name in ("in turn", "held in turn"):
+        values = {**MODELS["rgcn"], **REMOTE[remote], **STRATEGIES["owner"], "data": str(base / name)}
+        config = Config.from_values(SETTINGS).replaced(values)
+        loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+        ctx, engine = loaded.ctx, Engine(loaded.ctx, config.strategy)
+        FeatureCache(config, world, loaded, engine).choose()
+        ctx.communicator.byte_counters.take()
+        minibatch = engine.plan(np.arange(20) if world.rank == 0 else None, 0, 0)
+        engine.fetch(minibatch)
+        by_kind = minibatch.graph.plans[0].by_kind
+        received = 0 if by_kind is None else int(by_kind.received_counts.sum())
+        sent[name] = world.comm.allreduce(received + ctx.features.missing(minibatch.graph.fed))
+    assert world.size == 1 or 0 < sent["held in turn"] < sent["in turn"]
 
 
 def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, folder):

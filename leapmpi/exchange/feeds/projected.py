@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,12 +13,21 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.feeds.known_rows import names_of
 from leapmpi.exchange.layer_feed import ExchangedFeed
 from leapmpi.exchange.layer_graphs import LayerPlan
-from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Placed, Route, RowRoutes
+from leapmpi.exchange.stage import (
+    Appended,
+    Combine,
+    ComputedRows,
+    PickedRows,
+    Placed,
+    Route,
+    RowRoutes,
+    RowsInPlace,
+)
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, Edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +37,7 @@ class ProjectedRows:
     original: int64[rows], the original ids of their vertices. local_rows, sent_rows: int64, the numbers of own rows and
     of rows for others among what is computed: projections of all rows, then, for layers with a pair of rows, those that
     the destinations in rows `own_rows` (int64[k]) need besides, as `own_width // source_width` rows each. Without
-    `local_rows` all are used once, own rows first.
+    `local_rows` all are used once, own rows first; with `sent_rows` alone all are own ones, in their order.
     """
 
     original: np.ndarray
@@ -54,7 +63,7 @@ class ProjectedFeed(ExchangedFeed):
         combination: Combine = Placed,
     ) -> None:
         width = layer.rows.width if rows.own_rows is None else layer.rows.source_width
-        super().__init__(ctx, layer, None, routes, route, width, combination, features)
+        super().__init__(ctx, layer, None, routes, route, width, combination, features, layer.rows.dense)
         self.original = self.on_device(rows.original)
         self.local_rows, self.sent_rows, self.own_rows = (
             None if each is None else self.on_device(each) for each in (rows.local_rows, rows.sent_rows, rows.own_rows)
@@ -67,6 +76,8 @@ class ProjectedFeed(ExchangedFeed):
         assert routes is not None, "the kind is not raw"
         assert routes.sent_rows is not None, "the kind is projected"
         original, _, _ = names_of(ctx, plan.block, routes.vertices)
+        if layer.rows.by_number:
+            return cls._by_number(ctx, layer, block, plan, original)
         here = np.flatnonzero(routes.source_rows >= 0)
         local_rows, positions, own_rows = routes.source_rows[here], here, None
         if layer.rows.pair is not None:
@@ -83,6 +94,25 @@ class ProjectedFeed(ExchangedFeed):
         feed.block = block
         return feed
 
+    @classmethod
+    def _by_number(
+        cls, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, original: np.ndarray
+    ) -> ProjectedFeed:
+        """Make the feed of a layer that takes rows in any order: own ones as they are made, then received ones."""
+        routes, own = plan.by_kind, len(original)
+        assert routes is not None, "the kind is projected"
+        received = own + np.arange(len(routes.received))
+        numbers = routes.source_rows.copy()
+        numbers[routes.received] = received
+        total = own + len(received)
+        route = Route(total, None, received, routes.received_counts, routes.sent_counts)
+        feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, None, routes.sent_rows), None, Appended)
+        of_sources, edges = feed.on_device(numbers), block.edges
+        indices = of_sources[edges.indices.long()].to(edges.indices.dtype)
+        own_rows = of_sources[: block.n_dst]
+        feed.block = replace(block, edges=Edges(edges.indptr, indices, total), own_rows=own_rows)
+        return feed
+
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
         form, rows = self.layer.rows, self.layer.prefix(rows, self.original, key)
         if self.own_rows is None or form.pair is None:
@@ -90,6 +120,8 @@ class ProjectedFeed(ExchangedFeed):
         else:
             own = form.pair.own(rows, self.own_rows)
             computed = torch.cat([form.pair.source(rows), own.reshape(-1, form.source_width)])
+        if self.local_rows is None and self.sent_rows is not None:
+            return RowsInPlace(computed, self.sent_rows, self.stage.route.sent_counts)
         if self.local_rows is None or self.sent_rows is None:
             return ComputedRows(computed, self.stage.route.local_count)
         counts = self.stage.route.sent_counts

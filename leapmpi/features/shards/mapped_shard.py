@@ -6,13 +6,11 @@ at once, so that a disk can serve many. The system may evict pages of files, so 
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
@@ -21,33 +19,10 @@ from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.errors import ConfigError
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.runs.text import size_text
-from leapmpi.system.jit import compiled
+from leapmpi.system.page_advice import NO_LONGER, ONE_BY_ONE, SOON, advise, announce
 
 _SLOT_BYTES = 4
 """Of the table that tells which rows are in memory: bytes for each row of the shard."""
-
-_PAGE = mmap.PAGESIZE
-_ONE_BY_ONE, _SOON, _NO_LONGER = mmap.MADV_RANDOM, mmap.MADV_WILLNEED, mmap.MADV_DONTNEED
-
-_madvise = types.ExternalFunction("madvise", types.int32(types.uintp, types.uintp, types.int32))
-"""The C library's madvise: (address, bytes, advice)."""
-
-
-@compiled
-def _announce_reads(addresses, size, advice):
-    """Announce that `size` bytes from each of the ascending `addresses` (int64[k]) on will be read soon."""
-    begin, end = np.int64(0), np.int64(0)
-    for address in addresses:
-        # One call per run of adjacent pages: rows often share pages, and system calls are slow.
-        first, last = address // _PAGE * _PAGE, (address + size + _PAGE - 1) // _PAGE * _PAGE
-        if first <= end:
-            end = max(end, last)
-            continue
-        if end > begin:
-            _madvise(np.uintp(begin), np.uintp(end - begin), np.int32(advice))
-        begin, end = first, last
-    if end > begin:
-        _madvise(np.uintp(begin), np.uintp(end - begin), np.int32(advice))
 
 
 def check_feature_memory(config: Config, dataset: Dataset) -> None:
@@ -124,10 +99,10 @@ class MappedShard(HostShard):
         self._kept, self._slot, self._counts = kept, slot, counts
         for part in self.parts:
             # Reads of single rows: reading ahead would load pages that nobody needs.
-            _advise(part, _ONE_BY_ONE)
+            advise(part, ONE_BY_ONE)
             if isinstance(part, np.memmap):
                 # What was read of the file to copy it is the system's again; plain memory would be lost.
-                _advise(part, _NO_LONGER)
+                advise(part, NO_LONGER)
 
     def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
         """Split as HostShard does; rows in memory are one part more, numbered from 0.
@@ -145,8 +120,9 @@ class MappedShard(HostShard):
 
         # The pages of all parts are announced before a row of one is read.
         found = list(super().split(ids[away])) if len(away) else []
+        row_size = np.array([self.row_bytes])
         for part, first, chosen, _ in found:
-            _announce_reads(part.ctypes.data + self.row_bytes * np.sort(chosen - first), self.row_bytes, _SOON)
+            announce(part.ctypes.data + self.row_bytes * np.sort(chosen - first), row_size, SOON)
         for part, first, chosen, positions in found:
             yield part, first, chosen, away[positions]
 
@@ -160,9 +136,3 @@ class MappedShard(HostShard):
         with self._lock:
             (held, away), self._counts = self._counts, [0, 0]
         return held, away
-
-
-def _advise(part: np.ndarray, advice: int) -> None:
-    """Give `advice` on the memory of `part`, whole pages of it."""
-    begin = part.ctypes.data // _PAGE * _PAGE
-    _announce_reads(np.array([begin]), part.ctypes.data + part.nbytes - begin, advice)

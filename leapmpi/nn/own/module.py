@@ -230,6 +230,7 @@ class OwnModel(Model):
         """Check that `out` holds logits of the roots, and return it. Raises ConfigError for anything else."""
         where, layers = f"--model {self.named}: forward", len(passage.graphs)
         target = PLAIN if self.schema is None else self.schema.graph.target_number
+        assert target is not None, "a model of a typed graph has a target type"
         roots, out = passage.rows[-1][target], self._of_target(out)
         if not self.block_wise and passage.calls < layers:
             some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"

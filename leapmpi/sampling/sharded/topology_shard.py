@@ -17,10 +17,11 @@ import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
+from leapmpi.dataset.topology import OF_EDGES, Topology, empty_topology, fill_topology, layout, with_lists_in
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.system.jit import compiled
+from leapmpi.system.unnamed_files import mapped_file
 
 
 class NoWholeTopology(ConfigError, AttributeError):
@@ -117,15 +118,19 @@ def load_shard_of_topology(
     labels: bool = False,
     named: bool = False,
     numbered: bool = False,
+    in_file: bool = False,
 ) -> TopologyShard:
     """Load the lists of the vertices of consecutive `parts`, from their files alone.
 
     weights, times, labels: whether to hold those of edges, which the dataset must have; numbered: whether to number
-    sources; named: whether to name them, which maps and samples the files of other parts.
+    sources; named: whether to name them, which maps and samples the files of other parts. in_file: whether the lists
+    stay in a file on the disk of temporary files, not in memory.
 
-    Raises DataError for a missing or damaged part, or a negative weight.
+    Raises DataError for a missing or damaged part, or a negative weight, and with `in_file` those of `unnamed_file`.
     """
     own = empty_topology(dataset, weights, times, labels, parts)
+    if in_file:
+        own = with_lists_in(own, mapped_file(layout(own.list_arrays)[-1], "in-neighbour lists take"))
     for part in parts:
         fill_topology(dataset, part, own, parts.start)
     first, end = int(dataset.offsets[parts.start]), int(dataset.offsets[parts.stop])
@@ -154,9 +159,8 @@ def shard_of(topology: Topology, first: int, end: int, named: bool) -> TopologyS
 def _cut(topology: Topology, first: int, end: int) -> Topology:
     """Return the lists of the vertices `first` to `end` (exclusive) of a whole `topology`, of ids as they are."""
     edges, rows = slice(int(topology.indptr[first]), int(topology.indptr[end])), slice(first, end)
-    of_edges = ("indices", "edge_weight", "edge_time", "edge_label", "relation")
     arrays: dict[str, Any] = {
-        name: array[edges if name in of_edges else rows] for name, array in topology.arrays.items()
+        name: array[edges if name in OF_EDGES else rows] for name, array in topology.arrays.items()
     }
     return replace(topology, **{**arrays, "indptr": topology.indptr[first : end + 1] - edges.start})
 
@@ -174,12 +178,15 @@ def _named(own: Topology, original: np.ndarray, degree: np.ndarray) -> Topology:
     return replace(own, original_id=np.concatenate((own.original_id, original)), outside_degree=degree, unnamed=0)
 
 
-def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
-    """Return the bytes of the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local."""
+def shard_bytes(topology: Topology, first: int, end: int, named: bool, room: int | None = None) -> int:
+    """Return the bytes in memory of the shard of vertices `first` to `end` (exclusive) of a whole `topology`. Local.
+
+    room: bytes for its lists, which are in a file if they take more; None: as many as they take.
+    """
     own = _cut(topology, first, end)
     # Named remote sources add their id, original id and in-degree.
     outside = _outside_sources(own.indices, topology.vertices, first, end).count if named else 0
-    return own.nbytes + (topology.indices.itemsize + 16) * outside
+    return own.memory_bytes(room) + (topology.indices.itemsize + 16) * outside
 
 
 def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:

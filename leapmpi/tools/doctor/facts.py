@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import re
 import resource
 import shutil
 import socket
@@ -21,6 +20,7 @@ from leapmpi.comm.launcher import launcher_size, local_rank
 from leapmpi.comm.world import World, cuda_aware, library_file, library_name
 from leapmpi.plan.machine_rates import processor_name
 from leapmpi.system.stale_files import SHARED_MEMORY
+from leapmpi.system.unnamed_files import file_system
 
 T = TypeVar("T")
 
@@ -196,25 +196,3 @@ def _folder(path: Path) -> dict[str, Any]:
         "readable": os.access(existing, os.R_OK | os.X_OK),
         "writable": os.access(existing, os.W_OK | os.X_OK),
     }
-
-
-def file_system(path: Path, mounts: str | None = None) -> str:
-    """Return the type of the file system that holds `path`, such as 'ext4', 'nfs4' or 'lustre'.
-
-    `mounts` is the text of /proc/self/mountinfo (man 5 proc_pid_mountinfo), read if not given.
-    """
-    if mounts is None:
-        mounts = _or_none(lambda: Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
-    found, deepest = "unknown", -1
-    real = Path(os.path.realpath(path))
-    for line in (mounts or "").splitlines():
-        # The mount point is a field before the dash; the type of the file system follows it.
-        fields, _, rest = line.partition(" - ")
-        words = fields.split()
-        if len(words) < 5 or not rest:
-            continue
-        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
-        # The later of two mounts on one point hides the other.
-        if (point == real or point in real.parents) and len(point.parts) >= deepest:
-            found, deepest = rest.split()[0], len(point.parts)
-    return found

@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 
+from leapmpi.system.unnamed_files import file_system
 from leapmpi.tools.doctor.examination import CHECKS, problems
-from leapmpi.tools.doctor.facts import file_system
 from leapmpi.tools.doctor.facts_text import lines
 from leapmpi.tools.doctor.links import rounds
 

@@ -1,0 +1,118 @@
+"""In-neighbour lists that stay in a file, the most read ones in memory (`--topology-memory`).
+
+Draws read lists where the file is mapped, so they give the same bits. The file is cut into blocks of edges. Those with
+the most expected reads are kept in memory, as many as have room; the system reads pages of the others, and may evict
+them. How often a list is read is its vertex's chance to be a destination (expected_reads.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.system.jit import compiled
+from leapmpi.system.page_advice import EVICTED, ONE_BY_ONE, advise, keep_in_memory
+
+_MOST_BLOCKS = 16384
+"""Blocks of a topology, at most: each may become a mapping of its own, and a process can have 65,530 of them."""
+
+_LEAST_EDGES = 4096
+"""Edges of a block, at least: whole pages of each array."""
+
+
+@dataclass(frozen=True)
+class HeldLists:
+    """The outcome of `hold_most_read`: bytes in memory, and the share of expected reads that find their block there.
+
+    refused: whether the system lets this process keep less than was chosen.
+    """
+
+    nbytes: int
+    share: float
+    refused: bool
+
+
+def read_singly(topology: Topology) -> None:
+    """Announce that lists of `topology` are read in no order, so that the system reads no pages around them."""
+    for array in topology.list_arrays.values():
+        advise(array, ONE_BY_ONE)
+
+
+@compiled
+def _spread(indptr, indices, first, chance, fanout, reached):
+    """Add to `reached` (float32[n]) the expected draws of each vertex where list v is read with chance[v]."""
+    for v in range(len(chance)):
+        degree = indptr[v + 1] - indptr[v]
+        if chance[v] <= 0 or degree == 0:
+            continue
+        share = chance[v] * (1.0 if fanout < 0 or fanout >= degree else fanout / degree)
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e] - first
+            if 0 <= u < len(reached):
+                reached[u] += share
+
+
+def list_reads(topology: Topology, first: int, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
+    """Estimate how often an iteration reads each list: float32[n], at most 1.
+
+    topology: lists of n vertices, those with ids from `first` on. roots: float32[n], the chance of each to be a root.
+    fanouts: from the root outward, -1 for all. Sources without a list here are left out.
+    """
+    chance = np.minimum(roots, np.float32(1))
+    for fanout in fanouts[:-1]:
+        reached = chance.copy()
+        _spread(topology.indptr, topology.indices, first, chance, fanout, reached)
+        chance = np.minimum(reached, np.float32(1), out=reached)
+    return chance
+
+
+@compiled
+def _by_block(indptr, reads, fanout, edges, blocks):
+    """Add the reads of each list to `blocks` (float64[k]) of so many `edges`; a draw reads up to `fanout` of them."""
+    for v in range(len(reads)):
+        if indptr[v + 1] == indptr[v]:
+            continue
+        begin, end = indptr[v] // edges, (indptr[v + 1] - 1) // edges
+        count = end - begin + 1
+        share = reads[v] * (1.0 if fanout < 0 or fanout >= count else fanout / count)
+        for block in range(begin, end + 1):
+            blocks[block] += share
+
+
+def hold_most_read(topology: Topology, reads: np.ndarray, fanout: int, room: int) -> HeldLists:
+    """Keep the blocks of `topology` with most expected reads in memory, in at most `room` bytes.
+
+    reads: float32[n], those of each list, as `list_reads` estimates them; fanout: edges that a read draws, -1 for all.
+    """
+    arrays = list(topology.list_arrays.values())
+    edge_bytes = sum(array.itemsize for array in arrays)
+    edges = _LEAST_EDGES
+    while edges * _MOST_BLOCKS < topology.edges:
+        edges *= 2
+    scores = np.zeros(-(-topology.edges // edges))
+    _by_block(topology.indptr, reads, fanout, edges, scores)
+
+    best = np.argsort(-scores, kind="stable")[: room // (edges * edge_bytes)]
+    chosen = np.sort(best[scores[best] > 0])
+    begins, ends = _runs(chosen)
+    wanted = kept = 0
+    for array in arrays:
+        # The estimate has read all lists; a control group must have room for those that stay.
+        advise(array, EVICTED)
+        first = array.ctypes.data + begins * edges * array.itemsize
+        sizes = np.minimum(ends * edges, topology.edges) * array.itemsize + array.ctypes.data - first
+        wanted += int(sizes.sum())
+        kept += keep_in_memory(first, sizes)
+    total = float(scores.sum())
+    held = float(scores[chosen].sum()) / total if total else 1.0
+    return HeldLists(kept, held * kept / wanted if wanted else 0.0, kept < wanted)
+
+
+def _runs(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where runs of adjacent numbers in `blocks` (int64[k], ascending) begin, and where they end, exclusive."""
+    breaks = np.flatnonzero(np.diff(blocks) > 1)
+    begins = blocks[np.concatenate((np.zeros(min(1, len(blocks)), np.int64), breaks + 1))]
+    ends = blocks[np.concatenate((breaks, np.full(min(1, len(blocks)), len(blocks) - 1)))] + 1
+    return begins, ends
