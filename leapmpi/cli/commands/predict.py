@@ -18,7 +18,7 @@ from leapmpi.runs.text import listed, size_text
 
 HELP = "write exact outputs of a trained model for vertices to a file"
 
-_SETTINGS = ("run.device", "run.threads", "run.log_level")
+_SETTINGS = ("evaluate.fanout", "evaluate.batch_size", "run.device", "run.threads", "run.log_level")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.task_table,
     )
     # The run's settings, but for those that cannot change its outputs.
-    changed = {**given(arguments), "data": arguments.data}
+    changed = {"evaluate.fanout": "all", **given(arguments), "data": arguments.data}
     if arguments.json:
         changed["run.log_level"] = "warning"
     found = predict(with_code(chosen, arguments.model).replaced(changed, "predict"), chosen, request)
