@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def parse_rule(text: str) -> SplitRule:
         return _parse_draw(kind, rest, text)
     if Path(text).is_dir():
         return SplitRule("folder", text, Path(text))
+    if re.fullmatch(r"[\d.]+(,[\d.]+){2}", text):
+        raise ConfigError(f"--splits {text}: for random shares give --splits random:{text}")
     raise ConfigError(
         f"--splits {text}: no such folder, and no rule of that name ({nearest(kind, _RULES)}); "
         "expected source, a folder, random:TRAIN,VAL,TEST or per-class:TRAIN,VAL"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -204,10 +205,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sources(arguments: argparse.Namespace) -> list[Path]:
     """List the files and folders that the command reads, as far as its flags name them."""
-    source = next((each for each in (arguments.source, *arguments.source.parents) if each.exists()), arguments.source)
+    source = arguments.source
+    found = next((each for each in (source, *source.parents) if each.exists()), source)
+    # A name without its suffix stands for files beside it, a path into an archive for the archive.
+    sources = sorted(found.glob(f"{glob.escape(source.name)}*")) if found != source and found.is_dir() else [found]
     given = [value for name, value in vars(arguments).items() if isinstance(value, Path) and name != "graph"]
     given += [Path(text) for text in (arguments.features, arguments.vertex_times, arguments.splits) if text]
-    return [source, *(path for path in given if path != arguments.source and path.exists())]
+    return [*sources, *(path for path in given if path != arguments.source and path.exists())]
 
 
 def _guess_schema(arguments: argparse.Namespace) -> int:

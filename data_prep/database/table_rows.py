@@ -178,9 +178,10 @@ def _edges(parents: np.ndarray, parents_are: int) -> Iterator[np.ndarray]:
     """Yield rows and `parents` [rows] as edges int64[2, k]: parents are sources (1) or destinations (0)."""
     for start in range(0, len(parents), _EDGES_AT_ONCE):
         some = np.asarray(parents[start : start + _EDGES_AT_ONCE])
-        rows = np.flatnonzero(some >= 0)
-        ends = rows + start, some[rows]
-        yield np.stack(ends[::-1] if parents_are else ends).astype(np.int64, copy=False)
+        there = some >= 0
+        rows = np.arange(start, start + len(some))
+        ends = (rows, some) if there.all() else (rows[there], some[there])
+        yield np.stack(ends[::-1] if parents_are else ends, dtype=np.int64, casting="same_kind")
 
 
 def opened(schema: TableSchema, files: Sequence[Path], workspace: Workspace, source: Path | None = None) -> TableRows:

@@ -206,10 +206,14 @@ class TypedEdges:
                 self._check(chunk, relation, first)
                 first += chunk.shape[1]
                 ends = chunk + np.array([[self._bases[relation.source]], [self._bases[relation.destination]]])
-                kept = ends[0] != ends[1]
-                self.read += len(kept)
-                self.loops += len(kept) - int(kept.sum())
-                ends, records = ends[:, kept], self._converted(records, kept)
+                self.read += ends.shape[1]
+                # Only edges within a type may be loops.
+                kept = np.ones(ends.shape[1], bool)
+                if relation.source == relation.destination:
+                    kept = ends[0] != ends[1]
+                    ends = ends[:, kept]
+                    self.loops += len(kept) - ends.shape[1]
+                records = self._converted(records, kept)
                 yield np.stack([r * self.vertices + ends[0], ends[1]]), records
                 if r in self._reverse:
                     self.reversed += ends.shape[1]

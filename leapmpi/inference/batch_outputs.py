@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from leapmpi.config.schema import Config
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -23,6 +24,9 @@ from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.system.counter_rng import TEST, DrawKey
+
+_MOST_EDGES = 1 << 22
+"""Edges of the first two hops of a batch of bounded roots, at most, unless one root has more."""
 
 
 def batch_outputs(
@@ -57,11 +61,12 @@ def mode_for_scoring(ctx: RankContext, minibatch: MiniBatch, remote: str) -> Exc
 
 
 def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.ndarray:
-    """Return the outputs for `roots` (int64[k], distinct, any vertices), each from all edges that its time lets it see.
+    """Return the outputs for `roots` (int64[k], distinct, any vertices), each from edges that its time lets it see.
 
-    The numbers of roots may differ between ranks. Returns float[k, width]. Collective.
+    They are all of them, or as many as `evaluate.fanout` says, drawn as for the test split. The numbers of roots may
+    differ between ranks. Returns float[k, width]. Collective.
     """
-    layers = (ALL,) * len(ctx.model.layers)
+    layers = config.evaluation_fanout
     types = ctx.sampler.types
     of_relations = scoring_fanouts(types, config.sampling, layers) if types else None
     size, key = config.evaluate.batch_size, DrawKey(TEST, ctx.seed, 0, 0)
@@ -70,7 +75,8 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
     ctx = replace(ctx, sampler=with_edge_data(sampler, ctx.edge_features is not None), drops=False)
 
     # Ranks go through equally many batches, since each exchanges rows with all.
-    batches = -(-int(ctx.communicator.all_gather_rows(np.array([len(roots)])).max()) // size)
+    cut = _batches(sampler.topology, roots, layers, size)
+    batches = int(ctx.communicator.all_gather_rows(np.array([len(cut)])).max())
     modes: list[ExchangeMode | None] = [None]
 
     def choose(minibatch: MiniBatch) -> ExchangeMode:
@@ -78,9 +84,22 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
         return found
 
     outputs = []
-    with step("prediction", max(1, batches), "batches") as shown:
-        for number in range(max(1, batches)):
-            (found,) = batch_outputs(ctx, key, roots[number * size : (number + 1) * size], modes, choose)
+    with step("prediction", batches, "batches") as shown:
+        for number in range(batches):
+            batch = cut[number] if number < len(cut) else roots[:0]
+            (found,) = batch_outputs(ctx, key, batch, modes, choose)
             outputs.append(found.cpu().numpy().copy())
             shown.advance(1)
     return np.concatenate(outputs)
+
+
+def _batches(topology: Topology, roots: np.ndarray, fanouts: tuple[int, ...], size: int) -> list[np.ndarray]:
+    """Cut `roots` into batches of at most `size`, and of about as many edges as memory holds; at least one. Local."""
+    edges = topology.degree(roots)
+    if ALL in fanouts[1:]:
+        # A neighbour of a root may have a long list, which is read for each bound.
+        of_root = np.repeat(np.arange(len(roots)), edges)
+        lists = topology.degree(topology.in_neighbours(roots))
+        edges = edges + np.bincount(of_root, lists, len(roots)).astype(np.int64)
+    number = np.cumsum(edges) // _MOST_EDGES + np.arange(len(roots)) // size
+    return np.split(roots, np.flatnonzero(np.diff(number)) + 1)

@@ -67,7 +67,7 @@ def summary_lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         batch = f"batch {min(config.train.batch_size, trainer.components.batches.count):,}"
     devices = enumeration(list(dict.fromkeys(fact["device"] for fact in facts))[:2])
     threads = enumeration([str(each) for each in sorted({fact["threads"] for fact in facts})])
-    features = _by_type(dataset) or (f"{dataset.feature_dim} features" if dataset.feature_dim else "no features")
+    features = _by_type(dataset) or (f"{dataset.feature_dim:,} features" if dataset.feature_dim else "no features")
     sampled = "" if set(config.evaluation_fanout) == {-1} else ", sampled"
     hosts = f"{world.size} on {world.nodes} node{'s' * (world.nodes > 1)}"
     return [

@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.gemm import place_product, sum_of_outer
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Weighted
 from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, ScatteredRows, dense
@@ -72,7 +73,11 @@ class _Projected(Function):
         for number, chosen in enumerate(rows):
             terms = 0
             if types[number] in added and len(chosen):
-                out.index_copy_(0, chosen, learned.index_select(0, x.learned_places[chosen]))
+                places, here = x.learned_places[chosen], _span(chosen)
+                if here is None:
+                    out.index_copy_(0, chosen, learned.index_select(0, places))
+                else:
+                    torch.index_select(learned, 0, places, out=out[here])
                 terms = 1
             for place, columns, numbers in _factors(x, types[number], number, chosen, weights):
                 place_product(out, chosen, columns, weights[place], numbers, adds=terms > 0)
@@ -89,7 +94,8 @@ class _Projected(Function):
         of_learned = torch.zeros_like(learned) if ctx.needs_input_grad[_LEARNED] else None
         found = [None if each is None else torch.zeros_like(each) for each in weights]
         for number, chosen in enumerate(ctx.rows):
-            given = grad.index_select(0, chosen)
+            here = _span(chosen)
+            given = grad.index_select(0, chosen) if here is None else grad[here]
             if of_learned is not None and ctx.types[number] in ctx.added and len(chosen):
                 of_learned.index_add_(0, x.learned_places[chosen], given)
             for place, columns, numbers in _factors(x, ctx.types[number], number, chosen, weights):
@@ -97,6 +103,14 @@ class _Projected(Function):
                 if of_learned is not None and columns is learned:
                     place_product(of_learned, numbers, given, weights[place].t(), adds=True)
         return *(None,) * _LEARNED, of_learned, *found
+
+
+def _span(rows: Tensor) -> slice | None:
+    """Return the slice of `rows` (int64[k], ascending) where they follow each other in host memory, else None."""
+    if not len(rows) or not on_host(rows.device):
+        return None
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first == len(rows) - 1 else None
 
 
 def _factors(

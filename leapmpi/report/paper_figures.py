@@ -73,8 +73,7 @@ def write_figures(figures: Mapping[str, Figure], names: Sequence[str], kind: str
 def _write(figure: Figure, kind: str, path: Path) -> None:
     from matplotlib.figure import Figure as Canvas
 
-    tall = 1.2 + 0.2 * _bars_in(figure) if isinstance(figure, BarFigure) else 2.8
-    canvas = Canvas(figsize=(_WIDTH, min(tall, 12.0)), layout="constrained")
+    canvas = Canvas(figsize=(_WIDTH, min(_height(figure), 12.0)), layout="constrained")
     axes: Any = canvas.add_subplot()
     axes.set_title(figure.title, wrap=True)
     if isinstance(figure, LineFigure):
@@ -88,12 +87,17 @@ def _write(figure: Figure, kind: str, path: Path) -> None:
     # Entries stand beside the axes, where they hide nothing.
     if len(names := axes.get_legend_handles_labels()[1]) > 1:
         fitting = max(1, _LETTERS // (max(map(len, names)) + 8))
-        canvas.legend(loc="outside lower center", ncols=min(len(names), 4, fitting))
+        canvas.legend(loc="outside lower center", ncols=min(len(names), fitting))
     canvas.savefig(path, format=kind, dpi=300, metadata=_METADATA[kind])
 
 
-def _bars_in(figure: BarFigure) -> int:
-    return len(figure.labels) * (1 if figure.stacked else len(figure.stacks))
+def _height(figure: Figure) -> float:
+    """Return the height of a figure in inches."""
+    if isinstance(figure, BarFigure):
+        return 1.2 + 0.2 * len(figure.labels) * (1 if figure.stacked else len(figure.stacks))
+    if isinstance(figure, SchemaFigure):
+        return 0.4 + _WIDTH * schema_layout(figure, WIDE).height / WIDE
+    return 2.8
 
 
 def _lines(figure: LineFigure, axes: Any) -> None:
@@ -157,8 +161,9 @@ def _schema(figure: SchemaFigure, axes: Any) -> None:
     for head in places.heads:
         axes.fill(*head.T, color=LIGHT[GREY], linewidth=0)
     for each in (*places.types, *places.labels):
+        x, y = [each.left, each.right, each.right, each.left], [each.top, each.top, each.bottom, each.bottom]
         edge = "none" if each in places.labels else LIGHT[0 if each.target else GREY]
-        frame = {"facecolor": "white", "edgecolor": edge, "boxstyle": "round,pad=0.25"}
-        axes.text(*each.centre, "\n".join(each.lines), ha="center", va="center", fontsize=6, bbox=frame)
+        axes.fill(x, y, facecolor="white", edgecolor=edge, linewidth=0.8, zorder=3)
+        axes.text(*each.centre, "\n".join(each.lines), ha="center", va="center", fontsize=6, zorder=4)
     for text, y in places.key:
         axes.text(4, y, text, va="baseline", fontsize=6)

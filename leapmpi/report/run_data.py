@@ -74,9 +74,18 @@ class RunData:
         found = {each["epoch"]: each for each in self.records if each["event"] == "epoch"}
         return [found[number] for number in sorted(found)]
 
-    @cached_property
+    @property
     def warm(self) -> Sequence[dict[str, Any]]:
         """Epochs that speed is judged by: all but the first after each start, unless there are no others."""
+        return self._judged[0]
+
+    @property
+    def only_cold(self) -> bool:
+        """Whether there are only first epochs after a start."""
+        return not self._judged[1]
+
+    @cached_property
+    def _judged(self) -> tuple[Sequence[dict[str, Any]], bool]:
         # A resumed epoch may be recorded twice; count each epoch once.
         begun, position, seen = {0}, 0, set()
         for record in self.records:
@@ -85,7 +94,7 @@ class RunData:
             if record["event"] == "epoch" and record["epoch"] not in seen:
                 seen.add(record["epoch"])
                 position += 1
-        return warm_epochs(self.epochs, begun)[0]
+        return warm_epochs(self.epochs, begun)
 
     @property
     def epoch_seconds(self) -> float | None:

@@ -214,14 +214,14 @@ def _bows(arrows: Sequence[_Arrow]) -> list[float]:
 def _points(arrow: _Arrow, bow: float, types: Sequence[Box]) -> np.ndarray:
     """Return the points of an arrow between the edges of its boxes, float64[n, 2]."""
     one, other = types[arrow.source], types[arrow.destination]
-    t = np.linspace(0, 1, 65)[:, None]
+    t = np.linspace(0, 1, 513)[:, None]
     if one is other:
         # An arc on the side of the box that faces outwards.
         x, y = one.centre
         out = -1 if y <= 0 else 1
         reach = _LOOP + abs(bow) / 4
         angle = math.pi * t
-        return np.hstack([x - 18 * np.cos(angle), y + out * (_BOX / 2 + reach * np.sin(angle))])
+        return _fewer(np.hstack([x - 18 * np.cos(angle), y + out * (_BOX / 2 + reach * np.sin(angle))]))
     a, b = np.array(one.centre), np.array(other.centre)
     along = b - a
     aside = np.array([along[1], -along[0]]) / (np.hypot(*along) or 1.0)
@@ -230,10 +230,15 @@ def _points(arrow: _Arrow, bow: float, types: Sequence[Box]) -> np.ndarray:
     for detour in _DETOURS:
         middle = (a + b) / 2 + aside * (bow + detour)
         points = (1 - t) ** 2 * a + 2 * t * (1 - t) * middle + t**2 * b
-        lines.append(points[~one.holds(points) & ~other.holds(points)])
+        lines.append(_fewer(points[~one.holds(points) & ~other.holds(points)]))
         if not any(each.holds(lines[-1]).any() for each in further):
             return lines[-1]
     return lines[0]
+
+
+def _fewer(points: np.ndarray) -> np.ndarray:
+    """Return the ends of a line and 31 points between them."""
+    return points[np.linspace(0, len(points) - 1, 33).astype(int)]
 
 
 def _heads(arrow: _Arrow, points: np.ndarray) -> Iterator[np.ndarray]:

@@ -30,7 +30,8 @@ def _time(run: RunData) -> str:
     rows = run.median("rows")
     remote = rows.get("remote", 0) / max(1, sum(rows.values()))
     fetched = f"; {shown(remote, SHARE)} of the rows came from other ranks" if run.size > 1 else ""
-    return f"A warm epoch takes {shown(epoch, SECONDS)}: {', '.join(parts)}{fetched}."
+    which = "A first (cold) epoch" if run.only_cold else "A warm epoch"
+    return f"{which} takes {shown(epoch, SECONDS)}: {', '.join(parts)}{fetched}."
 
 
 def _of_time(run: RunData) -> Iterator[Advice]:
@@ -56,7 +57,7 @@ def _of_time(run: RunData) -> Iterator[Advice]:
         )
     uneven = run.imbalance
     if uneven and uneven > 1.25 and run.size > 1:
-        mend = "leapmpi-prep partition --balance evens it out"
+        mend = "leapmpi-prep partition --balance work evens it out"
         yield Advice(1 - 1 / uneven, FAIR, f"The busiest rank works {shown(uneven)} times the mean: {mend}.")
     if (idle := share.get("wait", 0.0)) > 0.25 and run.size > 1 and not (uneven and uneven > 1.25):
         yield Advice(idle, FAIR, f"Ranks wait for {shown(idle, SHARE)} of an epoch: --timeline shows why.")

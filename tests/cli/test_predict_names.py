@@ -109,6 +109,8 @@ def test_vertices_are_chosen_by_name(predict, tmp_path):
     (tmp_path / "some.txt").write_text(f"{name_of(9)}\nnobody\n")
     said = predict("data", "--out", tmp_path / "d.csv", "--vertices", tmp_path / "some.txt")
     assert "some.txt, line 2: 'nobody' is not a name of a vertex" in said
+    said = predict("data", "--out", tmp_path / "d.csv", "--vertices", "1,2")
+    assert "--vertices 1,2: cannot be read (No such file or directory); give a file with a vertex on each line" in said
     assert not (tmp_path / "d.csv").exists()
 
 

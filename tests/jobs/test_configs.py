@@ -11,8 +11,10 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.config.toml import read_toml
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType
 from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT
+from tests.support.typed_graphs import typed_graph
 
 FOLDER = PROJECT / "jobs/configs"
 CONFIGS = sorted(path for path in FOLDER.rglob("*.toml") if path.name != "graphs.toml")
@@ -49,15 +51,57 @@ SHAPES = {
 """Of the data of the recipes: features, classes or labels, and whether a vertex has several."""
 
 
+def schema_of(target, columns, relations):
+    vertices = tuple(VertexType(name, 40, width, "float32" if width else None) for name, width in columns.items())
+    reverse = [Relation(d, f"rev_{name}", s, n) for n, (s, name, d) in enumerate(relations)]
+    return GraphTypes(vertices, (*(Relation(*each) for each in relations), *reverse), target)
+
+
+TYPED = {
+    "ogbn-mag": (
+        schema_of(
+            "paper",
+            {"author": 0, "field_of_study": 0, "institution": 0, "paper": 128},
+            [("author", "affiliated_with", "institution"), ("author", "writes", "paper"),
+             ("paper", "cites", "paper"), ("paper", "has_topic", "field_of_study")],
+        ),
+        349,
+    ),
+    "hgb-dblp": (
+        schema_of(
+            "author",
+            {"author": 334, "paper": 4231, "term": 50, "venue": 0},
+            [("author", "writes", "paper"), ("paper", "has", "term"), ("paper", "appears_in", "venue")],
+        ),
+        4,
+    ),
+    "hgb-acm": (
+        schema_of(
+            "paper",
+            {"paper": 1902, "author": 1902, "subject": 1902, "term": 0},
+            [("paper", "cites", "paper"), ("paper", "by", "author"), ("paper", "on", "subject"),
+             ("paper", "has", "term")],
+        ),
+        3,
+    ),
+}  # fmt: skip
+"""Of the typed data of the recipes: types with their features, relations, and classes."""
+
+
 @pytest.mark.compiles
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_trains_a_small_graph_with_the_features_and_labels_of_its_own(path, tmp_path):
-    features, classes, several = SHAPES[path.stem.rpartition("-")[0]]
-    graph, rng = random_graph(n=150), np.random.default_rng(0)
-    labels = rng.integers(0, 2, (150, classes)).astype(np.float32) if several else rng.integers(0, classes, 150)
-    rows = rng.standard_normal((150, features)).astype(np.float32)
-    graph = replace(graph, features=rows, labels=labels, classes=classes)
-    write_dataset(tmp_path / "data", graph, np.zeros(150, np.int32), 1, method="test", figures={}, seed=0)
+    data, rng = path.stem.rpartition("-")[0], np.random.default_rng(0)
+    if data in TYPED:
+        types, classes = TYPED[data]
+        graph = replace(typed_graph(types, edges=80), classes=classes)
+    else:
+        features, classes, several = SHAPES[data]
+        labels = rng.integers(0, 2, (150, classes)).astype(np.float32) if several else rng.integers(0, classes, 150)
+        rows = rng.standard_normal((150, features)).astype(np.float32)
+        graph = replace(random_graph(n=150), features=rows, labels=labels, classes=classes)
+    parts = np.zeros(graph.vertices, np.int32)
+    write_dataset(tmp_path / "data", graph, parts, 1, method="test", figures={}, seed=0)
     recipe = Config.from_values(read_toml(path), str(path))
     short = {"train.epochs": 1, "run.threads": 1, "run.device": "cpu", "run.log_level": "error"}
     run = train(recipe.replaced({**short, "data": str(tmp_path / "data"), "run.folder": str(tmp_path / "run")}))

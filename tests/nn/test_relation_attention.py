@@ -19,6 +19,8 @@ from tests.support.typed_models import (
     dense_inputs,
     dense_norm,
     drawn_blocks,
+    gradients,
+    owned,
     schema,
     whole_graph,
 )
@@ -254,6 +256,39 @@ def test_dropped_attention_depends_on_the_relation(made, graph, rows):
         each.data[second] = each.data[first]
     assert torch.allclose(layer.aggregate(tensors, h, None), layer.aggregate(renamed, h, None))
     assert not torch.allclose(layer.aggregate(tensors, h, KEY), layer.aggregate(renamed, h, KEY))
+
+
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("name", ["rgat across", "hgt", "simple-hgn"])
+def test_shares_of_any_owners_combine_to_the_layer(name, drops, made, graph, rows):
+    layer = made(name, input_dropout=0.4 * drops, attention_dropout=0.3 * drops).layers[0]
+    block, key = drawn_blocks(graph, np.arange(30), 2)[-1], KEY if drops else None
+    tensors = to_tensors(block)
+    wanted = layer(tensors, rows[block.src], key)
+    wanted.square().sum().backward()
+    due = gradients(layer, rows)
+
+    # Destinations send first; then each of three owners computes the shares of its sources.
+    form, names, count = layer.shares, tensors.dst_original, block.n_dst
+    sent = form.project_sent(layer.prefix(rows[block.src[:count]], names, key), names)
+    owner, values, positions = np.random.default_rng(2).integers(0, 3, block.n_src), [], []
+    for k in range(3):
+        partial, mine = owned(block, owner == k, rows)
+        values.append(form.partial(replace(partial, sent=sent, dst_original=names), mine, key))
+        selves = count + partial.local[0] if form.layout.separate_self else partial.local[0][:0]
+        positions.append(torch.cat([torch.arange(count), selves]))
+    total = (1 + form.layout.separate_self) * count
+    combined = form.layout.combination(values[0].detach(), positions[0], total)
+    others = torch.cat(values[1:])
+    combined.add(others.detach(), torch.cat(positions[1:]))
+    matrix = combined.rows.requires_grad_()
+    found = layer.finish(*form.combined(torch.from_numpy(np.diff(block.indptr)), matrix), None)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    found.square().sum().backward()
+    passed = [combined.local_gradient(matrix.grad), combined.arrived_gradient(matrix.grad)]
+    torch.autograd.backward([values[0], others], passed)
+    for each, gradient in gradients(layer, rows).items():
+        torch.testing.assert_close(gradient, due[each], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from leapmpi.errors import ConfigError
-from leapmpi.exchange.named_edges import sums_by_relation
 from leapmpi.nn.kernels.relation_groups import _group_edges_tensor, group_edges
 from leapmpi.nn.layer import share_step
 from leapmpi.nn.model import build_model
-from leapmpi.nn.tensors import Edges, PartialBlock, to_tensors
+from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.typed_models import (
     EMPTY,
@@ -23,6 +22,7 @@ from tests.support.typed_models import (
     dense_norm,
     drawn_blocks,
     gradients,
+    owned,
     schema,
     whole_graph,
 )
@@ -173,28 +173,6 @@ def test_shares_of_any_owners_add_up_to_the_layer(name, dropout, made, graph, ro
         learn(combined.grad)
     for each, gradient in gradients(layer, rows).items():
         torch.testing.assert_close(gradient, due[each], rtol=1e-10, atol=1e-12)
-
-
-def owned(block, mine, rows):
-    """The partial block of the sources `mine` (bool[n_src]) of `block`, and their rows."""
-    kept = mine[block.indices]
-    number = np.cumsum(mine) - 1
-    of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(of_edge[kept], minlength=block.n_dst))))
-    sums = sums_by_relation(block.indptr, block.relation, None)
-    local = np.flatnonzero(mine[: block.n_dst])
-    tensor = torch.from_numpy
-    partial = PartialBlock(
-        edges=Edges(tensor(indptr), tensor(number[block.indices[kept]].astype(np.int32)), int(mine.sum())),
-        sampled=tensor(np.diff(block.indptr)),
-        dst_degree=tensor(block.dst_degree),
-        src_original=tensor(block.src_original[mine]),
-        src_degree=tensor(block.src_degree[mine]),
-        local=(tensor(local), tensor(number[local])),
-        relation=tensor(block.relation[kept]),
-        relation_sum=tensor(sums[kept]),
-    )
-    return partial, rows[block.src[mine]]
 
 
 def test_groups_are_the_same_on_devices(graph):

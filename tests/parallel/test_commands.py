@@ -200,8 +200,9 @@ def test_all_ranks_write_one_file(folder, data, finished_run, said):
     out.parent.mkdir(exist_ok=True)
     request = ["--what", "classes", "--memory-limit", "60k", "--log-level", "info"]
     told = said("predict", data, finished_run.path, "--out", out, *request)
-    assert "layer 1 of 2: " in told
+    assert "layer 1 of 2: 240 vertices, " in told
     assert "sent between ranks: ids " in told
+    assert all(len(line) <= 80 for line in told.splitlines() if str(out) not in line)
     ids = graph.original_id
     classes = whole_outputs(finished_run.config, graph, finished_run.weights()).argmax(axis=1)
     with h5py.File(out) as file:

@@ -30,7 +30,8 @@ def train(world, folder):
     def run(name, device, path="host", **changes):
         values = {"data": str(EVEN.folder(folder)), "train.epochs": 1, "train.batch_size": 120, "model.hidden": 8,
                   "sampling.fanout": "4,3", "strategy.name": "leap", "run.threads": 1, "run.mpi_device_path": path,
-                  "run.folder": str(folder / name), "run.log_level": "error", "run.device": device}  # fmt: skip
+                  "run.folder": str(folder / name), "run.log_level": "error", "run.device": device,
+                  "evaluate.limit": 40}  # fmt: skip
         made = []
 
         def contracted(comm, direct, ahead):

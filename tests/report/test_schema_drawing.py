@@ -11,6 +11,7 @@ from leapmpi.report.drawing import NARROW, WIDE
 from leapmpi.report.figures import SchemaFigure, SchemaRelation, SchemaType
 from leapmpi.report.markup import element
 from leapmpi.report.page import Section, page
+from leapmpi.report.paper_figures import write_figures
 from leapmpi.report.schema_layout import schema_layout
 from tests.support.browser import cut_texts, looked_at, overlapping_texts
 
@@ -73,6 +74,12 @@ def test_each_relation_is_named_with_its_count():
 def test_a_reverse_relation_is_a_second_head_of_the_same_arrow():
     assert len(schema_layout(PAPERS, WIDE).arrows) == 4
     assert len(schema_layout(PAPERS, WIDE).heads) == 5
+
+
+def test_a_schema_is_a_figure_for_papers(tmp_path):
+    pytest.importorskip("matplotlib", reason="figures for papers need the extra 'figures'")
+    (path,) = write_figures({"schema": PAPERS}, ["schema"], "svg", tmp_path / "page.html")
+    assert {"paper", "target, 1", "writes 2.13M"} <= set(re.findall(r">([^<>]+)</text>", path.read_text()))
 
 
 def test_many_relations_of_two_types_are_summed():

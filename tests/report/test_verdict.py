@@ -158,12 +158,17 @@ def test_shares_of_an_epoch_add_up(tmp_path):
     assert "other 30.0 %" in sentence
 
 
+def test_a_single_epoch_is_called_cold(tmp_path):
+    sentences = [verdict(RunData.read(make_run(tmp_path / str(n), epochs=n))).speed.sentence for n in (1, 2)]
+    assert [each.partition(" takes")[0] for each in sentences] == ["A first (cold) epoch", "A warm epoch"]
+
+
 def test_an_uneven_rank_is_named(tmp_path):
     def uneven(record):
         record["by_rank"]["phases"] = {"compute": [4.0, 1.0, 1.0, 1.0]}
 
     found = verdict(changed(make_run(tmp_path / "run"), uneven))
-    assert any("partition --balance" in each for each in found.speed.advice)
+    assert any("partition --balance work" in each for each in found.speed.advice)
 
 
 def test_a_failed_run_says_why(tmp_path):

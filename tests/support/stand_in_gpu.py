@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 
 import leapmpi
 from tests.support.stream_order import Event, Stream, StreamOrder, current_stream, stream
@@ -215,6 +214,26 @@ class DeviceTensor(Tensor):
         return run(function, args, kwargs or {})
 
 
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors among operands or results, which torch gives in lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors_in(each)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def with_each(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Return `value`, operands or results, with each tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)([with_each(change, each) for each in value])
+    return {name: with_each(change, each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
 def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operation with a tensor of the device among its operands."""
     if function in _COPIES:
@@ -222,14 +241,14 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if function is aten.index_put.default and not isinstance(args[2], DeviceTensor) and args[2].is_meta:
         # Zeros of torch's own gradient of index_put_, which are without data as torch takes its operand to be.
         args = *args[:2], DeviceTensor(torch.zeros(args[2].shape, dtype=args[2].dtype)), *args[3:]
-    flat, form = tree_flatten((args, kwargs))
-    for each in flat:
-        if isinstance(each, Tensor) and not isinstance(each, DeviceTensor):
+    operands = list(tensors_in((args, kwargs)))
+    for each in operands:
+        if not isinstance(each, DeviceTensor):
             if each.device.type != "cpu":
                 raise Refused(f"{function}: an array of the host, {tuple(each.shape)}, that torch copies by itself")
             if each.dim():
                 raise Refused(f"{function}: a tensor of the host, {tuple(each.shape)}, among tensors of the device")
-    inner, named = tree_unflatten([host(each) for each in flat], form)
+    inner, named = with_each(host, (args, kwargs))
     if "device" in named:
         if torch.device(named["device"] or DEVICE).type == "cpu":
             return function(*inner, **named)
@@ -241,7 +260,7 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         written = [
             each for each, of in named_operands(function, args, kwargs) if of.alias_info and of.alias_info.is_write
         ]
-        note(flat, written + [each for each in tree_iter(found) if isinstance(each, Tensor)])
+        note(operands, [*tensors_in(written), *tensors_in(found)])
     if function in _ALLOCATIONS:
         gpu.order.made(found)
     if kind := kind_of_wait(function, args, kwargs):
@@ -269,7 +288,7 @@ def named_operands(function: Any, args: Any, kwargs: dict[str, Any]) -> Iterator
 
 def note(read: Any, written: Any) -> Any:
     """Note an operation of the thread's stream: the memory that it reads and writes."""
-    mine = [[host(each) for each in tree_iter(some) if isinstance(each, Tensor)] for some in (written, read)]
+    mine = [[host(each) for each in tensors_in(some)] for some in (written, read)]
     writes, reads = ([each for each in some if each.layout == torch.strided and each.numel()] for some in mine)
     changed = {each.untyped_storage()._cdata for each in writes}
     return gpu.order.operation([each for each in reads if each.untyped_storage()._cdata not in changed], writes)
@@ -284,15 +303,13 @@ def handed_back(function: Any, found: Any, args: Any, kwargs: dict[str, Any]) ->
     changed = [each for each, of in named_operands(function, args, kwargs) if of.alias_info and of.alias_info.is_write]
     mine = {id(each.memory): each for each in changed if isinstance(each, DeviceTensor)}
 
-    def of_device(each: Any) -> Any:
-        if not isinstance(each, Tensor):
-            return each
+    def of_device(each: Tensor) -> Tensor:
         if id(each) not in mine:
             return DeviceTensor(each)
         assert mine[id(each)].shape == each.shape, f"{function} resized its result, which the stand-in cannot"
         return mine[id(each)]
 
-    return tree_map(of_device, found)
+    return with_each(of_device, found)
 
 
 def copied(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -9,6 +9,8 @@ import torch
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType, reached
+from leapmpi.exchange.named_edges import sums_by_relation
+from leapmpi.nn.tensors import Edges, PartialBlock
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema
 from leapmpi.sampling.block import Block, indptr_of
@@ -168,3 +170,25 @@ def assert_same_gradients(model, rows: TypedMatrix, found: torch.Tensor, wanted:
             mine[each], gradient, rtol=1e-10, atol=1e-12, msg=lambda said, name=each: f"{name}: {said}"
         )
     assert mine["learned"].abs().sum() > 0
+
+
+def owned(block: Block, mine: np.ndarray, rows: TypedMatrix) -> tuple[PartialBlock, TypedMatrix]:
+    """Return the partial block of the sources `mine` (bool[n_src]) of `block`, and their rows."""
+    kept = mine[block.indices]
+    number = np.cumsum(mine) - 1
+    of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(of_edge[kept], minlength=block.n_dst))))
+    sums = sums_by_relation(block.indptr, block.relation, None)
+    local = np.flatnonzero(mine[: block.n_dst])
+    tensor = torch.from_numpy
+    partial = PartialBlock(
+        edges=Edges(tensor(indptr), tensor(number[block.indices[kept]].astype(np.int32)), int(mine.sum())),
+        sampled=tensor(np.diff(block.indptr)),
+        dst_degree=tensor(block.dst_degree),
+        src_original=tensor(block.src_original[mine]),
+        src_degree=tensor(block.src_degree[mine]),
+        local=(tensor(local), tensor(number[local])),
+        relation=tensor(block.relation[kept]),
+        relation_sum=tensor(sums[kept]),
+    )
+    return partial, rows[block.src[mine]]

@@ -14,11 +14,11 @@ from leapmpi.config.program_imports import program_imports
 from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
-from leapmpi.runs.text import size_text
+from leapmpi.runs.text import listed, size_text
 
 HELP = "write exact outputs of a trained model for vertices to a file"
 
-_SETTINGS = ("run.device", "run.threads", "run.log_level")
+_SETTINGS = ("evaluate.fanout", "evaluate.batch_size", "run.device", "run.threads", "run.log_level")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.task_table,
     )
     # The run's settings, but for those that cannot change its outputs.
-    changed = {**given(arguments), "data": arguments.data}
+    changed = {"evaluate.fanout": "all", **given(arguments), "data": arguments.data}
     if arguments.json:
         changed["run.log_level"] = "warning"
     found = predict(with_code(chosen, arguments.model).replaced(changed, "predict"), chosen, request)
@@ -144,13 +144,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _lines(found: dict[str, Any]) -> str:
     """Return the lines about the output and its cost."""
     columns = f" of {found['columns']} columns" * (found["columns"] > 1)
-    sent = ", ".join(f"{kind} {size_text(count)}" for kind, count in found["bytes"].items()) or "nothing"
-    written = sum(found["bytes_of_writing"].values())
+    sent = [f"{kind} {size_text(count)}" for kind, count in found["bytes"].items()] or ["nothing"]
+    if written := sum(found["bytes_of_writing"].values()):
+        sent.append(f"rows put in order {size_text(written)}")
     return "\n".join(
         [
-            f"{found['what']} of epoch {found['epoch']}: {found['rows']:,} rows{columns}, {found['dtype']}, in "
-            f"{found['seconds']:.1f} s ({found['rows_per_second']:,.0f} rows/s): {found['out']}",
-            f"sent between ranks: {sent}; to put rows in order: {size_text(written)}; peak memory of a rank "
-            f"{size_text(max(found['peak_memory_bytes']))}",
+            listed("sent between ranks", sent, 80),
+            f"finished in {found['seconds']:.1f} s ({found['rows_per_second']:,.0f} rows/s); at most "
+            f"{size_text(max(found['peak_memory_bytes']))} per rank",
+            f"{found['what']} of epoch {found['epoch']}, {found['rows']:,} rows{columns}, {found['dtype']}: "
+            f"{found['out']}",
         ]
     )

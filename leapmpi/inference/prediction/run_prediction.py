@@ -39,7 +39,7 @@ from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
 from leapmpi.plan.homes import home_of, part_starts
 from leapmpi.runs.run import Run
-from leapmpi.runs.text import size_text
+from leapmpi.runs.text import listed, size_text
 from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
@@ -363,16 +363,11 @@ def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str
     sums = table[:, : len(KINDS)].sum(axis=0)
     sent = {kind: int(count) for kind, count in zip(KINDS, sums, strict=True) if count}
     peaks, held = ([int(each) for each in column] for column in table[:, len(KINDS) :].T)
-    log.info(
-        f"expected: {_bytes_text(sent)} between ranks; at most {size_text(max(peaks))} per rank "
-        f"(rows {size_text(max(held))}, features {size_text(features)})"
-    )
+    words = [f"{kind} {size_text(count)}" for kind, count in sent.items()] or ["nothing between ranks"]
+    for line in listed("expected", [f"at most {size_text(max(peaks))} per rank", *words], 80).splitlines():
+        log.info("%s", line)
+    log.debug(f"on a rank rows {size_text(max(held))}, features {size_text(features)}")
     return {"bytes": sent, "peak_memory_bytes": peaks}
-
-
-def _bytes_text(counted: dict[str, int]) -> str:
-    """Put bytes by kind into words."""
-    return ", ".join(f"{kind} {size_text(count)}" for kind, count in counted.items()) or "nothing"
 
 
 def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
@@ -382,11 +377,13 @@ def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool)
     vertices, edges, remote, shares, _ = (int(each) for each in all_ranks.sum(axis=0))
     held = int(all_ranks[:, 4].max())
     chunks = f"{report.rounds} chunk{'s' * (report.rounds != 1)}"
-    place, received = "in files" if on_disk else "held", f"{remote:,} rows" + f" and {shares:,} shares" * (shares > 0)
-    log.info(
-        f"layer {report.number} of {layers}: {report.form} rows, {vertices:,} vertices, {edges:,} edges in {chunks}; "
-        f"{received} from other ranks; on a rank rows of {size_text(held)} {place}, "
-        f"chunk {size_text(report.chunk_bytes)}; {report.seconds:.1f} s"
+    place = "in files" if on_disk else "held"
+    received = f"{remote:,} remote rows" + f", {shares:,} shares" * (shares > 0)
+    name = f"layer {report.number} of {layers}"
+    log.info(f"{name}: {vertices:,} vertices, {edges:,} edges, {received}  {report.seconds:.1f} s")
+    log.debug(
+        f"{name}: {report.form} rows in {chunks}; on a rank rows of {size_text(held)} {place}, "
+        f"chunk {size_text(report.chunk_bytes)}"
     )
     counted = {"vertices": vertices, "edges": edges, "remote_rows": remote, "shares": shares, "chunks": report.rounds}
     memory = {"held_bytes": held, "chunk_bytes": report.chunk_bytes}

@@ -1,6 +1,7 @@
 """Bad input to import: one sentence that names what and where, exit code not 0, nothing left behind."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,12 @@ def with_value(array, at, value):
     array = array.copy()
     array[at] = value
     return array
+
+
+def test_folders_above_a_missing_source_are_not_searched(tmp_path, refused, monkeypatch):
+    """They may be large, such as a home, or change meanwhile."""
+    monkeypatch.setattr(Path, "rglob", None)
+    assert f"{tmp_path / 'missing'} does not exist; give the file or folder" in refused(tmp_path / "missing")
 
 
 def test_edge_ids(spoiled, small):
@@ -82,6 +89,7 @@ def test_splits(spoiled):
 def test_split_rules(spoiled, tmp_path):
     assert "did you mean 'random'" in spoiled("--splits", "rondom:0.6,0.2,0.2")
     assert "no such folder" in spoiled("--splits", tmp_path / "nowhere")
+    assert "for random shares give --splits random:0.6,0.2,0.2" in spoiled("--splits", "0.6,0.2,0.2")
     for text in (
         "random",
         "random:",
