@@ -24,6 +24,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
 from leapmpi.dataset.hdf5.names import COMMUNITIES, FEATURE_DTYPES, REPLICATED_TYPES, SOURCE_ORDER
 from leapmpi.errors import ConfigError
+from leapmpi.runs.text import wrapped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -347,7 +348,7 @@ def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) 
         *report.lines(),
         ("size", f"{size:,} bytes in {arguments.folder}"),
     ]
-    return "\n".join(rows + [f"  {name:<16}{text}" for name, text in lines])
+    return "\n".join(rows + [wrapped(f"  {name:<16}{text}", 18) for name, text in lines])
 
 
 def add_report_flags(parser: argparse.ArgumentParser) -> None:

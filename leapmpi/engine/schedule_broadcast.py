@@ -49,10 +49,11 @@ class ScheduleBroadcast:
             buffers = None
             if batch is not None:
                 buffers = _as_many_as_fit(make, together)
-            # Schedules of batches of one size are equally long.
+            # Schedules of batches of one size are about equally long.
             room = 1 + len(together) * (1 + self._longest)
-            for each in _apart(self._communicator.broadcast(buffers, "schedule", expected=room, counted=False)):
-                self._longest = max(self._longest, each.nbytes // 8)
+            received = self._communicator.broadcast(buffers, "schedule", expected=room, counted=False)
+            self._longest = max(self._longest, *received[1 : 1 + received[0]].tolist())
+            for each in _apart(received):
                 self._held[each.epoch, each.iteration] = each
                 if known:
                     self._expected.pop(0)

@@ -49,7 +49,7 @@ class OwnModelInference(LayerwiseInference):
         elif layer is not None:
             raise ConfigError(
                 f"--model {model.named}: rows of a hidden layer of modules for typed graphs are split among their "
-                "relations; leave out --layer"
+                "relations; give another --what than embeddings"
             )
         caught: list[Tensor] = []
 

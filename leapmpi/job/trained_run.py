@@ -84,7 +84,7 @@ class TrainedRun(Run):
         from leapmpi.inference.prediction.prediction_request import PredictionRequest
         from leapmpi.inference.prediction.run_prediction import predict
 
-        config = self.config.replaced({"data": str(data)})
+        config = self.config.replaced({"data": str(data), "evaluate.fanout": "all"})
         return predict(config, self, PredictionRequest(Path(out), **request), comm)
 
     def report(self, out: Path | str = "") -> ReportPage:

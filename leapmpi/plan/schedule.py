@@ -1,6 +1,7 @@
 """Schedule of one iteration: which rank trains which roots at which time step, for which model.
 
-Plain int64 arrays, so that rank 0 broadcasts a schedule as one flat buffer.
+Rank 0 broadcasts a schedule as one flat buffer. Every rank receives the roots of all, so a buffer has gaps between
+ascending ids, in as few bytes as they need.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
-_MAGIC = 0x6C656170_00000001
-"""Mark of a buffer as a schedule of layout 1."""
+_MAGIC = 0x6C656170_00000002
+"""Mark of a buffer as a schedule of layout 2."""
 
-_HEADER = 7
-"""Words before the arrays: magic, checksum, epoch, iteration, ranks, time steps, roots."""
+_HEADER = 11
+"""Words before the arrays: magic, checksum, epoch, iteration, ranks, time steps, roots, and bytes of each number."""
+
+_NARROW = (np.uint8, np.uint16, np.uint32)
+"""Types of numbers in a buffer, the narrowest first; int64 where none suffices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +83,30 @@ class Schedule:
     @property
     def nbytes(self) -> int:
         """Bytes of the result of `to_buffer`."""
-        return 8 * (_HEADER + len(self.cell_indptr) + len(self.model) + len(self.roots))
+        return self._buffer.nbytes
 
     def to_buffer(self) -> np.ndarray:
         """Return the schedule as one flat int64 array, for `from_buffer`."""
+        return self._buffer
+
+    @cached_property
+    def _buffer(self) -> np.ndarray:
+        if len(self.model) != self.ranks * self.time_steps or len(self.cell_indptr) != len(self.model) + 1:
+            raise ValueError(f"a schedule of {self.ranks} x {self.time_steps} cells has a model and roots for each")
+        # Roots ascend within a cell: its first root, and the gaps between the others, are small numbers.
+        sizes = np.diff(self.cell_indptr)
+        starts = self.cell_indptr[:-1][sizes > 0]
+        starts = starts[(starts >= 0) & (starts < self.batch_size)]
+        gaps = np.diff(self.roots, prepend=0)
+        gaps[starts] = 0
+        packed = [_narrowed(each) for each in (sizes, self.model, self.roots[starts], gaps)]
         header = [self.epoch, self.iteration, self.ranks, self.time_steps, self.batch_size]
-        body = np.concatenate([np.array(header, np.int64), self.cell_indptr, self.model, self.roots])
+        body = np.concatenate([np.array([*header, *(each.itemsize for each in packed)]), *map(_words, packed)])
         return np.concatenate([np.array([_MAGIC, zlib.crc32(body)], np.int64), body])
 
     @staticmethod
     def from_buffer(buffer: np.ndarray) -> Schedule:
-        """Return the schedule in `buffer`; its arrays are views.
+        """Return the schedule in `buffer`.
 
         Raises ValueError unless the buffer is a complete, undamaged schedule.
         """
@@ -99,19 +116,57 @@ class Schedule:
         if zlib.crc32(np.ascontiguousarray(buffer[2:])) != buffer[1]:
             raise ValueError("the schedule in this buffer is damaged: its checksum does not fit")
 
-        # The header gives the lengths of the three arrays.
-        epoch, iteration, ranks, time_steps, size = buffer[2:_HEADER].tolist()
-        cells = ranks * time_steps
-        if ranks < 1 or time_steps < 1 or len(buffer) != _HEADER + cells + 1 + cells + size:
-            raise ValueError(f"a schedule of {ranks} x {time_steps} cells and {size} roots has another length")
-        cell_indptr, model, roots = np.split(buffer[_HEADER:], [cells + 1, 2 * cells + 1])
-        if cell_indptr[0] != 0 or cell_indptr[-1] != size or (np.diff(cell_indptr) < 0).any():
+        # The header gives the lengths of the arrays, and sizes say how many cells have a first root.
+        epoch, iteration, ranks, time_steps, size, *widths = buffer[2:_HEADER].tolist()
+        cells, place = ranks * time_steps, _HEADER
+        wrong = ValueError(f"a schedule of {ranks} x {time_steps} cells and {size} roots has another length")
+        if ranks < 1 or time_steps < 1 or size < 0:
+            raise wrong
+        found: list[np.ndarray] = []
+        for width in widths:
+            count = (cells, cells, np.count_nonzero(found[0]) if found else 0, size)[len(found)]
+            words = -(-count * width // 8)
+            if place + words > len(buffer):
+                raise wrong
+            found.append(_widened(buffer[place : place + words], count, width))
+            place += words
+        sizes, model, firsts, gaps = found
+        if place != len(buffer):
+            raise wrong
+        if sizes.min() < 0 or sizes.sum() != size:
             raise ValueError("the cells of a schedule must cover its roots in order")
         if model.min() < 0 or model.max() >= ranks:
             raise ValueError(f"a schedule names a model outside [0, {ranks})")
+
+        # Sums of gaps start again at the first root of each cell.
+        cell_indptr, sums = np.concatenate(([0], np.cumsum(sizes))), np.cumsum(gaps)
+        filled = sizes > 0
+        roots = sums + np.repeat(firsts - sums[cell_indptr[:-1][filled]], sizes[filled])
         return Schedule(epoch, iteration, ranks, time_steps, roots, cell_indptr, model)
 
     def _cell(self, rank: int, step: int) -> int:
         if not (0 <= rank < self.ranks and 0 <= step < self.time_steps):
             raise IndexError(f"no cell ({rank}, {step}) in {self.ranks} ranks x {self.time_steps} time steps")
         return rank * self.time_steps + step
+
+
+def _narrowed(values: np.ndarray) -> np.ndarray:
+    """Return `values` (int64[k]) in the narrowest type that holds them."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    for dtype in _NARROW:
+        if low >= 0 and high <= np.iinfo(dtype).max:
+            return values.astype(dtype)
+    return values
+
+
+def _words(values: np.ndarray) -> np.ndarray:
+    """Return the bytes of `values` as int64[words], filled up with zeros."""
+    words = np.zeros(-(-values.nbytes // 8), np.int64)
+    words.view(np.uint8)[: values.nbytes] = values.view(np.uint8)
+    return words
+
+
+def _widened(words: np.ndarray, count: int, width: int) -> np.ndarray:
+    """Return the first `count` numbers of `width` bytes in `words`: int64[count]."""
+    dtype = next((each for each in _NARROW if np.dtype(each).itemsize == width), np.int64)
+    return np.ascontiguousarray(words).view(dtype)[:count].astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -64,6 +65,18 @@ def listed(name: str, words: Sequence[str], width: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Format a number of things: '1 rank', '3 ranks'."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def wrapped(line: str, indent: int, width: int = 80) -> str:
+    """Break a line at blanks into lines of at most `width` columns, those after the first indented."""
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+        drop_whitespace=True,
+    )
 
 
 def score_text(score: float) -> str:

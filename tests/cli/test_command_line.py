@@ -111,6 +111,14 @@ def test_a_config_that_names_a_missing_dataset(refused, tmp_path):
     )
 
 
+def test_a_sweep_without_a_dataset_is_refused_once(refused, small_data, tmp_path):
+    (tmp_path / "lr.toml").write_text("[sweep]\ntrain.lr = [0.1, 0.01]\n")
+    refused(CONFIG, f"no dataset given; name its folder, as in leapmpi sweep {tmp_path / 'lr.toml'} data/", "sweep",
+            tmp_path / "lr.toml")  # fmt: skip
+    (tmp_path / "data.toml").write_text('[sweep]\ndata = ["a", "b"]\n')
+    refused(CONFIG, "data is swept by", "sweep", tmp_path / "data.toml", small_data)
+
+
 def test_no_mpi_library(refused, small_data, monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     sentence = refused(LAUNCH, "no usable MPI library", "train", small_data)

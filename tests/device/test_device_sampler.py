@@ -79,7 +79,7 @@ def on_devices(carried: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", on_devices())
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=10, derandomize=True)
 @given(st.integers(12, 60), st.integers(0, 900), st.integers(0, 2**32 - 1), fanouts_of_hops)
 def test_blocks_are_those_of_the_cpu(kind, vertices, edges, seed, fanouts):
     if kind.startswith(("fast-gcn,", "fast-gcn", "ladies")):
@@ -93,7 +93,7 @@ def test_blocks_are_those_of_the_cpu(kind, vertices, edges, seed, fanouts):
 
 
 @pytest.mark.parametrize("kind", on_devices(carried=True))
-@settings(deadline=None, max_examples=8, derandomize=True)
+@settings(deadline=None, max_examples=5, derandomize=True)
 @given(st.integers(12, 60), st.integers(0, 900), st.integers(0, 2**32 - 1), st.booleans())
 def test_blocks_carry_what_edges_carry(kind, vertices, edges, seed, weights):
     weights |= kind == "weighted, edges"
@@ -111,7 +111,7 @@ def test_blocks_carry_what_edges_carry(kind, vertices, edges, seed, weights):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OPTIONS if kind.startswith(LEAVING_OUT)])
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=6, derandomize=True)
 @given(st.integers(12, 60), st.integers(1, 900), st.integers(0, 2**32 - 1), st.sampled_from([0, 0.1, 0.6, 1]))
 def test_edges_are_left_out_as_on_the_cpu(kind, vertices, edges, seed, share):
     rng = np.random.default_rng(seed)
@@ -232,7 +232,7 @@ def test_what_does_not_fit_is_drawn_on_the_cpu():
 
 
 @pytest.mark.parametrize("kind", TYPED)
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=6, derandomize=True)
 @given(st.integers(1, 500), st.integers(0, 2**16), st.booleans(), st.booleans())
 def test_typed_blocks_are_those_of_the_cpu(kind, edges, seed, wide, several):
     types = SCHOLARS

@@ -69,7 +69,7 @@ def test_a_new_epoch_forgets_what_was_left_of_the_one_before(communicator):
 
 
 def test_long_ones_go_one_by_one(communicator):
-    found, size = ScheduleBroadcast(communicator), 1 << 17
+    found, size = ScheduleBroadcast(communicator), 1 << 20
     asked = coming(communicator, range(4), size)
     found.expect(asked)
     for number in range(4):

@@ -116,7 +116,7 @@ def test_the_same_ranks_end_with_the_same_bits(world, folder, parts, monkeypatch
         assert {key: array.tobytes() for key, array in run.weights(which).items()} == wanted
 
 
-@pytest.mark.parametrize("name", ["leap, raw", "sharded, raw", "sharded, partial, labor"])
+@pytest.mark.parametrize("name", ["leap, raw", "sharded, raw", "sharded, partial, labor", "sharded, partial, hgt"])
 def test_rows_and_bytes_are_predicted(name, world, folder, parts):
     if world.size not in ((2, 3) if SOAKS else (3,)):
         pytest.skip("3 ranks tell what others would")  # of few roots, of which a forecast sees some

@@ -312,6 +312,8 @@ def test_a_module_of_ones_own_run_layer_by_layer_gives_what_it_gives_on_samples(
     of_other = own[data.types.of_original(topology.original_id[first:end]) == 1]
     with pytest.raises(ConfigError, match="the module gives rows of paper alone; leave out --type"):
         inference_for(ctx, topology).outputs(of_other)
+    with pytest.raises(ConfigError, match="split among their relations; give another --what than embeddings"):
+        inference_for(ctx, topology).outputs(papers, 1)
 
 
 @pytest.mark.parametrize("remote", ["raw", "projected"])

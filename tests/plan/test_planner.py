@@ -139,6 +139,15 @@ def test_a_buffer_gives_the_schedule_back(problem, ring):
         assert getattr(same, name).tolist() == getattr(schedule, name).tolist()
 
 
+@pytest.mark.parametrize(("gap", "width"), [(1, 1), (255, 1), (256, 2), (1 << 16, 4), (1 << 32, 8)], ids=str)
+def test_roots_take_the_bytes_of_the_largest_gap(gap, width):
+    roots = np.arange(1000) * gap + 5
+    schedule = plan_leap(roots, np.array([0, roots[-1] + 1]), 1)
+    # Eleven words of the header, and one each for the cell, its model and its first root.
+    assert schedule.nbytes == 8 * (11 + 3) + 1000 * width
+    assert Schedule.from_buffer(schedule.to_buffer()).roots.tolist() == roots.tolist()
+
+
 def test_damage_anywhere_in_a_buffer_is_refused():
     buffer = plan_leap(np.array([7, 1, 2, 9, 8]), np.array([0, 5, 10]), 2).to_buffer()
     for word in range(len(buffer)):

@@ -94,7 +94,7 @@ def data(tmp_path_factory):
         ("--norm batch", "model.norm: rgcn normalises each row by itself; give --norm layer"),
         ("--remote sums", "strategy.remote: sums cannot serve this model"),
         ("--vary model.hidden=4,8", "strategy.vary: one model learns the rows"),
-        ("--model sage", "model: sage treats all vertices alike, and the graph is typed; use rgcn or rsage"),
+        ("--model sage", "model: sage treats all vertices alike, and the graph is typed; use "),
         ("--optimizer sgd", "train.optimizer: learned rows are updated by Adam"),
         ("--relation-fanout nothing:*=2", "sampling.relation_fanout: 'nothing:*' fits no relation of the dataset"),
     ],

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from leapmpi.config.flags import add_settings, config_from, given
+from leapmpi.config.flags import add_dataset, add_settings, config_from, given
 from leapmpi.config.parser import CommandParser
 from leapmpi.config.program_imports import program_imports
 from leapmpi.config.schema import Config
@@ -23,11 +23,11 @@ _WITHOUT = ("run.folder", "run.overwrite")
 def add_arguments(parser: CommandParser) -> None:
     """Add the file, the runs, and all settings the runs share."""
     parser.add_argument("file", metavar="SWEEP.toml", help="a config with lists of values under [sweep]")
+    add_dataset(parser)
     parser.add_argument("--index", type=int, metavar="I", help="train run I alone; job arrays count this way")
     parser.add_argument("--list", action="store_true", help="print the runs and train none")
     parser.add_argument("--run", metavar="FOLDER", help="folder of the runs (default runs/NAME OF THE FILE)")
     add_settings(parser, without=_WITHOUT)
-    parser.set_defaults(data=None)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     configs = {index: sweep.config(index, shared, folder) for index in chosen}
     if arguments.list:
         return _list(configs)
+    if not all(config.data for config in configs.values()):
+        raise ConfigError(f"no dataset given; name its folder, as in leapmpi sweep {sweep.path} data/")
 
     # One after another; the worst exit code is that of the sweep.
     code = max(_train(index, config) for index, config in configs.items())
@@ -52,7 +54,8 @@ def _shared(arguments: argparse.Namespace, sweep: Sweep) -> Config:
     """Build the config that all runs share: the file, --config, --set, flags. Raises ConfigError for a swept key."""
     swept = {key for point in sweep.points for key in point}
     assigned = {text.partition("=")[0].strip() for text in arguments.set}
-    for key in swept & {*given(arguments), *assigned}:
+    named = {"data"} if arguments.data else set()
+    for key in swept & {*given(arguments), *assigned, *named}:
         raise ConfigError(f"{key} is swept by {sweep.path}; give no other value for it")
     return config_from(arguments, Config().assigned(sweep.base, str(sweep.path)))
 

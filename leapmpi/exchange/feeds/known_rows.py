@@ -10,8 +10,25 @@ from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.named_edges import KnownEdges
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock, as_tensor_dtype
-from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.block import Block
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _keep(indptr, rows, kept_indptr, kept):
+    """Write the numbers of the edges that have a row, and where those of each destination end; return their count.
+
+    kept: room for all edges and one more.
+    """
+    count = 0
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            # Written always, counted if there is a row: a branch would be mispredicted half of the time.
+            kept[count] = e
+            count += rows[e] >= 0
+        kept_indptr[i + 1] = count
+    return count
 
 
 def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
@@ -49,9 +66,8 @@ def _cut(
     """
     # Edges elsewhere are dropped, but counts and weight sums stay those of all: each rank scales its share alike.
     original, degree, weight_sum = names
-    kept = rows >= 0
-    of_edge = np.repeat(np.arange(len(known.destinations)), np.diff(known.indptr))
-    kept_indptr = indptr_of(np.bincount(of_edge[kept], minlength=len(known.destinations)))
+    kept_indptr, kept = np.zeros(len(known.indptr), np.int64), np.empty(len(rows) + 1, np.int64)
+    kept = kept[: _keep(known.indptr, rows, kept_indptr, kept)]
     local = np.flatnonzero(self_rows >= 0)
 
     def tensor(array: np.ndarray) -> torch.Tensor:

@@ -38,6 +38,7 @@ def test_partition_then_check(capsys, tmp_path, graph_file, method, parts):
     assert f"{dataset.attributes['edge_cut']:,} edges lead to another part" in out
     size = sum(file.stat().st_size for file in folder.iterdir())
     assert f"{size:,} bytes" in out
+    assert all(len(line) <= 80 for line in out.splitlines() if str(tmp_path) not in line)
     code, out, err = run(capsys, "check", folder)
     assert (code, err) == (0, "")
     assert "sound" in out
