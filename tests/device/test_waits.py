@@ -41,6 +41,7 @@ def test_an_iteration_waits_for_nothing_else(model, small_data, tmp_path, monkey
     assert above(phases, OPERATIONS | {"layers": LAYERS[model]}) == {}
 
 
+@pytest.mark.timeout(600)  # the interpreter is slow on a loaded machine
 def test_kernels_of_triton_take_few_launches(tmp_path):
     pytest.importorskip("triton", reason=WHY_SKIPPED)
     command = [sys.executable, "-W", "ignore", "-m", "tests.support.launch_counts", str(tmp_path), "sage", "gcn"]

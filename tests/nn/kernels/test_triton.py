@@ -74,6 +74,7 @@ def test_training_with_them_takes_the_same_steps(small_data, by_torch, tmp_path)
     assert digest == by_torch, "both add up in the order of edges"
 
 
+@pytest.mark.timeout(600)  # the interpreter is slow on a loaded machine
 def test_draws_by_them_are_those_of_the_cpu():
     pytest.importorskip("triton", reason=WHY_SKIPPED)
     command = [sys.executable, "-W", "ignore", "-m", "tests.support.triton_draws"]
