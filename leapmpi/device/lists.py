@@ -154,4 +154,4 @@ def sums_in_order(indptr: Tensor, values: Tensor) -> Tensor:
 def normalised(indptr: Tensor, weight: Tensor, degree: Tensor) -> Tensor:
     """Return `weight`, float32[edges], scaled as by hop_sampler.normalise_rows."""
     scale = degree / sums_in_order(indptr, weight)
-    return (weight.double() * scale.repeat_interleave(indptr.diff())).float()
+    return (weight.double() * scale.repeat_interleave(indptr.diff(), output_size=len(weight))).float()

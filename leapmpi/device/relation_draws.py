@@ -59,8 +59,8 @@ class DeviceRelations:
             ]
             found = _merged(groups, parts, len(row))
         # Lists of a destination follow each other, so their edges join without being moved.
-        of_edges = relation.repeat_interleave(found.indptr.diff()).to(self._relation.dtype)
-        return found._replace(indptr=found.indptr[of_destination], relation=of_edges)
+        of_edges = relation.repeat_interleave(found.indptr.diff(), output_size=len(found.sources))
+        return found._replace(indptr=found.indptr[of_destination], relation=of_edges.to(self._relation.dtype))
 
     def _place(self, to: Destinations, row: Tensor, wanted: Tensor) -> Tensor:
         """Return the first place in the list of each `row` whose relation is not below `wanted`: int64[lists]."""
@@ -85,7 +85,7 @@ def _merged(groups: list[Tensor], parts: list[DeviceDrawn], lists: int) -> Devic
         counts[some] = part.indptr.diff()
     indptr = starts(counts)
     places = [
-        indptr[some].repeat_interleave(part.indptr.diff()) + numbers_within(part.indptr)
+        indptr[some].repeat_interleave(part.indptr.diff(), output_size=len(part.sources)) + numbers_within(part.indptr)
         for some, part in zip(groups, parts, strict=True)
     ]
     order = torch.cat(places).argsort()

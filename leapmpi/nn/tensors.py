@@ -84,7 +84,8 @@ class EdgeWeights:
         each, total = self.edges.to(dtype), self.drawn
         if weight is not None:
             each, total = each * weight.to(dtype), self.dst_sum
-        return each / torch.where(total > 0, total, 1.0).to(dtype).repeat_interleave(counts)
+        of_rows = torch.where(total > 0, total, 1.0).to(dtype)
+        return each / of_rows.repeat_interleave(counts, output_size=len(each))
 
     def of_destinations(self, first: int, end: int, kept: slice) -> EdgeWeights:
         """Return the weights of destinations `first` to `end` (exclusive), whose edges are `kept`."""
@@ -230,7 +231,8 @@ class BlockTensors:
         """
         edges, order = self.groups.edges, self.groups.order
         if self.weight is None:
-            return edges.counts.double().reciprocal_().repeat_interleave(edges.counts).to(dtype)
+            share = edges.counts.double().reciprocal_()
+            return share.repeat_interleave(edges.counts, output_size=len(edges.indices)).to(dtype)
         weight = self.weight.double()[order]
         sums = weight.new_zeros(edges.destinations).index_add_(0, edges.numbers, weight)
         return (weight / sums[edges.numbers]).to(dtype)

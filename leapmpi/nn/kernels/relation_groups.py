@@ -66,7 +66,8 @@ def group_edges(indptr: Tensor, relation: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 def _group_edges_tensor(indptr: Tensor, relation: Tensor) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
     count = len(indptr) - 1
-    of_edge = torch.arange(count, device=indptr.device).repeat_interleave(indptr.diff())
+    rows = torch.arange(count, device=indptr.device)
+    of_edge = rows.repeat_interleave(indptr.diff(), output_size=len(relation))
     keys, order = torch.sort(relation.long() * count + of_edge, stable=True)
     found, sizes = torch.unique_consecutive(keys, return_counts=True)
     first = torch.zeros(len(found) + 1, dtype=torch.int64, device=indptr.device)

@@ -132,7 +132,8 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
             of_relation.index_select(0, self.relation_places[relation_of(block)]),
         )
         source = rows_by_edge(edges, _by_head(z, self.attend_source))
-        score = F.leaky_relu(source + target.repeat_interleave(edges.counts, dim=0) + of_edges, SLOPE)
+        of_targets = target.repeat_interleave(edges.counts, dim=0, output_size=len(source))
+        score = F.leaky_relu(source + of_targets + of_edges, SLOPE)
         if block.weight is None:
             return score
         # The destination itself counts once.
