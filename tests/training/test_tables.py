@@ -101,6 +101,16 @@ def shop(tmp_path_factory):
     return folder
 
 
+def test_models_on_a_device_train_with_bounds_as_on_the_host(shop, tmp_path, capsys):
+    settings = f"--model rsage --fanout 2,2 --hidden 4 --epochs 1 --threads 1 --missing-features learned:4 {BY_ROOT}"
+    run = ["train", str(shop / "data"), "--run", str(tmp_path / "run"), *shlex.split(settings), "--device", "stand-in"]
+    assert main(run) == 0
+    found, expected = (
+        json.loads((folder / "run/summary.json").read_text())["epochs"][0]["loss"] for folder in (tmp_path, shop)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
 def test_new_rows_read_learned_categories_and_encoded_columns(shop, tmp_path, capsys):
     rows, run = str(tmp_path / "rows.h5"), ["predict", str(shop / "data"), str(shop / "run"), "--out"]
     assert prep(["task-table", str(shop / "data"), str(shop / "shop/happy.parquet"), rows]) == 0
