@@ -124,7 +124,8 @@ class Schedule:
             raise wrong
         found: list[np.ndarray] = []
         for width in widths:
-            count = (cells, cells, np.count_nonzero(found[0]) if found else 0, size)[len(found)]
+            filled = int(np.count_nonzero(found[0])) if found else 0
+            count = (cells, cells, filled, size)[len(found)]
             words = -(-count * width // 8)
             if place + words > len(buffer):
                 raise wrong
@@ -140,8 +141,8 @@ class Schedule:
 
         # Sums of gaps start again at the first root of each cell.
         cell_indptr, sums = np.concatenate(([0], np.cumsum(sizes))), np.cumsum(gaps)
-        filled = sizes > 0
-        roots = sums + np.repeat(firsts - sums[cell_indptr[:-1][filled]], sizes[filled])
+        begin, lengths = cell_indptr[:-1][sizes > 0], sizes[sizes > 0]
+        roots = sums + np.repeat(firsts - sums[begin], lengths)
         return Schedule(epoch, iteration, ranks, time_steps, roots, cell_indptr, model)
 
     def _cell(self, rank: int, step: int) -> int:

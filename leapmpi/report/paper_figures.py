@@ -165,5 +165,5 @@ def _schema(figure: SchemaFigure, axes: Any) -> None:
         edge = "none" if each in places.labels else LIGHT[0 if each.target else GREY]
         axes.fill(x, y, facecolor="white", edgecolor=edge, linewidth=0.8, zorder=3)
         axes.text(*each.centre, "\n".join(each.lines), ha="center", va="center", fontsize=6, zorder=4)
-    for text, y in places.key:
-        axes.text(4, y, text, va="baseline", fontsize=6)
+    for text, height in places.key:
+        axes.text(4, height, text, va="baseline", fontsize=6)
