@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import h5py
@@ -52,10 +52,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
         # Features that nobody lacks are not asked for.
         counts["control"] -= _header(communicator)
     if communicator.rank == 0 and not kept:
-        micro_batches, header = communicator.size * engine.placement.time_steps, 7
-        counts["schedule"] = (
-            8 * (communicator.size - 1) * (header + (micro_batches + 1) + micro_batches + sum_of_roots(minibatch))
-        )
+        counts["schedule"] = 8 * (communicator.size - 1) * words_of_schedule(minibatch.schedule)
     if communicator.size > 1:
         numbers, width = shared_numbers(loaded, engine), ctx.parameters.gradients.element_size()
         bounds = [numbers * each // communicator.size for each in range(communicator.size + 1)]
@@ -74,7 +71,9 @@ def forecast_traffic(config, dataset, topology, ranks: int, planned, key, prepar
     for engine in job.engines:
         prepare(engine)
     job.world.take()
-    job.plan(job.on_first(planned.roots), key)
+    # Another plan of these roots could be a few bytes longer or shorter.
+    shared, communicators = planned.to_buffer(), job.world.communicators
+    job.world.run(lambda rank: communicators[rank].broadcast(shared if rank == 0 else None, "schedule"))
     return job.count(job.draw_planned(planned, key))
 
 
@@ -552,7 +551,11 @@ def home_ranks(dataset, size: int) -> np.ndarray:
     return np.repeat([part * size // dataset.parts for part in range(dataset.parts)], np.diff(dataset.offsets))
 
 
-def sum_of_roots(minibatch) -> int:
-    """Roots of the iteration over all cells of all ranks."""
-    schedule = minibatch.schedule
-    return sum(len(schedule.cell(r, t)) for r in range(schedule.ranks) for t in range(schedule.time_steps))
+def words_of_schedule(schedule) -> int:
+    """Words of 8 bytes: a header, and four lists of numbers, each as wide as its largest needs."""
+    cells = [schedule.cell(r, t).tolist() for r in range(schedule.ranks) for t in range(schedule.time_steps)]
+    models = [schedule.model_of(r, t) for r in range(schedule.ranks) for t in range(schedule.time_steps)]
+    gaps = [gap for cell in cells for gap in (0, *(b - a for a, b in pairwise(cell)))[: len(cell)]]
+    lists = [len(cell) for cell in cells], models, [cell[0] for cell in cells if cell], gaps
+    widths = [next(width for width in (1, 2, 4, 8) if max(each, default=0) < 256**width) for each in lists]
+    return 11 + sum(-(-len(each) * width // 8) for each, width in zip(lists, widths, strict=True))

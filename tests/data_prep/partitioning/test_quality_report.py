@@ -67,7 +67,7 @@ def test_the_report_is_stored_and_shown(capsys, tmp_path):
     write_graph(tmp_path / "graph.h5", communities())
     prepare("partition", tmp_path / "graph.h5", tmp_path / "data", "--parts", 2, "--fanout", "5,5", "--batch-size", 16)
     said = capsys.readouterr().out
-    assert "fan-out 5,5, 16 roots" in said
+    assert "fan-out 5,5, 16 roots" in " ".join(said.split())
     prepare("info", tmp_path / "data", "--json")
     found = json.loads(capsys.readouterr().out)
     assert (found["report_fanout"], found["report_batch_size"]) == ("5,5", 16)
