@@ -36,10 +36,11 @@ class VertexScoring(OutcomeScoring):
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
         self.whole_sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
         if limit := config.evaluate.limit:
-            self.splits = {
-                name: (stream, ids[scored_sample(stream, ctx.seed, original_ids(dataset, ids), limit)])
-                for name, (stream, ids) in self.splits.items()
-            }
+            # Part files are opened only where this rank holds no copy: there may be thousands.
+            held = topology if isinstance(topology, Topology) and topology.vertices == dataset.vertices else None
+            for name, (stream, ids) in self.splits.items():
+                original = original_ids(dataset, ids) if held is None else held.original_id[ids]
+                self.splits[name] = stream, ids[scored_sample(stream, ctx.seed, original, limit)]
         self.sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
         streams = {stream: np.asarray(ids) for stream, ids in self.splits.values()}
         self.outputs = Outputs(config, topology, ctx, round, streams)

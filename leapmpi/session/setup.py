@@ -55,6 +55,9 @@ from leapmpi.system.worker_threads import set_threads
 
 _VERIFY_BYTES = 1 << 30
 
+_MOST_READ_PARTS = 64
+"""Most parts for which each rank reads original ids of all to verify its own: if there are more, digests have to do."""
+
 
 def choose_device(setting: str) -> torch.device:
     """Return the device of this rank, by its number on the node; must run before MPI starts so that MPI sees it
@@ -356,7 +359,7 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
     features = size <= _VERIFY_BYTES or config.run.verify == "all"
-    if sharded:
+    if sharded or dataset.parts > _MOST_READ_PARTS:
         verify_digests(dataset, parts, features)
     else:
         mine = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start])
