@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leapmpi.errors import ConfigError, ResourceError
 
-_IN_MEMORY = ("tmpfs", "ramfs")
+IN_MEMORY = ("tmpfs", "ramfs")
 """File systems whose files are memory."""
 
 
@@ -24,7 +24,7 @@ def unnamed_file(size: int, what: str) -> int:
     begin with `what` ("... take").
     """
     folder = tempfile.gettempdir()
-    if file_system(Path(folder)) in _IN_MEMORY:
+    if file_system(Path(folder)) in IN_MEMORY:
         raise ConfigError(
             f"{what} {size / 2**30:.1f} GiB in a file, but {folder} is in memory; set TMPDIR to a folder on a disk"
         )

@@ -16,6 +16,7 @@ from tests.support.typed_models import (
     SCHEMA,
     all_rows,
     assert_same_gradients,
+    built,
     dense_inputs,
     dense_norm,
     drawn_blocks,
@@ -49,11 +50,7 @@ def made(model_config):
     def make(name, layers=2, dtype=torch.float64, **settings):
         model, options = MODELS[name]
         config = model_config(model, hidden=HIDDEN, heads=HEADS, **options, **settings)
-        found = build_model(config, layers, HIDDEN, CLASSES, 3, dtype, schema=schema(layers))
-        generator = torch.Generator().manual_seed(0)
-        for parameter in found.parameters():
-            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        return found
+        return built(config, layers, HIDDEN, CLASSES, dtype)
 
     return make
 

@@ -17,6 +17,7 @@ from tests.support.typed_models import (
     PRUNED,
     all_rows,
     assert_same_gradients,
+    built,
     dense_inputs,
     dense_layer,
     dense_norm,
@@ -52,12 +53,7 @@ def made(model_config):
     def make(name, layers=2, dtype=torch.float64, **settings):
         model, options = MODELS[name]
         config = model_config(model, hidden=HIDDEN, **options, **settings)
-        found = build_model(config, layers, HIDDEN, CLASSES, 3, dtype, schema=schema(layers))
-        generator = torch.Generator().manual_seed(0)
-        for each, parameter in found.named_parameters():
-            if each.endswith(("bias", "gain")):
-                parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        return found
+        return built(config, layers, HIDDEN, CLASSES, dtype, lambda name: name.endswith(("bias", "gain")))
 
     return make
 

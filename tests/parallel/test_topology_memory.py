@@ -6,7 +6,7 @@ import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
-from leapmpi.system.unnamed_files import file_system
+from leapmpi.system.unnamed_files import IN_MEMORY, file_system
 from tests.support import datasets
 from tests.support.equality import here
 
@@ -38,7 +38,7 @@ CASES = [
 
 @pytest.mark.parametrize(("data", "settings"), here(CASES), ids=str)
 def test_lists_in_a_file_train_to_the_same_bits(data, settings, train, world):
-    if file_system(tempfile.gettempdir()) in ("tmpfs", "ramfs"):
+    if file_system(tempfile.gettempdir()) in IN_MEMORY:
         pytest.skip("temporary files are in memory here")
     name = "-".join(settings.values())
     whole = train(f"whole-{name}", data, **settings)

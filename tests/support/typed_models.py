@@ -10,6 +10,7 @@ import torch
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType, reached
 from leapmpi.exchange.named_edges import sums_by_relation
+from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import Edges, PartialBlock
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema
@@ -63,6 +64,16 @@ def schema(hops: int, learned: int = LEARNED, target: int = 0) -> TypedSchema:
     found = reached(SCHEMA, [target], hops)
     columns = np.array([0 if each.feature_dim else learned for each in SCHEMA.vertices])
     return TypedSchema.of(SCHEMA, found, columns * found.types[-1])
+
+
+def built(config, layers: int, hidden: int, classes: int, dtype: torch.dtype, moved=lambda name: True):
+    """The model of `config` on the typed graph, with `moved` parameters (by name) away from their initial values."""
+    model = build_model(config, layers, hidden, classes, 3, dtype, schema=schema(layers))
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if moved(name):
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
 
 
 def all_rows(graph: Graph, width: int, learned: torch.Tensor, dtype: torch.dtype = torch.float64) -> TypedMatrix:

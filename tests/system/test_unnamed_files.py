@@ -6,12 +6,12 @@ import tempfile
 import pytest
 
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.system.unnamed_files import file_system, mapped_file, unnamed_file
+from leapmpi.system.unnamed_files import IN_MEMORY, file_system, mapped_file, unnamed_file
 
 
 def test_a_file_has_its_size_and_no_name(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    if file_system(tmp_path) in ("tmpfs", "ramfs"):
+    if file_system(tmp_path) in IN_MEMORY:
         pytest.skip(f"{tmp_path} is in memory")
     handle = unnamed_file(12345, "lists take")
     assert os.fstat(handle).st_size == 12345
@@ -25,7 +25,7 @@ def test_a_file_has_its_size_and_no_name(tmp_path, monkeypatch):
 
 def test_too_small_a_disk_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    if file_system(tmp_path) in ("tmpfs", "ramfs"):
+    if file_system(tmp_path) in IN_MEMORY:
         pytest.skip(f"{tmp_path} is in memory")
     with pytest.raises(ResourceError, match=r"lists take 1073741824\.0 GiB in a file, but .* cannot take it"):
         unnamed_file(1 << 60, "lists take")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leapmpi.runs.text import ranks_text
+from leapmpi.system.unnamed_files import IN_MEMORY
 from leapmpi.tools.doctor.facts import NETWORK
 from leapmpi.tools.doctor.problems import MOST_SPREAD, Problem, by_node
 
@@ -163,7 +164,7 @@ def _run(place: Mapping[str, Any], host: str) -> Iterator[Problem]:
             f"the run folder {path} has {place['free'] >> 20} MiB of free space on {host}",
             "free some, or choose another --run folder; checkpoints hold the weights several times",
         )
-    if place["file_system"] in ("tmpfs", "ramfs"):
+    if place["file_system"] in IN_MEMORY:
         yield Problem(
             f"the run folder {path} is in the memory of {host} and is lost at its next restart",
             "choose a --run folder on a disk",
