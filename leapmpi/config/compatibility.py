@@ -69,7 +69,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "strategy.memory_limit",
         "`--time-steps`",
-        lambda f: bool(f.config.strategy.memory_limit) and f.config.strategy.time_steps != "auto",
+        lambda f: bool(f.config.strategy.memory_limit) and f.config.strategy.time_steps not in ("auto", "measured"),
         "the limit chooses time steps by itself; leave out --time-steps or the limit",
     ),
     Row(
@@ -111,7 +111,6 @@ ROWS: tuple[Row, ...] = (
         lambda f: bool(f.config.strategy.memory_limit),
         "an iteration has one time step; leave it out",
     ),
-    _with_roles("tune", lambda f: f.config.strategy.tune, "an iteration has one time step; leave it out"),
     _with_roles("vary", _varies, "one model is trained; leave it out"),
     _with_roles("cache", lambda f: f.config.strategy.cache > 0, "no rank keeps copies of rows; leave it out"),
     Row(
@@ -255,7 +254,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "strategy.merge",
         "one time step, or as many as ranks",
-        lambda f: f.steps > 0 and not f.config.strategy.tune and not 1 < f.steps < f.ranks,
+        lambda f: f.steps > 0 and f.config.strategy.time_steps != "measured" and not 1 < f.steps < f.ranks,
         "no time steps are merged",
         False,
     ),
@@ -273,7 +272,7 @@ ROWS: tuple[Row, ...] = (
         "learned rows are fetched after the previous step has updated them",
         False,
     ),
-    Row("strategy.tune", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
+    Row("strategy.time_steps", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
     Row("strategy.balance_parts", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
     Row(
         "strategy.balance_parts",

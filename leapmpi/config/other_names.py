@@ -109,6 +109,9 @@ FORMER: dict[str, FormerSetting] = {
     "model.learn_scalars": _option("learn_scalars", False, "deepgcn", "gin"),
     "model.mlp_layers": _option("mlp_layers", 0, "deepgcn", "gin"),
     "model.message_norm": _option("message_norm", False, "deepgcn"),
+    "strategy.tune": FormerSetting(
+        False, "write --time-steps measured", lambda value: {"strategy.time_steps": "measured"}
+    ),
     "strategy.wire_dtype": FormerSetting(
         "native",
         "rows cross ranks in the type in which they are stored; leapmpi-prep --feature-dtype stores fewer bytes",

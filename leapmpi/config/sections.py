@@ -119,8 +119,9 @@ class StrategyConfig:
     )
     time_steps: str = setting(
         "auto",
-        "time steps of an iteration: auto, or 1 to N, the number of ranks",
-        metavar="auto|N",
+        "time steps of an iteration: auto, 1 to N, the number of ranks, or measured: the fastest number, found while "
+        "training",
+        metavar="auto|N|measured",
         check=check_time_steps,
     )
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
@@ -163,7 +164,6 @@ class StrategyConfig:
         "or computed rows do",
         choices=("auto", "0", "1", "2"),
     )
-    tune: bool = setting(False, "measure the speed of this job, and try numbers of time steps while training")
     vary: tuple[str, ...] = setting(
         (),
         "train several models at once that differ in a setting: its key and values, such as "

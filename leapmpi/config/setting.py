@@ -253,9 +253,9 @@ def learned_width(text: str, where: str = "model.missing_features") -> int:
 
 
 def check_time_steps(value: str, where: str) -> None:
-    """Raise ConfigError unless `value` is auto, N or a positive number."""
+    """Raise ConfigError unless `value` is auto, measured, N or a positive number."""
     number = value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 1
-    if value not in ("auto", "N") and not number:
+    if value not in ("auto", "measured", "N") and not number:
         raise ConfigError(
-            f"{where}: {value!r} is not a number of time steps; give auto, N (the number of ranks) or fewer"
+            f"{where}: {value!r} is not a number of time steps; give auto, measured, N (the number of ranks) or fewer"
         )

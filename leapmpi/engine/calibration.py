@@ -2,7 +2,7 @@
 
 The parts of a cost model (leapmpi/plan/cost_model.py) are found by leaving things out: a micro-batch of few roots has
 the fixed costs alone, one without its edges the rows, the whole one both. They are counted in operations and turned
-into seconds by the rates of the machine (leapmpi/plan/machine_rates.py), or, with --tune, timed.
+into seconds by the rates of the machine (leapmpi/plan/machine_rates.py), or, with --time-steps measured, timed.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ def mode_is_open(placement: Placement) -> bool:
 def time_steps_are_open(placement: Placement) -> bool:
     """Return whether the number of time steps is chosen by memory, measured rates and times."""
     config, several = placement.config, placement.ctx.ranks > 1
-    automatic = config.time_steps == "auto" and (config.tune or bool(config.memory_limit))
-    return placement.strategy.opens_time_steps and several and automatic
+    limited = config.time_steps == "auto" and bool(config.memory_limit)
+    return placement.strategy.opens_time_steps and several and (limited or config.time_steps == "measured")
 
 
 def plans_ahead(placement: Placement) -> bool:
@@ -205,7 +205,7 @@ def plans_ahead(placement: Placement) -> bool:
     All ranks find the same.
     """
     unchanged = type(placement).decide is Placement.decide
-    return unchanged and not (time_steps_are_open(placement) and placement.config.tune)
+    return unchanged and not (time_steps_are_open(placement) and placement.config.time_steps == "measured")
 
 
 def labelled_rank(placement: Placement) -> int:

@@ -39,7 +39,7 @@ class Candidate:
 
 
 def job_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
-    """Return the rates of this job: counted, measured with --tune, or those of the replayed run. Collective.
+    """Return the rates of this job: counted, measured with --time-steps measured, or those of the replayed run. Collective.
 
     They are found once, and recorded as a decision of the run.
     """
@@ -85,9 +85,9 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
         rates = job_rates(engine, batch)
         found = time_step_candidates(engine, batch, limit)
         predicted = {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
-        # Begin with the fewest, and with --tune let measured times choose among them.
+        # Begin with the fewest, and let measured times choose among them if they are to.
         placement.time_steps = min(predicted)
-        placement.tuner = Tuner(placement.time_steps, predicted) if placement.config.tune else None
+        placement.tuner = Tuner(placement.time_steps, predicted) if placement.config.time_steps == "measured" else None
         evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
         evidence["memory"] = {str(each.time_steps): each.memory for each in found}
         log = engine.tuning_log
@@ -98,14 +98,14 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
 
 
 def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
-    ctx, log = engine.ctx, engine.tuning_log
+    ctx, log, measures = engine.ctx, engine.tuning_log, engine.config.time_steps == "measured"
     if log.replays:
         rates = _replayed_rates(engine)
     else:
-        rates_of = measured_rates if engine.config.tune else counted_rates
+        rates_of = measured_rates if measures else counted_rates
         rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(engine.roots.vertices_of(batch), "schedule")))
     if ctx.communicator.rank == 0:
-        evidence = {} if engine.config.tune or log.replays else {"machine": ctx.machine.to_values()}
+        evidence = {} if measures or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
     ctx.communicator.byte_counters.take()
     return rates

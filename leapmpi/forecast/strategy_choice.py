@@ -57,8 +57,8 @@ _PROBED = 32
 _MOST_READ = 32 << 30
 """Bytes that the ranks of p3 may read at the start, over all, to get their columns out of rows."""
 
-_OF_LEAP = ("time_steps", "merge", "memory_limit", "tune")
-"""Settings of the strategy that leap alone reads, or that request its time steps."""
+_OF_LEAP = ("time_steps", "merge", "memory_limit")
+"""Settings that leap alone reads, or that request its time steps."""
 
 _SENDS = {"p3": "never sends", "owner": "seldom sends"}
 """Words for the rare or missing raw rows of some strategies."""

@@ -63,12 +63,14 @@ class Leap(Placement):
 
 
 def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-    """Return 1 for auto. Raises ConfigError for more time steps than ranks."""
-    if config.time_steps in ("auto", "N"):
-        return 1 if config.time_steps == "auto" else ranks
+    """Return the number to begin with, 1 unless one is given. Raises ConfigError for more time steps than ranks."""
+    if config.time_steps in ("auto", "measured"):
+        return 1
+    if config.time_steps == "N":
+        return ranks
     if int(config.time_steps) > ranks:
         raise ConfigError(
-            f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, N or a number up to "
+            f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, measured, N or a number up to "
             f"{ranks}, not {config.time_steps}"
         )
     return int(config.time_steps)

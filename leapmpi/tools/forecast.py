@@ -182,7 +182,7 @@ def _rates_of_link(link: str) -> dict[str, float]:
         if record["event"] == "decision" and record["about"] == RATES and not record["evidence"]:
             found = Rates.from_values(record["value"])
             return {"byte": found.byte, "collective": found.collective}
-    raise RunFolderError(f"{link}: the run measured no rates; train with --tune on several ranks")
+    raise RunFolderError(f"{link}: the run measured no rates; train with --time-steps measured on several ranks")
 
 
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_strategies_of_typed_graphs_are_compared_by_their_counts(tmp_path):
     [
         ({"strategy.time_steps": "2"}, "--time-steps is a setting of leap"),
         ({"strategy.memory_limit": "1G"}, "--memory-limit is a setting of leap"),
-        ({"strategy.tune": True}, "--tune is a setting of leap"),
+        ({"strategy.time_steps": "measured"}, "--time-steps is a setting of leap"),
         ({"strategy.vary": ("train.lr=1,2",)}, "models that differ"),
         ({"sampling.sampler": "mine.py:Mine"}, "a sampler of your own"),
     ],
@@ -112,7 +112,7 @@ def test_full_batches_are_computed_layer_by_layer_unless_another_is_clearly_fast
     assert choice.forecasts["hybrid"].bytes < choice.forecasts["leap"].bytes
     assert chosen(8, ranks=1, **full).strategy == "hybrid"
     assert "hybrid" not in chosen(8, **full | {"sampling.fanout": (-1, 5)}).forecasts
-    assert chosen(8, **full, **{"strategy.tune": True}).strategy == "leap"
+    assert chosen(8, **full, **{"strategy.time_steps": "measured"}).strategy == "leap"
     limited = chosen(8, **full, **{"strategy.memory_limit": "1G"})
     assert set(choice.forecasts) - set(limited.forecasts) == {"pull"}
 

@@ -67,7 +67,7 @@ def test_how_rows_are_sent_is_no_setting_of_those_that_send_none_or_choose(name,
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize(("setting", "value"), [("time_steps", "2"), ("tune", True)])
+@pytest.mark.parametrize(("setting", "value"), [("time_steps", "2"), ("time_steps", "measured")])
 def test_settings_of_leap_are_refused(name, setting, value, small_data):
     strategy = config_of(small_data, name, **{f"strategy__{setting}": value}).strategy
     with pytest.raises(ConfigError, match=f"strategy.{setting}: {name} trains every vertex at its owner in one step"):

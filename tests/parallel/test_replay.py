@@ -27,7 +27,7 @@ def train(world, folder):
 
     def run(name, **changes):
         values = {"data": str(DATA.folder(base)), "train.epochs": 3, "train.batch_size": 24, "model.hidden": 8,
-                  "sampling.fanout": "5,5", "strategy.tune": True,
+                  "sampling.fanout": "5,5", "strategy.time_steps": "measured",
                   "run.folder": str(base / name), "run.threads": 1, "run.log_level": "error",
                   "run.device": "cpu"}  # fmt: skip
         return leapmpi.train(Config.from_values(values | changes), world.comm)
