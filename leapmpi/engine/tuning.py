@@ -39,7 +39,7 @@ class Candidate:
 
 
 def job_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
-    """Return the rates of this job: counted, measured with --time-steps measured, or those of the replayed run. Collective.
+    """Return the rates of this job: counted, measured for --time-steps measured, or of the replayed run. Collective.
 
     They are found once, and recorded as a decision of the run.
     """

@@ -124,6 +124,9 @@ class ShareForm:
     project_sent: Callable[[Rows, Tensor], Tensor] | None = None
     """Rows after prefix and their original ids -> what they send as destinations, float[rows, sent_width]."""
 
+    added: Callable[[BlockTensors, Tensor], Tensor] | None = None
+    """The block of the destinations and `neighbours` of `Layer.finish` -> these with terms that no owner computes."""
+
     def combined(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """Take `own` and `neighbours` of `Layer.finish` from the combined matrix; `sampled` int64[n_dst]."""
         return self.layout.parts(rows, len(sampled)) if self.parts is None else self.parts(sampled, rows)

@@ -28,6 +28,7 @@ from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.nn.typed_schema import TypedSchema
+from leapmpi.sampling.edge_lookup import bounds_by_root
 from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
@@ -261,7 +262,8 @@ def schema_of_typed(config: Config, dataset: Dataset) -> TypedSchema:
     found = reached_in_training(types, config.sampling)
     columns = learned_width(config.model.missing_features) or config.model.hidden
     lacking = np.array([not each.feature_dim for each in types.vertices])
-    return TypedSchema.of(types, found, np.where(lacking & found.types[-1], columns, 0))
+    ages = dataset.has_vertex_time and bounds_by_root(config)
+    return TypedSchema.of(types, found, np.where(lacking & found.types[-1], columns, 0), ages)
 
 
 def input_width(config: Config, dataset: Dataset) -> int:

@@ -2,6 +2,8 @@
 
     h'_v = act( s_v sum_r W_r mean_{u in N_r(v)} h_u + W_self[type(v)] h_v + b[type(v)] )
 
+Where roots bound draws by their times, sum_r A_r mean_{u in N_r(v)} age_u is added (leapmpi/sampling/ages.py).
+
 N_r(v) are the drawn in-neighbours of v under relation r; s_v is 1, or one over the relations of the schema that end at
 the type of v, whichever of them v has drawn: the output is a function of the vertex alone (rule R1b).
 
@@ -28,6 +30,7 @@ from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import SUM, PartialStep
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.sampling.ages import AGES
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -66,6 +69,8 @@ class RelationLayer(TypedLayer, traits=LayerTraits()):
         self.own = nn.Parameter(torch.empty(len(self.types.destinations), out_dim, in_dim))
         self.neighbour = nn.Parameter(torch.empty(len(self.types.relations), out_dim, in_dim))
         self.fans = {"own": (in_dim, out_dim), "neighbour": (in_dim, out_dim)}
+        # Zeros: a model begins without ages.
+        self.age = nn.Parameter(torch.zeros(len(self.types.relations), out_dim, AGES)) if schema.ages else None
         ending = self.types.ending[self.types.ends] if self.options.relations == MEAN_OF_RELATIONS else 1
         scale = np.ones(len(self.types.relations)) / ending
         self.register_buffer("scale", torch.from_numpy(scale), persistent=False)
@@ -78,7 +83,18 @@ class RelationLayer(TypedLayer, traits=LayerTraits()):
         """Add up the means of all relations, and the destinations' own terms: float[n_dst, out]."""
         every = torch.arange(block.n_dst, device=block.dst_original.device)
         own = every if block.own_rows is None else block.own_rows
-        return self._summed(block, dense(z), self._own(block.dst_original, own, every))
+        return self.aged(block, self._summed(block, dense(z), self._own(block.dst_original, own, every)))
+
+    def aged(self, block: BlockTensors, h: Tensor) -> Tensor:
+        """Add to `h` (float[n_dst, out]) the mean ages of the sources by relation, where blocks have them.
+
+        They depend on the draws alone, so the rank of the destination adds them, whatever crosses ranks.
+        """
+        if self.age is None or block.ages is None:
+            return h
+        numbers = [self.place_of.get(r, NO_WEIGHT) for r in block.groups.relations]
+        rows, share = block.ages.to(h.dtype), block.relation_share(h.dtype)
+        return h + relation_sums(rows, block.groups, share, self.age, numbers)
 
     @property
     def rows(self) -> RowForm:
@@ -92,7 +108,8 @@ class RelationLayer(TypedLayer, traits=LayerTraits()):
     def shares(self) -> ShareForm | None:
         # Rows among shares have the same width.
         raw_share = self._of_relations if self.in_dim == self.out_dim else None
-        return ShareForm(SUM, self.out_dim, self.partial, raw_share=raw_share, by_hand_apart=self._apart)
+        added = None if self.age is None else self.aged
+        return ShareForm(SUM, self.out_dim, self.partial, raw_share=raw_share, by_hand_apart=self._apart, added=added)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the terms of these rows over all relations, with the own terms of destinations that live here."""

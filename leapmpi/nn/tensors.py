@@ -143,6 +143,8 @@ class BlockTensors:
     """int64[edges]: positions of the edges in the topology, where a device drew them and data of edges are used."""
     relation: Tensor | None = None
     """uint8[edges], or int32[edges] with more than 256 relations: those of the edges of a typed graph, else None."""
+    ages: Tensor | None = None
+    """float32[n_src, AGES]: as in a Block."""
     own_rows: Tensor | None = None
     """int64[n_dst]: the number of each destination's own row, where these are not the first rows."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
@@ -272,7 +274,8 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         weights = EdgeWeights(tensor(block.edge_weight), tensor(block.drawn_weight), sums[: block.n_dst], sums)
     names = tensor(block.src_original), tensor(block.src_degree)
     relation = None if block.relation is None else tensor(as_tensor_dtype(block.relation))
-    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights, relation=relation)
+    ages = None if block.ages is None else tensor(block.ages)
+    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights, relation=relation, ages=ages)
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ class TypedSchema:
 
     bases: int64[T + 1], original ids of type t are bases[t] to bases[t + 1] (exclusive); names: those of the types;
     widths: int64[T], feature columns, 0 without features; learned: int64[T], columns of learned rows, 0 without;
-    layers: from the first layer to the last; graph: the whole schema.
+    layers: from the first layer to the last; graph: the whole schema; ages: whether blocks have the ages of sources.
     """
 
     bases: np.ndarray
@@ -46,14 +46,15 @@ class TypedSchema:
     learned: np.ndarray
     layers: tuple[LayerTypes, ...]
     graph: GraphTypes
+    ages: bool = False
 
     @classmethod
-    def of(cls, types: GraphTypes, found: Reached, learned: np.ndarray) -> TypedSchema:
-        """Return the schema of a model with a layer for each hop of `found`; `learned` as above."""
+    def of(cls, types: GraphTypes, found: Reached, learned: np.ndarray, ages: bool = False) -> TypedSchema:
+        """Return the schema of a model with a layer for each hop of `found`; `learned` and `ages` as above."""
         hops = len(found.relations)
         layers = tuple(_layer(types, found, hop) for hop in reversed(range(hops)))
         widths = np.array([each.feature_dim for each in types.vertices], np.int64)
-        return cls(types.bases, tuple(each.name for each in types.vertices), widths, learned, layers, types)
+        return cls(types.bases, tuple(each.name for each in types.vertices), widths, learned, layers, types, ages)
 
     @property
     def columns(self) -> np.ndarray:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.ages import ages
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.hash_frontier import HashFrontier
 from leapmpi.sampling.sampler import Drawn
@@ -24,8 +25,9 @@ Draw = Callable[[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Drawn]
 class BoundedFrontier:
     """Frontier of a sample whose entries are vertices with bounds."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    def __init__(self, topology: Topology, span: float) -> None:
+        """Sample from `topology`. span: that of the times of training roots, for ages."""
+        self._topology, self._span = topology, span
         self._frontier = HashFrontier()
 
     def sample(self, roots: np.ndarray, times: np.ndarray, hops: int, draw: Draw) -> list[Block]:
@@ -52,6 +54,9 @@ class BoundedFrontier:
         finally:
             frontier.clear()
         original, degree = topology.original_id[src], topology.degree(src)
+        aged = None
+        if topology.relation is not None and topology.vertex_time is not None:
+            aged = ages(times[bound], topology.vertex_time[src], self._span)
         return [
             Block(
                 hop,
@@ -59,6 +64,7 @@ class BoundedFrontier:
                 *(src[:n_src], drawn.indptr, positions, original[:n_src], degree[:n_src]),
                 relation=drawn.relation,
                 bound=times[bound[:n_src]],
+                ages=None if aged is None else aged[:n_src],
             )
             for hop, n_dst, n_src, positions, drawn in found
         ]

@@ -11,6 +11,7 @@ from leapmpi.nn.kernels.relation_groups import _group_edges_tensor, group_edges
 from leapmpi.nn.layer import share_step
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.sampling.ages import AGES
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.typed_models import (
     EMPTY,
@@ -214,3 +215,24 @@ def test_weights_of_a_sampler_weigh_the_mean_of_a_relation(made, graph, rows):
             each = torch.from_numpy(weight[mine].astype(np.float64))
             wanted = wanted + layer.neighbour[place[r]] @ (each @ h[block.indices[mine].tolist()] / each.sum())
         torch.testing.assert_close(found[i], torch.as_tensor(wanted, dtype=h.dtype).expand(HIDDEN))
+
+
+def test_ages_add_a_mean_of_each_relation(model_config, graph):
+    config = model_config("rsage", hidden=HIDDEN)
+    model = build_model(config, 1, HIDDEN, CLASSES, 3, torch.float64, schema=replace(schema(1), ages=True))
+    block, random = drawn_blocks(graph, np.arange(6), 1)[0], np.random.default_rng(2)
+    aged = replace(block, ages=random.random((block.n_src, AGES), np.float32))
+    layer, h = model.layers[0], torch.from_numpy(random.standard_normal((block.n_src, HIDDEN)))
+    # A model begins without ages.
+    without = layer.aggregate(to_tensors(block), h, None)
+    torch.testing.assert_close(layer.aggregate(to_tensors(aged), h, None), without, rtol=0, atol=0)
+
+    layer.age.data.copy_(torch.from_numpy(random.standard_normal(layer.age.shape)))
+    wanted, ages = without.detach().clone(), torch.from_numpy(aged.ages).double()
+    for v in range(block.n_dst):
+        edges = slice(*block.indptr[v : v + 2])
+        for place, r in enumerate(layer.types.relations):
+            sources = block.indices[edges][block.relation[edges] == r]
+            if len(sources):
+                wanted[v] += layer.age[place].detach() @ ages[sources].mean(0)
+    torch.testing.assert_close(layer.aggregate(to_tensors(aged), h, None), wanted, rtol=1e-12, atol=1e-12)

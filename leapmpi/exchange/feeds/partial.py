@@ -26,7 +26,7 @@ from leapmpi.nn.layer import Layer, finish_step, plain_prefix, share_steps
 from leapmpi.nn.rows import Rows, select
 from leapmpi.nn.share_forms import SUM, Combination, PartialStep, SumCombination
 from leapmpi.nn.sum_layer import SumLayer
-from leapmpi.nn.tensors import PartialBlock
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,8 @@ class PartialFeed(ExchangedFeed):
 
     `shares` is the partial block of this rank's rows: own destinations first, then those of other ranks. `order`
     (int64) lists the rows of `ShareForm.partial` in the order of their use; None for theirs. `destinations` is the
-    number of own ones. `vertices` are the own destinations and those of other ranks, int64 ids.
+    number of own ones. `vertices` are the own destinations and those of other ranks, int64 ids. `own_block` is the
+    block of the own ones, for layers that add terms of their own to shares.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class PartialFeed(ExchangedFeed):
         first: SentFirst | None = None,
         mixed: MixedRows | None = None,
         vertices: Sequence[np.ndarray] = (),
+        own_block: BlockTensors | None = None,
     ) -> None:
         # Received rows are summed by the combination, so that the stage sees one kind of item.
         assert layer.shares is not None, "the layer offers shares"
@@ -131,7 +133,7 @@ class PartialFeed(ExchangedFeed):
         self.shares, self.destinations, self.first = shares, destinations, first
         self.order = None if order is None else self.on_device(order)
         self.first_stage = None if first is None else Stage(ctx, first.route, self.form.sent_width)
-        self._vertices = vertices
+        self._vertices, self.own_block = vertices, own_block
         self.read_columns = ReadColumns(ctx, reader_of(ctx, layer) if vertices else None, self._names)
 
     @classmethod
@@ -197,6 +199,8 @@ class PartialFeed(ExchangedFeed):
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         sampled = self.shares.sampled[: self.destinations]
         own, neighbours = self.form.combined(sampled, combined)
+        if self.own_block is not None and self.form.added is not None:
+            neighbours = self.form.added(self.own_block, neighbours)
         self._finished = finish_step(self.layer, neighbours) if neighbours is combined else None
         return self.layer.finish(own, neighbours, None) if self._finished is None else self._finished[0]
 

@@ -28,7 +28,7 @@ from leapmpi.exchange.stage import Route
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import ShareForm
 from leapmpi.nn.share_forms import SUM, PartialForm
-from leapmpi.nn.tensors import PartialBlock
+from leapmpi.nn.tensors import PartialBlock, to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 
@@ -149,8 +149,9 @@ class Partial(ComputedRowsMode):
                 share.block = self._with_names(share.block, np.concatenate((block.dst, foreign)), first)
         features = partial(share.rows, ctx.features, ctx.scatters)
         named = block.dst, foreign
+        own = None if self.shares.added is None else to_tensors(block, ctx.device)
         return PartialFeed(
-            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, vertices=named
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, None, named, own
         )
 
     def _with_names(self, share: PartialBlock, destinations: np.ndarray, first: SentFirst) -> PartialBlock:

@@ -21,6 +21,7 @@ from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
+from leapmpi.sampling.ages import span_of
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.draws_by_time import ascending_lists, count_seen, latest, uniform
 from leapmpi.sampling.edge_lookup import numbers_of_edges
@@ -163,7 +164,7 @@ class Temporal(HopSampler):
 
     @cached_property
     def _bounded(self) -> BoundedFrontier:
-        return BoundedFrontier(self.topology)
+        return BoundedFrontier(self.topology, span_of(self.root_time[self._setup.train]))
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         if not self.by_root:
@@ -266,7 +267,7 @@ class ScoringSampler(Temporal):
         batch_size: int,
     ) -> None:
         HopSampler.__init__(self, setup)
-        self._of_edges = {}
+        self._of_edges, self._setup = {}, setup
         self._ascending = (setup.topology.edge_time, _NO_MARKS)
         self.options, self.root_time = options, root_time
         self.by_root, self._bound_times = options.bound == BY_ROOT, None
