@@ -54,8 +54,8 @@ class Block:
     """int64[n_src] or float64[n_src]: time of the roots for which each source is reached, where each root bounds its
     own draws (root_bounds.py), else None. `src` then lists a vertex once for each bound."""
     ages: np.ndarray | None = None
-    """float32[n_src, AGES]: how recent each source is at its bound (ages.py), in a typed graph whose vertices have times;
-    else None."""
+    """float32[n_src, AGES]: how recent each source is at its bound (ages.py), where vertices of a typed graph have
+    times; else None."""
 
     tensors: Any = None
     """Same arrays as tensors on the device that drew the block (nn.tensors.BlockTensors), else None."""

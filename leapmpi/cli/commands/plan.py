@@ -27,8 +27,8 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--link",
         metavar="RATE",
-        help="predict seconds for links of a speed such as 10gbit, or of the speed that a run with --time-steps measured "
-        "found (its folder); default: as leapmpi doctor --measure found them here, else 8gbit",
+        help="predict seconds for links of a speed such as 10gbit, or of the speed that a run with --time-steps "
+        "measured found (its folder); default: as leapmpi doctor --measure found them here, else 8gbit",
     )
     parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to predict")
     parser.add_argument(
