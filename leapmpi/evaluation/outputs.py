@@ -20,12 +20,12 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.own_lists import serves_all
 from leapmpi.exchange.selection import mode_class
-from leapmpi.inference.batch_outputs import batch_outputs, mode_for_scoring
+from leapmpi.inference.batch_outputs import batch_outputs, cut_by_edges, mode_for_scoring
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import in_range
-from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.edge_lookup import bounds_by_root, with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sampler import Sampler
@@ -55,6 +55,7 @@ class Outputs:
         exact: bool = True,
     ) -> None:
         self.topology, self.round, self.batch_size = topology, round, config.evaluate.batch_size
+        self._config = config
         fanouts, drawing = config.evaluation_fanout, ctx.sampler.drawing
         # The sampler of training may have a way of its own; else draws are node-wise.
         types = ctx.sampler.types
@@ -73,7 +74,6 @@ class Outputs:
             self.by_layers = ScoringByLayers(whole(topology), of_relations)
         self.mode: ExchangeMode | None = None
         """Mode that feeds the model's first layer, once it is chosen."""
-        self._remote = config.strategy.remote
 
     def _takes_all(self, own: Sampler | None) -> bool:
         """Return whether all in-neighbours can be gone through; `own` draws for evaluation, if anything does."""
@@ -86,6 +86,12 @@ class Outputs:
     def mine(self, ids: np.ndarray) -> np.ndarray:
         """Return those of the vertices `ids` whose home is this rank. Local."""
         return in_range(ids, *self.ctx.local_range)
+
+    def bounded_batches(self, ids: np.ndarray) -> list[np.ndarray] | None:
+        """Cut this rank's vertices of `ids` by edges, where each bounds what it reads; else None. Collective."""
+        if not bounds_by_root(self._config):
+            return None
+        return cut_by_edges(self.ctx, self.mine(ids), self._config.evaluation_fanout, self.batch_size)
 
     def use_whole_model(self) -> None:
         """Take the whole model as it is now, where ranks hold shares of its parameters. Collective."""
@@ -107,7 +113,8 @@ class Outputs:
     def dry_run(self, stream: int, ids: np.ndarray) -> None:
         """Choose the mode and compute outputs of a few of the vertices `ids`, to compile kernels. Collective."""
         self.use_whole_model()
-        mine = self.mine(ids)[: self.batch_size]
+        cut = self.bounded_batches(ids)
+        mine = self.mine(ids)[: self.batch_size] if cut is None else cut[0]
         if self.exact:
             self.all_at_once(self.ctx.model, np.sort(mine[:2]))
             return
@@ -140,5 +147,5 @@ class Outputs:
     def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
         """Return the mode that feeds this model's first layer, chosen in the first round. Collective."""
         if self.mode is None:
-            self.mode = mode_for_scoring(self.ctx, minibatch, self._remote)
+            self.mode = mode_for_scoring(self.ctx, minibatch, self._config.strategy.remote)
         return self.mode

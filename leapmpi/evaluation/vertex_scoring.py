@@ -143,13 +143,18 @@ class VertexScoring(OutcomeScoring):
         return rows, self.own_labels(split)
 
     def _rounds(self, split: str) -> list[tuple[DrawKey, np.ndarray]]:
-        """Return keys and this rank's roots of the rounds in which a split is scored; as many on all ranks. Local."""
+        """Return keys and this rank's roots of the rounds in which a split is scored; as many on all ranks.
+
+        Collective.
+        """
         stream, ids = self.splits[split]
         ctx, size = self.outputs.ctx, self.outputs.batch_size
         own, seed = ctx.communicator.rank, ctx.seed
         if (groups := ctx.sampler.drawing.scoring_groups(stream)) is not None:
             homes = [home_of(group, ctx.rank_offsets) for group in groups]
             return [(DrawKey(stream, seed, 0, i), groups[i][home == own]) for i, home in enumerate(homes)]
+        if (cut := self.outputs.bounded_batches(ids)) is not None:
+            return [(DrawKey(stream, seed, 0, 0), roots) for roots in cut]
         most = int(home_counts(ids, ctx.rank_offsets).max())
         rounds, mine = -(-most // size), self.outputs.mine(ids)
         slices = [mine[i * size : (i + 1) * size] for i in range(rounds)]

@@ -13,7 +13,6 @@ import numpy as np
 from torch import Tensor
 
 from leapmpi.config.schema import Config
-from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
@@ -74,9 +73,7 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
     assert sampler is not None, "a sampler with bounds scores by them"
     ctx = replace(ctx, sampler=with_edge_data(sampler, ctx.edge_features is not None), drops=False)
 
-    # Ranks go through equally many batches, since each exchanges rows with all.
-    cut = _batches(sampler.topology, roots, layers, size)
-    batches = int(ctx.communicator.all_gather_rows(np.array([len(cut)])).max())
+    cut = cut_by_edges(ctx, roots, layers, size)
     modes: list[ExchangeMode | None] = [None]
 
     def choose(minibatch: MiniBatch) -> ExchangeMode:
@@ -84,17 +81,20 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
         return found
 
     outputs = []
-    with step("prediction", batches, "batches") as shown:
-        for number in range(batches):
-            batch = cut[number] if number < len(cut) else roots[:0]
+    with step("prediction", len(cut), "batches") as shown:
+        for batch in cut:
             (found,) = batch_outputs(ctx, key, batch, modes, choose)
             outputs.append(found.cpu().numpy().copy())
             shown.advance(1)
     return np.concatenate(outputs)
 
 
-def _batches(topology: Topology, roots: np.ndarray, fanouts: tuple[int, ...], size: int) -> list[np.ndarray]:
-    """Cut `roots` into batches of at most `size`, and of about as many edges as memory holds; at least one. Local."""
+def cut_by_edges(ctx: RankContext, roots: np.ndarray, fanouts: tuple[int, ...], size: int) -> list[np.ndarray]:
+    """Cut `roots` (int64[k]) into batches of at most `size`, and of about as many edges as memory holds.
+
+    Equally many on all ranks, since each exchanges rows with all in every batch; the last may be empty. Collective.
+    """
+    topology = ctx.sampler.topology
     edges = topology.degree(roots)
     if ALL in fanouts[1:]:
         # A neighbour of a root may have a long list, which is read for each bound.
@@ -102,4 +102,6 @@ def _batches(topology: Topology, roots: np.ndarray, fanouts: tuple[int, ...], si
         lists = topology.degree(topology.in_neighbours(roots))
         edges = edges + np.bincount(of_root, lists, len(roots)).astype(np.int64)
     number = np.cumsum(edges) // _MOST_EDGES + np.arange(len(roots)) // size
-    return np.split(roots, np.flatnonzero(np.diff(number)) + 1)
+    cut = np.split(roots, np.flatnonzero(np.diff(number)) + 1)
+    batches = int(ctx.communicator.all_gather_rows(np.array([len(cut)])).max())
+    return cut + [roots[:0]] * (batches - len(cut))

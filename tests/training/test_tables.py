@@ -16,6 +16,8 @@ from pyarrow import parquet
 
 from data_prep.cli import main as prep
 from leapmpi.cli.main import main
+from leapmpi.evaluation import outputs
+from leapmpi.inference import batch_outputs
 from tests.support.documentation import commands
 from tests.support.shop import NOISE, write_shop
 
@@ -109,6 +111,25 @@ def test_models_on_a_device_train_with_bounds_as_on_the_host(shop, tmp_path, cap
         json.loads((folder / "run/summary.json").read_text())["epochs"][0]["loss"] for folder in (tmp_path, shop)
     )
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_batches_of_few_edges_score_the_same(shop, monkeypatch, capsys):
+    def scores():
+        assert main(["evaluate", str(shop / "data"), str(shop / "run"), "--eval-fanout", "all", "--json"]) == 0
+        return {key: each for key, each in json.loads(capsys.readouterr().out).items() if key in ("val", "test")}
+
+    whole, sizes, cut = scores(), [], outputs.cut_by_edges
+
+    def counted(*arguments):
+        found = cut(*arguments)
+        sizes.append(len(found))
+        return found
+
+    # A hub is read for each root that reaches it: batches hold as many edges as fit, not as many roots.
+    monkeypatch.setattr(outputs, "cut_by_edges", counted)
+    monkeypatch.setattr(batch_outputs, "_MOST_EDGES", 40)
+    assert scores() == whole
+    assert max(sizes) > 3
 
 
 def test_new_rows_read_learned_categories_and_encoded_columns(shop, tmp_path, capsys):
