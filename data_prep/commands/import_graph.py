@@ -77,6 +77,13 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add("--encoders", type=Path, metavar="DATA", help=encoders)
     refuse = "tables: faults of rows that are errors, of dangling, duplicate, no-time; without, they are counted"
     add("--refuse", metavar="FAULTS", help=refuse)
+    add_code(parser)
+
+
+def add_code(parser: argparse.ArgumentParser) -> None:
+    """Add --code to the flags of a command."""
+    code = "tables: run this function of yours, which encodes texts, such as words.py:vectors; may be repeated"
+    parser.add_argument("--code", action="append", metavar="FUNCTION", help=code)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
@@ -325,7 +332,7 @@ def _read(
 
     # A flag that the source does not take is a mistake of the user.
     options = ("split_index", "labels", "vertices", "label_column", "missing_features", "feature_dim", "duplicate_rows")
-    options += ("edge_columns", "edge_labels", "vertex_times", "vertex_table", "schema", "encoders", "refuse")
+    options += ("edge_columns", "edge_labels", "vertex_times", "vertex_table", "schema", "encoders", "refuse", "code")
     values = {option: getattr(arguments, option) for option in options} | {"features": features}
     times = Path(arguments.vertex_times) if arguments.vertex_times else None
     if times and times.is_file():

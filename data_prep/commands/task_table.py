@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from data_prep.commands.import_graph import add_code
+
 HELP = "encode new rows of a task table, for leapmpi predict --task-table"
 
 
@@ -13,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", type=Path, metavar="TABLE", help="file of new rows: Parquet or CSV, without labels")
     parser.add_argument("rows", type=Path, metavar="ROWS.h5", help="file to write")
     parser.add_argument("--overwrite", action="store_true", help="replace the file")
+    add_code(parser)
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
 
@@ -36,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_place(arguments.rows, arguments.overwrite)
     dataset = open_dataset(arguments.data, typed=True)
     with workspace_beside(arguments.rows, memory_budget(arguments.max_mem)) as workspace:
-        found = new_rows(dataset, arguments.table, workspace)
+        found = new_rows(dataset, arguments.table, workspace, arguments.code or ())
         write_task_rows(arguments.rows, dataset, found.arrays, found.texts, overwrite=arguments.overwrite)
     print(f"{found.count:,} rows by {', '.join(found.texts.columns)}: {arguments.rows}")
     print("\n".join(f"  note: {note}" for note in found.notes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from data_prep.database.encoded_columns import LEARNED, category_rows, encoded
 from data_prep.database.row_keys import KeyTable, keys_of
 from data_prep.database.table_rows import ALWAYS, TableRows, opened
 from data_prep.database.table_schema import TARGET, ForeignKey, restored_table
+from data_prep.database.user_functions import check_code
 from data_prep.edges.typed_graph import REVERSE
 from data_prep.workspace import Workspace
 from leapmpi.dataset.column_encoders import read_encoders, read_keys
@@ -58,16 +60,20 @@ class _Edges:
         return indptr, [each[order] for each in (sources, relation, times)]
 
 
-def new_rows(dataset: Dataset, source: Path, workspace: Workspace) -> NewRows:
+def new_rows(dataset: Dataset, source: Path, workspace: Workspace, code: Collection[str] = ()) -> NewRows:
     """Read the table in the file `source` as new rows of the target of `dataset`, a dataset of tables.
 
-    Raises DataError for a missing column, a row without a time, or where no key is known.
+    code: functions of users that may run. Raises ConfigError where another one encodes a column; DataError for a
+    missing column, a row without a time, or where no key is known.
     """
     path = dataset.folder / DATASET_FILE
     stored, keys = read_encoders(path, dataset.attributes), read_keys(path, dataset.attributes)
     if TARGET not in stored:
         raise DataError(f"{dataset.folder} has no table with a label; import the tables again with this version")
     schema = restored_table(stored[TARGET], str(source))
+    states = stored["tables"][schema.name]
+    functions = [(name, each["function"]) for name, each in states.items() if "function" in each]
+    check_code(((f"{dataset.folder}: column {name!r} of {schema.name}", each) for name, each in functions), code)
     rows, notes = opened(schema, [source], workspace), []
     if not rows.rows:
         raise DataError(f"{source} has no rows")
@@ -79,7 +85,6 @@ def new_rows(dataset: Dataset, source: Path, workspace: Workspace) -> NewRows:
         parents, note = _matched(rows, key, KeyTable.of(*keys[key.table], workspace))
         notes += note
         _relate(edges, dataset, number[f"{key.table}:{REVERSE}{key.name}:{schema.name}"], key.table, parents)
-    states = stored["tables"][schema.name]
     for each in schema.columns:
         if each.encoder == LEARNED:
             kind, codes = f"{schema.name}.{each.column}", category_rows(rows, each, states[each.column], workspace)

@@ -55,6 +55,8 @@ class ReadOptions:
     """The graph file or dataset whose encoders encode the columns of tables."""
     refuse: str | None = None
     """Faults of the rows of tables that are errors, with commas between them."""
+    code: list[str] | None = None
+    """Functions of users that may encode columns of tables."""
     workspace: Workspace | None = None
     """Place for what a source unpacks; without one it holds all in memory."""
 

@@ -6,10 +6,12 @@ schema.toml in the folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.database.table_schema import read_schema
+from data_prep.database.table_schema import DatabaseSchema, read_schema
+from data_prep.database.user_functions import check_code
 from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.toml_sections import begins_with_sections
@@ -20,7 +22,7 @@ from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "tables with primary and foreign keys, by a schema in TOML: [tables.NAME]"
-OPTIONS = frozenset({"schema", "encoders", "refuse"})
+OPTIONS = frozenset({"schema", "encoders", "refuse", "code"})
 
 SCHEMA_FILE = "schema.toml"
 
@@ -46,7 +48,18 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
         raise ConfigError(f"--refuse {options.refuse}: {strange[0]!r} is none of {', '.join(FAULTS)}")
     assert options.workspace is not None
     stored = None if options.encoders is None else _stored(options.encoders)
-    return read_database(path, read_schema(schema), options.workspace, refused, stored)
+    tables = read_schema(schema)
+    check_code(_code_in(tables, stored), options.code or ())
+    return read_database(path, tables, options.workspace, refused, stored)
+
+
+def _code_in(schema: DatabaseSchema, stored: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield places and functions of the columns that code of users encodes, by the schema or as `stored`."""
+    for name, table in schema.tables.items():
+        for each in table.columns:
+            options = each.options if stored is None else stored["tables"].get(name, {}).get(each.column, {})
+            if "function" in options:
+                yield f"{table.where}: columns.{each.column}", options["function"]
 
 
 def _stored(path: Path) -> dict[str, Any]:

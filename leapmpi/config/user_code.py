@@ -58,7 +58,7 @@ def _loaded(named: str, flag: str) -> Any:
     module = _from_file(place, named, flag) if place.endswith(".py") else _imported(place, named, flag)
     if not hasattr(module, name):
         known = [each for each in vars(module) if not each.startswith("_")]
-        raise ConfigError(f"{flag} {named}: {place} has no class {name}; {nearest(name, known)}")
+        raise ConfigError(f"{flag} {named}: {place} defines no {name}; {nearest(name, known)}")
     return getattr(module, name)
 
 

@@ -231,7 +231,7 @@ def test_a_mistake_in_a_module_gets_a_sentence(tmp_path, extra, body, sentence):
     [
         (None, "there is no file"),
         ("def f(:", "cannot be loaded: SyntaxError"),
-        ("class Other: pass", "has no class Net"),
+        ("class Other: pass", "defines no Net"),
         ("import torch\nclass Net(torch.nn.Module):\n    def __init__(self, foo): pass", "wants an argument 'foo'"),
         ("import torch\nclass Net(torch.nn.Linear):\n    def __init__(self): super().__init__(2, 2)", "forward takes"),
         (

@@ -171,3 +171,24 @@ def test_new_rows_of_another_dataset_are_refused(shop, tmp_path, capsys):
     assert "was not made for" in capsys.readouterr().err
     assert main(["predict", str(shop / "data"), *run, "--what", "embeddings"]) != 0
     assert "the run has bound=root" in capsys.readouterr().err
+
+
+def test_code_of_a_schema_runs_only_if_the_command_names_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_shop(tmp_path / "shop", 30)
+    (tmp_path / "words.py").write_text("def lengths(texts):\n    return [[len(each)] for each in texts]\n")
+    asked = parquet.read_table("shop/happy.parquet")
+    words = pyarrow.array(["good", "bad", None][number % 3] for number in range(len(asked)))
+    parquet.write_table(asked.append_column("words", words), "shop/happy.parquet")
+    schema = (tmp_path / "shop/schema.toml").read_text()
+    (tmp_path / "shop/schema.toml").write_text(
+        f'{schema}columns.words = {{encoder = "text", function = "words.py:lengths"}}\n'
+    )
+    named = ["--code", "words.py:lengths"]
+    assert prep(["import", "shop", "shop.h5"]) != 0
+    assert "columns.words is encoded by code, words.py:lengths; if you trust it, add" in capsys.readouterr().err
+    assert prep(["import", "shop", "shop.h5", *named]) == 0
+    assert prep(["partition", "shop.h5", "data", "--parts", "1"]) == 0
+    assert prep(["task-table", "data", "shop/happy.parquet", "new.h5"]) != 0
+    assert "'words' of happy is encoded by code" in capsys.readouterr().err
+    assert prep(["task-table", "data", "shop/happy.parquet", "new.h5", *named]) == 0

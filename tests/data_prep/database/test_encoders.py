@@ -113,3 +113,51 @@ def test_unknown_options_are_refused():
     member = ENCODERS.load("hashed")
     with pytest.raises(ConfigError, match="option 'size' is none of columns, separator"):
         settled(member, {"size": 3}, "column 'x'")
+
+
+WORDS = """
+import numpy as np
+
+def vectors(texts):
+    return np.array([[len(text), text.count("a")] for text in texts])
+
+def ragged(texts):
+    return [0.5] * len(texts)
+
+def infinite(texts):
+    return np.full((len(texts), 2), np.inf)
+
+def fails(texts):
+    return {}[texts[0]]
+"""
+
+
+@pytest.fixture
+def words(tmp_path):
+    (tmp_path / "words.py").write_text(WORDS)
+    return f"{tmp_path / 'words.py'}:"
+
+
+def test_a_function_makes_vectors_of_texts(words):
+    training, later = pyarrow.array([None, "banana", "kiwi"]), pyarrow.array(["papaya", None, ""])
+    found = encoded("text", training, later, function=f"{words}vectors")
+    assert found.tolist() == [[6, 3, 0], [0, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        ("ragged", DataError, r"returned an array of shape \(1,\); expected 1 rows of equally many numbers"),
+        ("infinite", DataError, "float64 that are not all finite numbers"),
+        ("fails", DataError, "failed: KeyError: 'banana', at words.py, line 14, in fails"),
+        ("vector", ConfigError, "defines no vector; did you mean 'vectors'"),
+    ],
+)
+def test_functions_that_make_no_vectors_are_refused(function, error, message, words):
+    with pytest.raises(error, match=message):
+        encoded("text", pyarrow.array(["banana", "kiwi"]), pyarrow.array([]), function=f"{words}{function}")
+
+
+def test_a_text_needs_a_function():
+    with pytest.raises(ConfigError, match="text needs a function"):
+        encoded("text", pyarrow.array(["a"]), pyarrow.array(["a"]))
