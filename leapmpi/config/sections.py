@@ -249,7 +249,7 @@ class EvaluateConfig:
     )
     metric: str = setting(
         "auto",
-        "metric; auto: accuracy, f1-micro for multi-label, mse for a regression",
+        "metric; auto: accuracy, f1-micro for multi-label, map-10 for recommend, mse for a regression",
         registry="leapmpi.scoring.metrics",
         also=("auto",),
     )

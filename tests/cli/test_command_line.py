@@ -81,7 +81,7 @@ BAD_WORDS = [
     ("train DATA --config none.toml", "none.toml: no such config file"),
     ("train DATA --config=", "no such config file"),
     ("train DATA --metric roc-auc", "roc-auc needs 2 classes or multi-label data, this dataset has 3 classes"),
-    ("train DATA --time-steps 3", "leap on 1 rank takes auto, N or a number up to 1"),
+    ("train DATA --time-steps 3", "leap on 1 rank takes auto, measured, N or a number up to 1"),
     ("train DATA --strategy p3 --remote raw", "p3 has its own way to compute the first layer; leave out raw"),
     ("train DATA --strategy p3 --vary model.hidden=4,8", "p3 moves no raw rows, which models"),
     ("train DATA --strategy pull --time-steps 2", "pull has one time step, not 2"),

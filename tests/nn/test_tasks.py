@@ -71,6 +71,18 @@ def test_class_weights_of_labels_multiply_the_loss_of_those_that_have_them():
     torch.testing.assert_close(found.loss(outputs, labels, 1.0), each.mean(1).sum())
 
 
+def test_a_list_of_entities_shares_the_probability_of_all():
+    outputs, roots = torch.randn(3, 5, dtype=torch.float64, requires_grad=True), torch.tensor([0.2, 0.3, 0.5]).double()
+    labels = torch.tensor([[0.0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, float("nan"), 0, 0, 0]], dtype=torch.float64)
+    found, logs = task("multi-label", 5, task="recommend"), torch.log_softmax(outputs, 1)
+    total = found.loss(outputs, labels, roots)
+    torch.testing.assert_close(total, -(0.2 * (logs[0, 1] + logs[0, 3]) / 2 + 0.5 * logs[2, 0]))
+    total.backward()
+    assert torch.isfinite(outputs.grad).all()
+    assert not outputs.grad[1].any()
+    assert found.constant_answer(found.label_sums(labels.numpy())).tolist() == [1, 1, 0, 1, 0]
+
+
 def test_balanced_weights_let_classes_weigh_alike():
     found = task("multi-class", 4)
     weights = found.balanced_weights(found.label_sums(np.repeat([0, 1, 3, -1], [6, 3, 1, 5])))

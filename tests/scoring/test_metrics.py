@@ -13,7 +13,11 @@ from leapmpi.scoring.metric import METRICS, CountedMetric, metric_named
 from tests.support.tasks import task
 
 OF_NUMBERS = ("mse", "mae", "rmse", "r2")
-COUNTED = [name for name in METRICS.names() if isinstance(metric_named(name), CountedMetric) and name not in OF_NUMBERS]
+COUNTED = [
+    name
+    for name in METRICS.names()
+    if isinstance(metric_named(name), CountedMetric) and "multi-class" in metric_named(name).scores
+]
 
 
 def score(metric, logits, labels):
@@ -240,3 +244,18 @@ def test_the_mean_as_an_answer_has_an_r2_of_exactly_0():
     for size in (3, 7, 50, 1000):
         labels = rng.normal(3.7, 2.0, (size, 1))
         assert metric_named("r2").score(np.full((size, 1), labels.mean()), labels) == 0
+
+
+def test_best_labels_by_hand():
+    outputs = np.array([[4, 3, 2, 1], [1, 1, 1, 1], [0, np.nan, 2, 1], [9, 9, 9, 9]], np.float32)
+    labels = np.array([[0, 1, 0, 1], [1, 0, 0, 0], [0, 1, 1, np.nan], [0, 0, 0, 0]], np.float32)
+    # Right at places 2 and 4; at 1, the first of equals; at 1 and last. The row without labels does not count.
+    wanted = {
+        "map-5": [(1 / 2 + 2 / 4) / 2, 1, (1 + 2 / 4) / 2], "map-1": [0, 1, 1],
+        "precision-1": [0, 1, 1], "precision-5": [2 / 5, 1 / 5, 2 / 5], "recall-1": [0, 1, 1 / 2],
+    }  # fmt: skip
+    for name, rows in wanted.items():
+        metric = metric_named(name)
+        assert metric.score(outputs, labels) == pytest.approx(np.mean(rows))
+        halves = np.stack([metric.counts(outputs[part], labels[part]) for part in (slice(2), slice(2, None))])
+        assert metric.value(metric.combined(halves)) == pytest.approx(np.mean(rows))

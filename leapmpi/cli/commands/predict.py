@@ -87,7 +87,7 @@ def _add_vertices(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="K",
         help="write the K best partners of the vertices of --vertices by a run with --task link; those that they have "
-        "an edge to do not count",
+        "an edge to do not count. With --what classes the K best entities by a run with --task recommend (default 10)",
     )
     parser.add_argument(
         "--type",

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from leapmpi.errors import DataError
 from leapmpi.inference.output.delivery import Window
 from leapmpi.inference.output.raw_files import Places, RawFile
@@ -40,7 +42,7 @@ class CsvFile(RawFile):
     def write(self, window: Window) -> None:
         there = window.vertices >= 0
         keys, rows = self.words.keys_of(window.vertices[there]), window.rows[there]
-        values = [[name] for name in self.words.of_classes(rows)] if rows.ndim == 1 and rows.dtype.kind == "i" else rows
+        values = self.words.of_classes(rows) if rows.dtype == np.int32 else rows
         try:
             self._writer.writerows([*key, *_texts(row)] for key, row in zip(keys, values, strict=True))
         except OSError as error:
@@ -76,4 +78,4 @@ def _of_rank(path: Path, rank: int) -> Path:
 
 def _texts(row: Any) -> list[str]:
     """Return the values of a row, or one value, as texts."""
-    return [each if isinstance(each, str) else f"{each:.9g}" for each in (row if hasattr(row, "__len__") else [row])]
+    return [each if isinstance(each, str) else f"{each:.9g}" for each in (row if np.ndim(row) else [row])]

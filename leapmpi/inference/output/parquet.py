@@ -18,7 +18,8 @@ class ParquetFolder(RawFile):
     """`part-00000.parquet` and so on, in the order of the rows; rows without a vertex are left out.
 
     Numbers of one column are `class`, several are a list of equal length called `values`. `name` and `class_name` are
-    there where the dataset has such names, and so are keys and times of new rows of a task table.
+    there where the dataset has such names; several classes have a list of them. Keys and times of new rows of a task
+    table are there too.
     """
 
     @classmethod
@@ -46,9 +47,10 @@ class ParquetFolder(RawFile):
         shape, dtype = self.rows
         number = arrow.from_numpy_dtype(dtype)
         column = ("class", number) if len(shape) == 1 else ("values", arrow.list_(number, shape[1]))
-        self._schema = arrow.schema(
-            [("vertex", arrow.int64()), *[(each, arrow.string()) for each in (*self._keys, *self._texts)], column]
-        )
+        text, types = arrow.string(), {each: arrow.string() for each in (*self._keys, *self._texts)}
+        if len(shape) > 1 and "class_name" in types:
+            types["class_name"] = arrow.list_(text)
+        self._schema = arrow.schema([("vertex", arrow.int64()), *types.items(), column])
         self.path = path / f"part-{self.rank:05d}.parquet"
         try:
             self._file = importlib.import_module("pyarrow.parquet").ParquetWriter(self.path, self._schema)
@@ -61,8 +63,11 @@ class ParquetFolder(RawFile):
         column = arrow.array(rows.reshape(-1))
         if rows.ndim > 1:
             column = arrow.FixedSizeListArray.from_arrays(column, rows.shape[1])
-        texts = {"name": self.words.of_vertices, "class_name": lambda _: self.words.of_classes(window.rows[there])}
-        words = [arrow.array(texts[each](window.vertices[there]), arrow.string()) for each in self._texts]
+        texts = {
+            "name": lambda: self.words.of_vertices(window.vertices[there]),
+            "class_name": lambda: self.words.of_classes(window.rows[there]).tolist(),
+        }
+        words = [arrow.array(texts[each](), self._schema.field(each).type) for each in self._texts]
         if self._keys:
             columns = zip(*self.words.keys_of(window.vertices[there]), strict=True)
             words = [arrow.array(each, arrow.string()) for each in columns] + words
@@ -80,7 +85,7 @@ class ParquetFolder(RawFile):
     @property
     def _texts(self) -> list[str]:
         """The names of the columns of words."""
-        of_classes = self.words.classes is not None and len(self.rows.shape) == 1 and self.rows.dtype.kind == "i"
+        of_classes = self.words.classes is not None and self.rows.dtype == np.int32
         return ["name"] * (self.words.vertices is not None) + ["class_name"] * of_classes
 
     def close(self) -> None:

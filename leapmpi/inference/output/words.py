@@ -54,10 +54,11 @@ class Words:
             return [f"{self.column}_{name}" for name in self.classes]
         return [f"{self.column}_{number}" for number in range(count)]
 
-    def of_classes(self, numbers: np.ndarray) -> list[str]:
-        """Return the names of the classes `numbers` (integers[k]); an unknown one stays a number."""
+    def of_classes(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the names of the classes `numbers` (integers) in their shape; an unknown one stays a number."""
         names = self.classes or []
-        return [names[each] if 0 <= each < len(names) else str(each) for each in numbers.tolist()]
+        found = [names[each] if 0 <= each < len(names) else str(each) for each in numbers.reshape(-1).tolist()]
+        return np.array(found, object).reshape(numbers.shape)
 
 
 def vertex_names(dataset: Dataset) -> VertexNames | None:

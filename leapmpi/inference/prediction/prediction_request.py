@@ -16,6 +16,7 @@ from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import RankContext
 from leapmpi.inference.prediction.named_vertices import read_vertices
 from leapmpi.nn.task import Task
+from leapmpi.nn.tasks.recommend import Recommend
 from leapmpi.sampling.relation_lists import reached_in_training
 from leapmpi.sampling.sharded.topology_shard import original_ids
 
@@ -44,7 +45,7 @@ class PredictionRequest:
     pairs: Path | None = None
     """A file of pairs of vertices, which a run of a task on edges scores."""
     top: int = 0
-    """Number of best partners of each vertex to be written; 0: none."""
+    """Number of best partners of each vertex, or with `classes` of best entities, to be written; 0: none."""
     weights: str = "best"
     """`best` or `final` of the run, or a file of weights."""
     memory_limit: str = ""
@@ -70,7 +71,7 @@ class PredictionRequest:
             ("--vertices", self.vertices),
             ("--type", self.type),
             ("--pairs", self.pairs),
-            ("--top", self.top),
+            ("--top", self.top and self.what != CLASSES),
             ("--stage", self.stage),
         ):
             if given and self.task_table is not None:
@@ -79,13 +80,13 @@ class PredictionRequest:
 
     def _check_pairs(self) -> None:
         """Raise ConfigError for flags that do not fit scores of pairs."""
-        if self.pairs is None and not self.top:
+        if self.top < 0:
+            raise ConfigError(f"--top {self.top}: give a number from 1 on")
+        if not self.scores_pairs:
             return
         flag = f"--pairs {self.pairs}" if self.pairs is not None else f"--top {self.top}"
         if self.pairs is not None and self.top:
             raise ConfigError(f"{flag}: give either --pairs or --top {self.top}")
-        if self.top < 0:
-            raise ConfigError(f"{flag}: give the number of partners, from 1 on")
         if self.out.suffix not in OF_PAIRS:
             raise ConfigError(f"--out {self.out}: with {flag} the name has to end in {' or '.join(OF_PAIRS)}")
         for other, given in (
@@ -112,11 +113,17 @@ class PredictionRequest:
     @property
     def scores_pairs(self) -> bool:
         """Whether scores of pairs are written, rather than rows of vertices."""
-        return self.pairs is not None or self.top > 0
+        return self.pairs is not None or (self.top > 0 and self.what != CLASSES)
 
     def for_task(self, task: Task) -> PredictionRequest:
         """Return the request with `what` chosen for the model's task. Raises ConfigError for pairs of another task."""
-        of_edges = task.roots == "edges"
+        of_edges, recommends = task.roots == "edges", isinstance(task, Recommend)
+        if self.top and recommends and self.scores_pairs:
+            raise ConfigError(f"--top {self.top}: add --what classes, to write the best entities of each row")
+        if self.top and self.what == CLASSES and not recommends:
+            raise ConfigError(f"--top: the task {task.name} ranks no entities; leave it out of --what classes")
+        if self.what == CLASSES and recommends:
+            return self._of_entities(task.classes)
         if self.scores_pairs and not of_edges:
             flag = "--pairs" if self.pairs is not None else "--top"
             raise ConfigError(f"{flag}: the task {task.name} scores no pairs; train with --task link for that")
@@ -127,6 +134,12 @@ class PredictionRequest:
         # Outputs of a task on edges are embeddings.
         what = EMBEDDINGS if of_edges and self.what in ("", LOGITS) else self.what or LOGITS
         return replace(self, what=what)
+
+    def _of_entities(self, entities: int) -> PredictionRequest:
+        """Return the request for the best of so many entities, 10 by default. Raises ConfigError for more than all."""
+        if self.top > entities:
+            raise ConfigError(f"--top {self.top}: the run ranks {entities} entities; give at most as many")
+        return replace(self, top=self.top or min(10, entities))
 
     def layer_of(self, ctx: RankContext) -> int | None:
         """Return the layer whose rows are requested, from 1; None for the model's outputs. Raises ConfigError."""
@@ -196,16 +209,18 @@ class PredictionRequest:
         raise error
 
     def column(self, task: Task, dimensions: int) -> str:
-        """Return the word for a column of what is written: class, label, logit, embedding, or value."""
+        """Return the word for a column of what is written: class, label, best, logit, embedding, or value."""
         if self.what == EMBEDDINGS:
             return "embedding"
         if self.what == CLASSES:
-            return "class" if dimensions == 1 else "label"
+            several = "best" if self.top else "label"
+            return "class" if dimensions == 1 else several
         return "logit" if task.answers in ("multi-class", "multi-label") else "value"
 
     def answers(self, ctx: RankContext, outputs: np.ndarray) -> np.ndarray:
         """Return the rows to write for `outputs` (float[n, width]): these, classes int32[n], or int8[n, labels].
 
+        The best entities are int32[n, top], the best first, equal ones by number.
         Targets of a regression are in their own units. Local.
         """
         if self.what == EMBEDDINGS or self.scores_pairs:
@@ -215,4 +230,6 @@ class PredictionRequest:
             return ctx.task.answer(found.to(ctx.device)).cpu().numpy()
         if ctx.task.answers == "multi-class":
             return found.argmax(dim=1).to(torch.int32).numpy()
+        if self.top:
+            return found.neg().argsort(dim=1, stable=True)[:, : self.top].to(torch.int32).numpy()
         return (found > 0).to(torch.int8).numpy()
