@@ -25,7 +25,6 @@ _OTHERS = {
     "eval-fanout": "test-fanout val-fanout",
     "eval-every": "log-every eval-steps eval-interval evaluate-every validate-every",
     "eval-limit": "eval-samples max-eval-samples limit-val-batches limit-test-batches eval-vertices score-vertices",
-    "eval-batch-size": "batch-size-eval test-batch-size val-batch-size",
     "metric": "score eval-metric",
     "early-stop": "patience early-stopping early-stopping-patience es-patience stop-after",
     "class-weights": "class-weight pos-weight loss-weights weighted-loss weights-per-class balanced",
@@ -92,6 +91,8 @@ class FormerSetting:
     becomes: Callable[[Any], dict[str, Any]] | None = None
     models: tuple[str, ...] = ()
     """The models that read it, besides those of users; where it is empty, any."""
+    flag: str = ""
+    """Its flag without dashes, where that was not the name of the setting."""
 
 
 def _option(name: str, default: Any, *models: str) -> FormerSetting:
@@ -130,6 +131,12 @@ FORMER: dict[str, FormerSetting] = {
     "train.autocast": FormerSetting(
         "off", "write --dtype bfloat16, which a GPU multiplies in", lambda value: {"train.dtype": value}
     ),
+    "evaluate.batch_size": FormerSetting(
+        4096,
+        "a rank scores as many vertices at once as memory holds, and groups that are bounded by time hold 4096",
+        lambda value: {},
+        flag="eval-batch-size",
+    ),
     "link.negatives_at": FormerSetting(
         "any", "negatives are drawn among all vertices, so that results do not depend on the partition"
     ),
@@ -149,7 +156,7 @@ def about_former_flag(flag: str) -> str:
     """Explain `flag`, without dashes, of an earlier version in a sentence; else empty."""
     flag = flag.lower().replace("_", "-").removeprefix("no-")
     for key, former in FORMER.items():
-        if flag == key.rpartition(".")[2].replace("_", "-"):
+        if flag == (former.flag or key.rpartition(".")[2].replace("_", "-")):
             return f"leapmpi no longer has --{flag}: {former.instead}"
     return ""
 

@@ -243,7 +243,6 @@ class EvaluateConfig:
         flag="eval-fanout",
         metavar="A|A,B",
     )
-    batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
     limit: int = setting(
         0, "limit of scored vertices (or edges) per split, a random sample; 0: all", least=0, flag="eval-limit"
     )

@@ -19,6 +19,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.evaluation.outputs import Outputs, Round
 from leapmpi.exchange.context import RankContext
+from leapmpi.inference.batch_outputs import GROUP
 from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
@@ -106,7 +107,7 @@ class HeldBackEdges:
         """
         if (times := self._times(split)) is None:
             return None
-        groups = self.outputs.ctx.sampler.drawing.edge_groups(times, self.outputs.batch_size)
+        groups = self.outputs.ctx.sampler.drawing.edge_groups(times, GROUP)
         return None if groups is None else [(self.key(split, number), each) for number, each in enumerate(groups)]
 
     def register_times(self, split: str, key: DrawKey, chosen: np.ndarray) -> None:

@@ -20,7 +20,7 @@ from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.own_lists import serves_all
 from leapmpi.exchange.selection import mode_class
-from leapmpi.inference.batch_outputs import batch_outputs, cut_by_edges, mode_for_scoring
+from leapmpi.inference.batch_outputs import GROUP, batch_outputs, cut_by_edges, mode_for_scoring, roots_at_once
 from leapmpi.inference.drawn_lists import lists_of_schema
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
@@ -54,13 +54,14 @@ class Outputs:
         splits: Mapping[int, np.ndarray],
         exact: bool = True,
     ) -> None:
-        self.topology, self.round, self.batch_size = topology, round, config.evaluate.batch_size
-        self._config = config
+        self.topology, self.round, self._config = topology, round, config
         fanouts, drawing = config.evaluation_fanout, ctx.sampler.drawing
+        self.batch_size = roots_at_once(fanouts)
+        """Vertices that a rank embeds at once, where none bounds another."""
         # The sampler of training may have a way of its own; else draws are node-wise.
         types = ctx.sampler.types
         self._of_relations = of_relations = scoring_fanouts(types, config.sampling, fanouts) if types else None
-        own = drawing.for_scoring(fanouts, splits, self.batch_size, of_relations)
+        own = drawing.for_scoring(fanouts, splits, GROUP, of_relations)
         sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads, of_relations)
         sampler = with_edge_data(sampler, ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
@@ -91,7 +92,7 @@ class Outputs:
         """Cut this rank's vertices of `ids` by edges, where each bounds what it reads; else None. Collective."""
         if not bounds_by_root(self._config):
             return None
-        return cut_by_edges(self.ctx, self.mine(ids), self._config.evaluation_fanout, self.batch_size)
+        return cut_by_edges(self.ctx, self.mine(ids), self._config.evaluation_fanout)
 
     def use_whole_model(self) -> None:
         """Take the whole model as it is now, where ranks hold shares of its parameters. Collective."""

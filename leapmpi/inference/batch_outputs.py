@@ -24,8 +24,23 @@ from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.system.counter_rng import TEST, DrawKey
 
+MOST_ROOTS = 4096
+"""Roots that a rank embeds at once, at most."""
+
+GROUP = 4096
+"""Vertices or edges of all ranks that are scored together, where the earliest bounds by its time what all see."""
+
 _MOST_EDGES = 1 << 22
-"""Edges of the first two hops of a batch of bounded roots, at most, unless one root has more."""
+"""Edges of a batch, at most, unless one root has more; of bounded roots those of the first two hops."""
+
+
+def roots_at_once(fanouts: tuple[int, ...]) -> int:
+    """Return how many roots to embed at once, by the edges that `fanouts` draw at most; all in-neighbours count as one.
+
+    Scores do not depend on it but for rounding.
+    """
+    drawn = np.cumprod([1 if each == ALL else each for each in fanouts], dtype=np.float64).sum()
+    return int(max(1, min(MOST_ROOTS, _MOST_EDGES // drawn)))
 
 
 def batch_outputs(
@@ -68,12 +83,12 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
     layers = config.evaluation_fanout
     types = ctx.sampler.types
     of_relations = scoring_fanouts(types, config.sampling, layers) if types else None
-    size, key = config.evaluate.batch_size, DrawKey(TEST, ctx.seed, 0, 0)
-    sampler = ctx.sampler.drawing.for_scoring(layers, {}, size, of_relations)
+    key = DrawKey(TEST, ctx.seed, 0, 0)
+    sampler = ctx.sampler.drawing.for_scoring(layers, {}, GROUP, of_relations)
     assert sampler is not None, "a sampler with bounds scores by them"
     ctx = replace(ctx, sampler=with_edge_data(sampler, ctx.edge_features is not None), drops=False)
 
-    cut = cut_by_edges(ctx, roots, layers, size)
+    cut = cut_by_edges(ctx, roots, layers)
     modes: list[ExchangeMode | None] = [None]
 
     def choose(minibatch: MiniBatch) -> ExchangeMode:
@@ -89,8 +104,8 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
     return np.concatenate(outputs)
 
 
-def cut_by_edges(ctx: RankContext, roots: np.ndarray, fanouts: tuple[int, ...], size: int) -> list[np.ndarray]:
-    """Cut `roots` (int64[k]) into batches of at most `size`, and of about as many edges as memory holds.
+def cut_by_edges(ctx: RankContext, roots: np.ndarray, fanouts: tuple[int, ...]) -> list[np.ndarray]:
+    """Cut `roots` (int64[k]) into batches of about as many edges as memory holds.
 
     Equally many on all ranks, since each exchanges rows with all in every batch; the last may be empty. Collective.
     """
@@ -101,7 +116,7 @@ def cut_by_edges(ctx: RankContext, roots: np.ndarray, fanouts: tuple[int, ...], 
         of_root = np.repeat(np.arange(len(roots)), edges)
         lists = topology.degree(topology.in_neighbours(roots))
         edges = edges + np.bincount(of_root, lists, len(roots)).astype(np.int64)
-    number = np.cumsum(edges) // _MOST_EDGES + np.arange(len(roots)) // size
+    number = np.cumsum(edges) // _MOST_EDGES + np.arange(len(roots)) // MOST_ROOTS
     cut = np.split(roots, np.flatnonzero(np.diff(number)) + 1)
     batches = int(ctx.communicator.all_gather_rows(np.array([len(cut)])).max())
     return cut + [roots[:0]] * (batches - len(cut))

@@ -44,7 +44,7 @@ from leapmpi.training.training_components import Components
 log = logging.getLogger("leapmpi")
 
 CHANGEABLE = (
-    *("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size"),
+    *("data", "train.epochs", "train.early_stop", "evaluate.every"),
     "strategy.prepare_ranks",
 )
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""

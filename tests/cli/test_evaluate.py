@@ -10,6 +10,7 @@ import pytest
 from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.inference import batch_outputs
 from tests.support.graphs import random_graph
 
 
@@ -28,8 +29,9 @@ def test_the_scores_of_the_run(small_data, finished_run, capsys, weights):
     assert found == {"schema": 2, "weights": weights, "metric": "accuracy", **expected}
 
 
-def test_flags_stand_above_the_run(small_data, finished_run, capsys):
-    alone = evaluated(capsys, small_data, finished_run.path, "--eval-batch-size", "7", "--metric", "f1-micro")
+def test_flags_stand_above_the_run(small_data, finished_run, capsys, monkeypatch):
+    monkeypatch.setattr(batch_outputs, "MOST_ROOTS", 7)
+    alone = evaluated(capsys, small_data, finished_run.path, "--metric", "f1-micro")
     assert alone["metric"] == "f1-micro"
     assert alone["val"] == finished_run.summary["best"]["val"]  # one label each: the same figure
     everything = evaluated(capsys, small_data, finished_run.path, "--eval-fanout", "all,all")

@@ -21,7 +21,7 @@ def test_none_is_a_setting_still():
 
 @pytest.mark.parametrize("key", FORMER)
 def test_its_flag_is_refused_by_what_to_do_instead(key):
-    flag = key.rpartition(".")[2].replace("_", "-")
+    flag = FORMER[key].flag or key.rpartition(".")[2].replace("_", "-")
     parser = CommandParser(prog="leapmpi train")
     train.add_arguments(parser)
     with pytest.raises(ConfigError) as caught:

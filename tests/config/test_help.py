@@ -89,7 +89,7 @@ def test_commands_with_all_settings_show_their_own_flags_first(capsys, command, 
 
 def test_commands_with_few_settings_show_them_all(capsys):
     found = flags_by_heading(shown(capsys, "evaluate", evaluate, "--help"))
-    assert found["settings that may differ from the run's"][:2] == ["eval-fanout", "eval-batch-size"]
+    assert found["settings that may differ from the run's"][:2] == ["eval-fanout", "eval-limit"]
     found = flags_by_heading(shown(capsys, "submit", submit, "--help"))
     assert found["values that replace those of the profile"][:2] == ["scheduler", "nodes"]
 

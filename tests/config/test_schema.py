@@ -111,7 +111,7 @@ def test_heads_are_checked_where_a_model_is_built(small_data):
     [
         ("[model]\nnam = 'gcn'", "unknown key 'model.nam'; did you mean 'model.name'?"),
         ("[model]\nbatch_size = 4", "unknown key 'model.batch_size'; did you mean 'train.batch_size'?"),
-        ("[evaluation]\nbatch_size = 4", "unknown key 'evaluation.batch_size'; did you mean 'evaluate.batch_size'?"),
+        ("[evaluation]\nlimit = 4", "unknown key 'evaluation.limit'; did you mean 'evaluate.limit'?"),
         ("[modle]\nname = 'gcn'", "unknown key 'modle.name'; did you mean 'model.name'?"),
         ("lr = 1", "unknown key 'lr'; did you mean 'train.lr'?"),
         ("model = 'sage'", "model is a section, not a value; set one of its keys: model.name,"),

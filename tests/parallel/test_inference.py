@@ -14,7 +14,7 @@ from leapmpi.config.schema import Config
 from leapmpi.evaluation import scoring_by_layers
 from leapmpi.evaluation.vertex_scoring import VertexScoring
 from leapmpi.exchange.layer_form import reads_by_number
-from leapmpi.inference import layerwise
+from leapmpi.inference import batch_outputs, layerwise
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.setup import load, open_for_training
@@ -165,8 +165,9 @@ def test_bytes_are_those_that_were_expected(shares, world, base, monkeypatch):
 
 def test_scores_by_layers_are_those_of_batches(world, base, monkeypatch):
     monkeypatch.setattr(scoring_by_layers, "MOST_EDGES", 9)
+    monkeypatch.setattr(batch_outputs, "MOST_ROOTS", 2)
     for name in ("gcn", "gat"):
-        settings = {"sampling.fanout": "3,3", "evaluate.batch_size": 2}
+        settings = {"sampling.fanout": "3,3"}
         config, ctx, topology = loaded(world, base, name, "single", "float64", **settings)
         outputs = []
         for least in (10**9, 1):

@@ -63,7 +63,7 @@ CASES = {
         "evaluate.fanout": "all",
     },
     "scored exactly, sharded": {"evaluate.fanout": "all", "run.topology": "sharded"},
-    "scored by layers": {"evaluate.fanout": "2,2", "evaluate.batch_size": 3, "model.name": "rsage"},
+    "scored by layers": {"evaluate.fanout": "2,2", "model.name": "rsage"},
     "all neighbours": {"sampling.fanout": "all,all", "train.batch_size": "full"},
 }  # fmt: skip
 

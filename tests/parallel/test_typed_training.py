@@ -24,7 +24,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.layer_graphs import RAW
 from leapmpi.features.learned_rows import ROWS
-from leapmpi.inference import layerwise
+from leapmpi.inference import batch_outputs, layerwise
 from leapmpi.inference.batch_outputs import bounded_outputs
 from leapmpi.inference.own_inference import inference_for
 from leapmpi.nn.tensors import to_tensors
@@ -267,9 +267,10 @@ def test_gradients_are_those_of_a_single_process(case, base, world):
 
 
 @pytest.mark.parametrize("remote", ["raw", "partial"])
-def test_outputs_bounded_by_roots_are_those_of_a_single_process(remote, base, world):
+def test_outputs_bounded_by_roots_are_those_of_a_single_process(remote, base, world, monkeypatch):
+    monkeypatch.setattr(batch_outputs, "MOST_ROOTS", 5)
     settings = {"data": str(base / "timed in turn"), **MODELS["rsage"], **REMOTE[remote], **BOUNDS}
-    config = Config.from_values(SETTINGS).replaced({**settings, "evaluate.batch_size": 5})
+    config = Config.from_values(SETTINGS).replaced(settings)
 
     def outputs(among):
         loaded = load(config, open_for_training(config), among, torch.device("cpu"), PhaseTimers())

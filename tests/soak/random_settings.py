@@ -76,7 +76,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "link.eval_negatives": ("auto", "20", "all", "given"),
     "evaluate.every": ("0", "1", "2"),
     "evaluate.fanout": ("all", "3", "2,3"),
-    "evaluate.batch_size": ("1", "50", "4096"),
     "evaluate.limit": ("0", "10", "60"),
     "run.checkpoint_every": ("0", "3", "10m"),
     "run.comm_timeout": ("90", "0"),

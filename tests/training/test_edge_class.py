@@ -17,6 +17,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.evaluation import held_back_edges
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.session.setup import load, open_for_training
@@ -133,7 +134,8 @@ def test_scores_are_those_of_all_edges_held_back(folders, held, target_edges):
 
 @pytest.mark.parametrize("held", ["edges", "labels"])
 def test_by_time_no_edge_is_scored_by_later_ones(folders, held, monkeypatch):
-    options = {"sampling.sampler": "temporal", "evaluate.fanout": "3", "evaluate.batch_size": 16}
+    options = {"sampling.sampler": "temporal", "evaluate.fanout": "3"}
+    monkeypatch.setattr(held_back_edges, "GROUP", 16)
     trainer = trainer_of(folders[held], **options)
     evaluator, topology = trainer.evaluator, trainer.loaded.topology
     bounds = {}

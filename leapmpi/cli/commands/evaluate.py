@@ -22,8 +22,8 @@ HELP = "score the weights of a run again"
 _NOTHING = "nothing to score in val and test; import the graph again with --splits, or --split-edges for tasks of edges"
 
 _SETTINGS = (
-    *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
-    *("run.device", "run.threads", "run.topology", "run.log_level"),
+    *("evaluate.fanout", "evaluate.limit", "run.device"),
+    *("run.threads", "run.topology", "run.log_level"),
 )
 
 

@@ -18,7 +18,7 @@ from leapmpi.runs.text import listed, size_text
 
 HELP = "write exact outputs of a trained model for vertices to a file"
 
-_SETTINGS = ("evaluate.fanout", "evaluate.batch_size", "run.device", "run.threads", "run.log_level")
+_SETTINGS = ("evaluate.fanout", "run.device", "run.threads", "run.log_level")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
