@@ -18,9 +18,10 @@ from data_prep.edges.typed_graph import REVERSE, RawRelation, RawVertices, Typed
 from data_prep.formats.arrow_tables import is_database, tables_in
 from data_prep.formats.chosen_columns import matching_files
 from data_prep.workspace import Workspace
+from leapmpi.dataset.column_encoders import CLASSES
 from leapmpi.errors import DataError, nearest
 
-_TABLES, _CLASSES, _UNTIL = "tables", "classes", "train_until"
+_TABLES, _UNTIL = "tables", "train_until"
 
 
 def read_database(
@@ -68,7 +69,7 @@ def read_database(
         _relate(graph, rows, tables, states[rows.schema.name], workspace)
     graph.notes += [f"{name}: {', '.join(rows.counts)}" for name, rows in tables.items() if rows.counts]
     graph.keys, graph.times_of_sources = keys, True
-    graph.encoders = {_TABLES: states, _CLASSES: target.class_names, _UNTIL: until}
+    graph.encoders = {_TABLES: states, CLASSES: target.class_names, _UNTIL: until}
     if schema.target is not None:
         graph.encoders[TARGET] = stored_table(schema.tables[schema.target])
     return graph
@@ -100,7 +101,7 @@ def _files(source: Path, there: dict[str, list[Path]], schema: TableSchema) -> l
 
 def _labelled(rows: TableRows, stored: Mapping[str, Any] | None, workspace: Workspace) -> _Labelled:
     """Return the vertices of the target with labels and splits."""
-    labels, names = labels_of(rows, stored and stored[_CLASSES], workspace)
+    labels, names = labels_of(rows, stored and stored[CLASSES], workspace)
     there = labelled(labels)
     found = _Labelled(rows.rows, labels=labels if there.any() else None, class_names=names)
     if names is not None:

@@ -22,6 +22,9 @@ FILE, DIGEST = "column_encoders", "column_encoders_digest"
 OF_DATASET = "column-encoders.json"
 """Name of the file in a dataset."""
 
+CLASSES = "classes"
+"""The entry of the encoders with the names of the classes, or null."""
+
 KEYS = "row_keys"
 KEYS_OF_DATASET = "row-keys.npz"
 THERE = "/there"

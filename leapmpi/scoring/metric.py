@@ -6,6 +6,7 @@ receives the outputs and labels of all ranks.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def choose_metric(name: str, task: Task) -> Metric:
         return metric_named(task.metric)
     found = metric_named(name)
     if why := found.refusal(task):
-        fitting = [each for each in METRICS.names() if not metric_named(each).refusal(task)]
+        names = [each for each in METRICS.names() if not metric_named(each).refusal(task)]
+        fitting = list(dict.fromkeys(re.sub(r"-\d+$", "-K", each) for each in names))
         raise ConfigError(
             f"evaluate.metric: {why}; use {' or '.join(filter(None, [', '.join(fitting[:-1]), fitting[-1]]))}"
         )

@@ -195,6 +195,9 @@ def test_code_of_a_schema_runs_only_if_the_command_names_it(tmp_path, capsys, mo
     assert prep(["task-table", "data", "shop/happy.parquet", "new.h5", *named]) == 0
 
 
+SKU = "a product whose name is long, so that names of all are longer than an attribute "
+
+
 def write_purchases(folder, customers=120, products=24):
     """Tables of customers who buy products of one of three kinds, and what each buys after a question; as long before
     all others buy of the first kind most, so that the most popular ones are wrong for two in three."""
@@ -204,9 +207,9 @@ def write_purchases(folder, customers=120, products=24):
         for day in range(4):
             orders["customer"].append(customer)
             orders["at"].append(10 * day + customer % 7)
-            orders["sku"].append(f"sku-{3 * random.integers(products // 3) + kind[customer]}")
+            orders["sku"].append(f"{SKU}{3 * random.integers(products // 3) + kind[customer]}")
         bought = 3 * random.choice(products // 3, 2, replace=False) + kind[customer]
-        asked.append([f"sku-{each}" for each in bought])
+        asked.append([f"{SKU}{each}" for each in bought])
     tables = {
         "customers": {"id": np.arange(customers)},
         "orders": orders,
@@ -251,8 +254,8 @@ def test_lists_of_entities_are_recommended(tmp_path, capsys, monkeypatch):
     rows = list(csv.DictReader(Path("best.csv").read_text().splitlines()))
     assert list(rows[0]) == ["customer", "at", *(f"best_{place}" for place in range(5))]
     bought = parquet.read_table("shop/next.parquet")["bought"].to_pylist()
-    kinds = [{int(sku[4:]) % 3 for sku in each} for each in bought]
-    right = [int(row["best_0"][4:]) % 3 in kind for row, kind in zip(rows, kinds, strict=True)]
+    kinds = [{int(sku[len(SKU) :]) % 3 for sku in each} for each in bought]
+    right = [int(row["best_0"][len(SKU) :]) % 3 in kind for row, kind in zip(rows, kinds, strict=True)]
     assert np.mean(right) > 0.9
     assert main([*best, "--out", "best.parquet"]) == 0
     assert parquet.read_table("best.parquet")["class_name"][0].as_py()[0] == rows[0]["best_0"]

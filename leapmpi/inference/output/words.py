@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.dataset.column_encoders import CLASSES, read_encoders
+from leapmpi.dataset.column_encoders import FILE as ENCODERS
 from leapmpi.dataset.hdf5.names import DATASET_FILE
 from leapmpi.dataset.names_of_vertices import VertexNames, open_names
 from leapmpi.dataset.partitioned import Dataset
@@ -70,6 +72,12 @@ def vertex_names(dataset: Dataset) -> VertexNames | None:
 
 
 def class_names(dataset: Dataset, of_edges: bool = False) -> list[str] | None:
-    """Return the names of the classes of vertices, or of edges, as the source had them; None without."""
+    """Return the names of the classes of vertices, or of edges, as the source had them; None without.
+
+    Raises DataError where the file of a dataset of tables that holds them is missing.
+    """
     found = dataset.attributes.get("edge_class_names" if of_edges else "class_names")
-    return list(map(str, json.loads(str(found)))) if found else None
+    if found or of_edges or ENCODERS not in dataset.attributes:
+        return list(map(str, json.loads(str(found)))) if found else None
+    # Attributes hold no long lists of names, but tables keep theirs beside the encoders.
+    return read_encoders(dataset.folder / DATASET_FILE, dataset.attributes).get(CLASSES)
