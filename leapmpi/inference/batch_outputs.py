@@ -30,7 +30,7 @@ MOST_ROOTS = 4096
 GROUP = 4096
 """Vertices or edges of all ranks that are scored together, where the earliest bounds by its time what all see."""
 
-_MOST_EDGES = 1 << 22
+_MOST_EDGES = 1 << 20
 """Edges of a batch, at most, unless one root has more; of bounded roots those of the first two hops."""
 
 
