@@ -293,8 +293,7 @@ def test_a_module_of_ones_own_is_warmed_up_on_rows_of_the_types_that_it_reads(ba
     assert not any(each.any() for each in ctx.parameters.gradients)
 
 
-# Transformers take five seconds on every rank.
-@pytest.mark.parametrize("name", sorted(OWN) if SOAKS else here(sorted(OWN.keys() - {"Transformer"})))
+@pytest.mark.parametrize("name", here(sorted(OWN)))
 def test_a_module_of_ones_own_run_layer_by_layer_gives_what_it_gives_on_samples(name, base, world, monkeypatch):
     values = {"data": str(base / "in turn"), "sampling.fanout": "all,all", **OWN[name]}
     config = Config.from_values(SETTINGS).replaced(values)
