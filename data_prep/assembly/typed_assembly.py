@@ -217,6 +217,7 @@ def _by_relation(
         workspace.written(relation) as relation_file,
         workspace.written(time) as time_file,
     ):
+        # A key packs relation and source. Read a few at a time, so that memory does not grow with the edges.
         for start in range(0, total, _KEYS_AT_ONCE):
             keys = np.asarray(keyed.indices[start : start + _KEYS_AT_ONCE])
             sources, of_edge = np.empty(len(keys), dtypes[0]), np.empty(len(keys), dtypes[1])

@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"tables are read by pyarrow, which is missing ({error}); pip install 'leapmpi[tables]'"
         ) from None
+    # Refuse what can be refused before the work.
     if not arguments.table.is_file():
         raise DataError(f"{arguments.table} is not a file; name a file of Parquet or CSV with new rows")
     check_place(arguments.rows, arguments.overwrite)

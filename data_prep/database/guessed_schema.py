@@ -182,6 +182,7 @@ def _lines(source: Path, guesses: dict[str, _Guess]) -> Iterator[str]:
     yield "# To train, name a label: label = COLUMN under a table, with train_until and val_until, or split = COLUMN."
     yield "# A table of rows to predict (an entity, a time and a label) is a [tasks.NAME] instead of a [tables.NAME]."
     for name, guess in guesses.items():
+        # Keys and times first: a table without them is no table of a graph, whatever its columns are.
         time = _time(guess)
         yield ""
         yield f"[tables.{_key(name)}]   # {guess.table.rows:,} rows"
@@ -194,6 +195,7 @@ def _lines(source: Path, guesses: dict[str, _Guess]) -> Iterator[str]:
         for column, (other, share) in guess.foreign.items():
             yield f"{_key(column)} = {_text(other)}" + f"   # {share:.1%} of its values name a row" * (share < 1)
         yield f"[tables.{_key(name)}.columns]"
+        # What is no key may be a feature. Columns without an encoder stay as comments, for the user to decide.
         for field_ in guess.table.schema:
             if field_.name == guess.key or field_.name in guess.foreign:
                 continue

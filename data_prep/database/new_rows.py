@@ -141,6 +141,7 @@ def _features(dataset: Dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return the features of a part of target rows: those of other types have no rows. Raises DataError for int8."""
     types = target_at_end(dataset)
     found: dict[str, np.ndarray] = {}
+    # A part has an array for each type, here an empty one for all but the target.
     for t, each in enumerate(types.vertices):
         if each.feature_dtype is None:
             continue
@@ -152,6 +153,7 @@ def _features(dataset: Dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
             scale = typed.scales[t]
             assert scale is not None, "int8 features have steps"
             found[names.type_scale(t)] = scale
+    # Encoders write float32; other types would need the steps of the rows that are there.
     last = types.vertices[-1]
     if last.feature_dtype not in ("float32", "float16"):
         raise DataError(

@@ -90,6 +90,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
     edges, notes = edge_stream(file)
     stated = _count(raw, "num-edge-list")
 
+    # A file that was cut off ends like any other: compare with the number that stands beside it.
     def counted() -> Iterator[Chunk]:
         found = 0
         for chunk, _ in with_records(edges.chunks()):

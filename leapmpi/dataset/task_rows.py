@@ -92,6 +92,7 @@ def with_task_rows(dataset: Dataset, path: Path) -> tuple[Dataset, RowTexts]:
         first, *others = csv.reader(io.StringIO(stored.tobytes().decode("utf-8", "surrogatepass"), newline=""))
         relation = map_array(file, names.RELATION, ("|u1", "<u2"), (edges,))
         counts = np.bincount(relation, minlength=len(types.relations))
+    # The target is the last type, so that its new rows take the ids after all others.
     last = types.vertices[-1]
     grown = replace(types, vertices=(*types.vertices[:-1], replace(last, vertices=last.vertices + rows)))
     assert dataset.type_offsets is not None, "typed datasets say where types begin"

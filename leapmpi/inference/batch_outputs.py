@@ -83,12 +83,14 @@ def bounded_outputs(config: Config, ctx: RankContext, roots: np.ndarray) -> np.n
     layers = config.evaluation_fanout
     types = ctx.sampler.types
     of_relations = scoring_fanouts(types, config.sampling, layers) if types else None
+    # Draws have the key of the test split, so that a row gets the same answer here and in its scores.
     key = DrawKey(TEST, ctx.seed, 0, 0)
     sampler = ctx.sampler.drawing.for_scoring(layers, {}, GROUP, of_relations)
     assert sampler is not None, "a sampler with bounds scores by them"
     ctx = replace(ctx, sampler=with_edge_data(sampler, ctx.edge_features is not None), drops=False)
 
     cut = cut_by_edges(ctx, roots, layers)
+    # The first batch chooses the mode for all: scores and predictions should not depend on the cut.
     modes: list[ExchangeMode | None] = [None]
 
     def choose(minibatch: MiniBatch) -> ExchangeMode:

@@ -202,12 +202,14 @@ def _line(plane: _Plane, line: Line, colour: str, figure: LineFigure, place: int
     """Return a line; of several `together` that agree, each shows as dashes of its colour in turn."""
     x, y = thinned(line.x, line.y)
     path, drawing = [], False
+    # A gap in the numbers is a gap in the line.
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         if np.isfinite(b):
             path.append(f"{'L' if drawing else 'M'}{pixels(plane.x(a))} {pixels(plane.y(b))}")
         drawing = bool(np.isfinite(b))
     if line.reference and len(x) == 1 and np.isfinite(y[0]):
         path.append(f"H{plane.width - RIGHT}")
+    # Lines that agree would hide each other.
     dashes = f"{_DASH} {_DASH * (together - 1)}" if together > 1 else "5 4" if line.reference else None
     offset = -_DASH * place if together > 1 and place else None
     parts = [

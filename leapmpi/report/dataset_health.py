@@ -59,6 +59,7 @@ def health(graph: Graph | Dataset, advance: Advance = lambda edges: None, file: 
     for number, rows in enumerate(parts()):
         if kind and rows.labels is not None:
             found.add_labels(int(offsets[number]), rows.labels, kind)
+    # Labels come first: edges between classes are counted by them.
     feature_rows, without, undefined = 0, 0, 0
     for number, rows in enumerate(parts()):
         found.add_edges(number, offsets, rows, advance)
@@ -204,6 +205,7 @@ class _Counts:
 
     def values(self) -> dict[str, Any]:
         """Return the counts as plain values."""
+        # A vertex is isolated if it reads none and none reads it; the latter is known after all edges.
         isolated = 0
         for first, bits in self.no_neighbours_of:
             flags = np.unpackbits(bits)[: len(self.is_read) - first].astype(bool)

@@ -27,6 +27,7 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
         what = "a vertex on each line" if width == 1 else f"{width} vertices on each line"
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{flag} {path}: cannot be read ({reason}); give a file with {what}") from None
+    # Lines keep their numbers, which messages name.
     rows = [(number, _fields(line, width)) for number, line in enumerate(lines, 1) if line.strip()]
     if rows and rows[0][1][0].lower() in _HEADERS and (names is None or names.ids_of(rows[0][1][:1])[0] < 0):
         del rows[0]

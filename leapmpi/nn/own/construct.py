@@ -300,6 +300,7 @@ def _few_typed_blocks(schema: TypedSchema, layers: int) -> tuple[list[BlockTenso
     types = schema.graph
     assert types.target_number is not None, "training has a target type"
     kinds, blocks = np.full(2, types.target_number), []
+    # From the roots outward, as a sample grows: every destination gets two sources by each relation that ends there.
     for hop in range(layers):
         count, kinds = len(kinds), np.concatenate([kinds, np.repeat(np.arange(len(types.vertices)), 2)])
         edges = [

@@ -156,6 +156,7 @@ class OwnModel(Model):
 
     def _of_graph(self, graphs: Sequence[BlockGraph]) -> dict[str, Any]:
         """List the arguments of `forward` besides the rows. Raises ConfigError for weights that it would not read."""
+        # Weights that forward does not read would be lost without a word, so they are refused.
         if isinstance(graphs[0], TypedBlockGraph):
             if graphs[0].block.weight is not None:
                 raise ConfigError(
