@@ -194,7 +194,17 @@ def shop(source: Path, folder: Path) -> None:
     schema.write_text(schema.read_text().replace("[tables.reviews]", '[tables.reviews]\ncolumns.at = "date"'))
 
 
-MAKERS: dict[str, Callable[[Path, Path], None]] = {"flights": flights, "papers": papers, "shop": shop}
+def purchases(source: Path, folder: Path) -> None:
+    """Write purchases (tests/support/shop.py) of as many customers as `source` says, and 600 products."""
+    from tests.support.shop import write_purchases
+
+    write_purchases(folder, int(source.name), 600)
+
+
+MAKERS: dict[str, Callable[[Path, Path], None]] = {
+    **{"flights": flights, "papers": papers},
+    **{"shop": shop, "purchases": purchases},
+}
 """By name, what makes tables in a folder, of the files of another or of a number of customers."""
 
 

@@ -92,3 +92,51 @@ def write_shop(folder: Path, customers: int, *, leak: bool = False, seed: int = 
     for name, columns in content.items():
         parquet.write_table(pyarrow.table(columns), folder / f"{name}.parquet")
     (folder / "schema.toml").write_text(SCHEMA)
+
+
+SKU = "a product whose name is long, so that names of all are longer than an attribute "
+
+PURCHASES = """
+[tables.customers]
+primary_key = "id"
+
+[tables.orders]
+time = "at"
+foreign_keys.customer = "customers"
+columns.sku = {{encoder = "one-hot", most = {products}}}
+
+[tasks.next]
+foreign_keys.customer = "customers"
+time = "at"
+label = "bought"
+train_until = {train}
+val_until = {val}
+"""
+
+
+def write_purchases(folder: Path, customers: int, products: int, seed: int = 0) -> None:
+    """Write a shop whose customers each buy products of one of three kinds, and its schema, to `folder`.
+
+    Four orders of each customer tell the kind; the task asks which two products of it are bought next. All of a kind
+    are equally likely, so the best recall at K is K over a third of `products`, and the most popular ones have a third
+    of it. Each customer is asked at a time of its own: two thirds train, a sixth validates, a sixth tests.
+    """
+    random = np.random.default_rng(seed)
+    kind, of_kind = random.permutation(customers) % 3, products // 3
+    orders = 3 * random.integers(0, of_kind, (customers, 4)) + kind[:, None]
+    bought = 3 * np.argsort(random.random((customers, of_kind)), axis=1)[:, :2] + kind[:, None]
+    names = np.array([f"{SKU}{number}" for number in range(3 * of_kind)])
+    content = {
+        "customers": {"id": np.arange(customers)},
+        "orders": {
+            "customer": np.repeat(np.arange(customers), 4),
+            "at": (10 * np.arange(4) + random.integers(0, 7, (customers, 1))).reshape(-1),
+            "sku": names[orders.reshape(-1)],
+        },
+        "next": {"customer": np.arange(customers), "at": 50 + np.arange(customers), "bought": names[bought].tolist()},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, columns in content.items():
+        parquet.write_table(pyarrow.table(columns), folder / f"{name}.parquet")
+    periods = {"train": 50 + customers * 2 // 3, "val": 50 + customers * 5 // 6}
+    (folder / "schema.toml").write_text(PURCHASES.format(products=products, **periods))

@@ -19,7 +19,7 @@ from leapmpi.cli.main import main
 from leapmpi.evaluation import outputs
 from leapmpi.inference import batch_outputs
 from tests.support.documentation import commands
-from tests.support.shop import NOISE, write_shop
+from tests.support.shop import NOISE, SKU, write_purchases, write_shop
 
 CUSTOMERS = 1500
 SETTINGS = "--model rsage --fanout 1,9 --hidden 16 --epochs 12 --set train.lr=0.02 --batch-size 256 --threads 1"
@@ -195,48 +195,9 @@ def test_code_of_a_schema_runs_only_if_the_command_names_it(tmp_path, capsys, mo
     assert prep(["task-table", "data", "shop/happy.parquet", "new.h5", *named]) == 0
 
 
-SKU = "a product whose name is long, so that names of all are longer than an attribute "
-
-
-def write_purchases(folder, customers=120, products=24):
-    """Tables of customers who buy products of one of three kinds, and what each buys after a question; as long before
-    all others buy of the first kind most, so that the most popular ones are wrong for two in three."""
-    random, asked = np.random.default_rng(0), []
-    kind, orders = random.permutation(customers) % 3, {"customer": [], "at": [], "sku": []}
-    for customer in range(customers):
-        for day in range(4):
-            orders["customer"].append(customer)
-            orders["at"].append(10 * day + customer % 7)
-            orders["sku"].append(f"{SKU}{3 * random.integers(products // 3) + kind[customer]}")
-        bought = 3 * random.choice(products // 3, 2, replace=False) + kind[customer]
-        asked.append([f"{SKU}{each}" for each in bought])
-    tables = {
-        "customers": {"id": np.arange(customers)},
-        "orders": orders,
-        "next": {"customer": np.arange(customers), "at": 50 + np.arange(customers), "bought": asked},
-    }
-    folder.mkdir()
-    for name, columns in tables.items():
-        parquet.write_table(pyarrow.table(columns), folder / f"{name}.parquet")
-    (folder / "schema.toml").write_text("""
-[tables.customers]
-primary_key = "id"
-[tables.orders]
-time = "at"
-foreign_keys.customer = "customers"
-columns.sku = "one-hot"
-[tasks.next]
-foreign_keys.customer = "customers"
-time = "at"
-label = "bought"
-train_until = 130
-val_until = 150
-""")
-
-
 def test_lists_of_entities_are_recommended(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_purchases(tmp_path / "shop")
+    write_purchases(tmp_path / "shop", 120, 24)
     assert prep(["import", "shop", "shop.h5"]) == 0
     assert prep(["partition", "shop.h5", "data", "--parts", "1"]) == 0
     run = f"--task recommend --fanout 1,4 --model rsage --hidden 16 --batch-size 40 --set train.lr=0.02 {BY_ROOT}"

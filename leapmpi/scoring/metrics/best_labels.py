@@ -7,6 +7,7 @@ smaller of K and the number of labels, so that the best order scores 1.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -67,7 +68,7 @@ class Recall(BestLabels):
         return right.sum(axis=1) / had
 
 
-_KINDS = {"map": AveragePrecision, "precision": Precision, "recall": Recall}
+_KINDS: dict[str, Callable[[int], BestLabels]] = {"map": AveragePrecision, "precision": Precision, "recall": Recall}
 
 MEMBER = MetricMember(
     {f"{name}-{most}": partial(kind, most) for name, kind in _KINDS.items() for most in (1, 5, 10, 12, 20, 50)}
