@@ -182,7 +182,7 @@ def _lines(source: Path, guesses: dict[str, _Guess]) -> Iterator[str]:
     yield "# To train, name a label: label = COLUMN under a table, with train_until and val_until, or split = COLUMN."
     yield "# A table of rows to predict (an entity, a time and a label) is a [tasks.NAME] instead of a [tables.NAME]."
     for name, guess in guesses.items():
-        # Keys and times first: a table without them is no table of a graph, whatever its columns are.
+        # Keys and times come first, since they make vertices and edges of rows.
         time = _time(guess)
         yield ""
         yield f"[tables.{_key(name)}]   # {guess.table.rows:,} rows"
