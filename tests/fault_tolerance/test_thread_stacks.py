@@ -17,13 +17,13 @@ from leapmpi.system import channels
 PATIENCE = 10.0
 
 
-def text_with(sentence):
-    """The text about all threads, as another one writes it, once `sentence` is in it."""
+def text_with(*sentences):
+    """The text about all threads, as another one writes it, once all `sentences` are in it."""
     end = time.monotonic() + PATIENCE
     with ThreadPoolExecutor(1) as pool:
         while True:
             found = pool.submit(lambda: "".join(thread_stacks(threading.main_thread().ident))).result()
-            if sentence in found:
+            if all(each in found for each in sentences):
                 return found
             assert time.monotonic() < end, found
 
@@ -49,7 +49,8 @@ def test_each_thread_is_shown_with_the_messages_that_it_waits_for():
     thread.start()
     try:
         ahead.start()
-        text = text_with("carries in channel AHEAD: Irecv")
+        # One thread may carry the message before the other has written that it waits for it.
+        text = text_with("carries in channel AHEAD: Irecv", "waits in channel AHEAD for Irecv")
     finally:
         # What is under way gets its message, and ends.
         thread.stop()
