@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.read_columns import EVERY, Kept, ReadColumns, drops_alone
+from leapmpi.exchange.read_columns import EVERY, Kept, ReadColumns, drops_alone, has_zeros
 from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage, Transfer
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
@@ -103,7 +103,9 @@ class HiddenInput:
 
     def __init__(self, ctx: RankContext, layer: Layer, routes: RowRoutes) -> None:
         self.ctx, self.routes = ctx, routes
-        self.stage = Stage(ctx, routes, layer.in_dim)
+        # Rows were outputs of the layer below; gradients passed a product with the weights.
+        zeros = has_zeros(ctx.model.layers[layer.number - 2]), False
+        self.stage = Stage(ctx, routes, layer.in_dim, zeros=zeros)
         self.read_columns = ReadColumns(ctx, layer if drops_alone(layer) else None, self._names)
         self.local_rows = torch.from_numpy(routes.local_rows).to(ctx.device)
         self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
@@ -218,7 +220,9 @@ class ExchangedFeed(BlockFeed):
         dense: bool = False,
     ) -> None:
         super().__init__(ctx, layer, block, routes)
-        self.stage, self._features = Stage(ctx, route, width, combination, dense), features
+        # Rows are products with the weights; their gradients have passed the activation.
+        self.stage = Stage(ctx, route, width, combination, (False, has_zeros(layer) and not dense))
+        self._features = features
 
     def on_device(self, numbers: np.ndarray) -> Tensor:
         """Return `numbers` on the device of this rank."""

@@ -45,11 +45,16 @@ def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
     return above if apart and last and drops_alone(above) else None
 
 
+def has_zeros(layer: Layer) -> bool:
+    """Return whether half of the outputs of `layer`, and of the gradients of its sums, are zero, as with ReLU."""
+    return not layer.last and type(layer).activation is Layer.activation
+
+
 def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
     """Estimate the fraction of numbers that travel for `layer`, of rows and their gradients, before any is known.
 
-    With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. Half of the
-    outputs of ReLU are zero, and so are half of the gradients of its inputs; a bit for each number marks the others.
+    With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. A bit for each
+    number marks those that are not zero.
     """
     if not ctx.packs or (layer.number == 1 and not shares):
         return 1.0
@@ -57,11 +62,11 @@ def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
     # Shares are sums before ReLU, so only their gradients have zeros; rows of the layer below are outputs of ReLU.
     if shares:
         reader = reader_of(ctx, layer)
-        forward, back = 1.0, sparse if not layer.last and type(layer).activation is Layer.activation else 1.0
+        forward, back = 1.0, sparse if has_zeros(layer) else 1.0
     else:
         reader = layer if drops_alone(layer) else None
         below = ctx.model.layers[layer.number - 2]
-        forward, back = sparse if type(below).activation is Layer.activation else 1.0, 1.0
+        forward, back = sparse if has_zeros(below) else 1.0, 1.0
     kept = 1.0 if reader is None or ctx.answers is not None else 1 - reader.dropout
     return kept * (forward + back) / 2
 

@@ -70,8 +70,8 @@ ROWS = "activations"
 class Transfer:
     """Rows of `width` numbers sent to other ranks and received from them; gradients take the opposite way.
 
-    kind: the kind under which bytes are counted. dense: whether hardly any number is zero, so that packing saves
-    nothing; the same on all ranks.
+    kind: the kind under which bytes are counted. zeros: whether rows, and whether gradients, hold many zeros, the same
+    on all ranks. Without them, only columns that nobody reads are left out.
     """
 
     def __init__(
@@ -81,22 +81,22 @@ class Transfer:
         received_counts: np.ndarray,
         width: int,
         kind: str = ROWS,
-        dense: bool = False,
+        zeros: tuple[bool, bool] = (True, True),
     ) -> None:
         self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
         self.width, self.kind, self.received = width, kind, int(received_counts.sum())
-        self.dense = dense
+        self.zeros = zeros
 
     def start(self, rows: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective.
 
         Where rows are packed, numbers that are not `kept` arrive as zeros.
         """
-        return self._start(rows, self.sent_counts, self.received_counts, kept)
+        return self._start(rows, self.sent_counts, self.received_counts, kept, self.zeros[0])
 
     def start_back(self, gradient: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send the `gradient` of what arrived; the result waits for that of what was sent. Collective."""
-        return self._start(gradient, self.received_counts, self.sent_counts, kept[::-1])
+        return self._start(gradient, self.received_counts, self.sent_counts, kept[::-1], self.zeros[1])
 
     def count(self, forward: int = 1) -> None:
         """Count what is sent: rows, `forward` times, and the gradient. Local: nothing is sent."""
@@ -104,9 +104,12 @@ class Transfer:
         communicator.count(self.kind, forward * self.sent_counts, row)
         communicator.count(self.kind, self.received_counts, row)
 
-    def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept) -> Callable[[], Tensor]:
+    def _start(
+        self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept, zeros: bool
+    ) -> Callable[[], Tensor]:
         assert rows.shape[1] == self.width, "forecasts count this width"
-        start = self._start_packed if self._packs(rows) else self._start_whole
+        saves = zeros or kept[0] is not None
+        start = self._start_packed if saves and self._packs(rows) else self._start_whole
         with self.ctx.phases("exchange"):
             end = start(rows, counts, arriving_counts, kept)
 
@@ -117,8 +120,8 @@ class Transfer:
         return finish
 
     def _packs(self, rows: Tensor) -> bool:
-        """Return whether `rows` travel packed: the same on all ranks."""
-        packs = self.ctx.packs and self.kind == ROWS and on_host(rows.device) and not self.dense
+        """Return whether `rows` can travel packed: the same on all ranks."""
+        packs = self.ctx.packs and self.kind == ROWS and on_host(rows.device)
         return packs and fits(self.width, rows.element_size())
 
     def _start_whole(
@@ -289,10 +292,15 @@ class Stage:
     """The exchange of one matrix of `width` columns along `route`; rows are combined by `combination`."""
 
     def __init__(
-        self, ctx: RankContext, route: Route, width: int, combination: Combine = Placed, dense: bool = False
+        self,
+        ctx: RankContext,
+        route: Route,
+        width: int,
+        combination: Combine = Placed,
+        zeros: tuple[bool, bool] = (True, True),
     ) -> None:
         self.ctx, self.route, self.combination = ctx, route, combination
-        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width, dense=dense)
+        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width, zeros=zeros)
         self.received_positions = torch.from_numpy(route.received_positions).to(ctx.device)
         local = route.local_positions
         self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)

@@ -88,17 +88,26 @@ class HybridChoice:
         # A kind is one more exchange; of owners that send sums nothing is cached.
         seconds += self._exchange
         if kind == PARTIAL:
-            mixes = may_mix(ctx, ctx.model.layers[inputs.layer])
-            items = inputs.items(inputs.home != ctx.rank, ranks, mixes=mixes)
-            pairs = np.bincount(items.pairs // max(1, block.n_dst), minlength=ranks)
-            pairs += np.bincount(inputs.home[items.rows], minlength=ranks)
             of_sum = self._sent(inputs.layer, PARTIAL)
+            pairs, mixes = self._item_counts(inputs, False), False
+            if may_mix(ctx, ctx.model.layers[inputs.layer]):
+                mixed = self._item_counts(inputs, True)
+                # Rows among sums take further sums on both sides, about the time of another exchange.
+                if mixes := (pairs - mixed).sum() * of_sum > self._exchange:
+                    pairs = mixed
             as_kind = choose_sums(caching.seconds, owner, pairs, of_sum)
             replaced = as_kind[owner]
             seconds += float(pairs[as_kind].sum() * of_sum - caching.seconds[replaced].sum())
             cached[remote[replaced]] = False
             return _Way(seconds, Split(cached, as_kind, as_rows, mixes), caching.taken)
         return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
+
+    def _item_counts(self, inputs: LayerInputs, mixes: bool) -> np.ndarray:
+        """Return int64[ranks], the items that each owner sends if sums, or the fewest sums and rows, are requested."""
+        ranks, home = self.ctx.ranks, inputs.home
+        items = inputs.items(home != self.ctx.rank, ranks, mixes=mixes)
+        of_sums = np.bincount(items.pairs // max(1, inputs.block.n_dst), minlength=ranks)
+        return of_sums + np.bincount(home[items.rows], minlength=ranks)
 
     def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:
         """Return which of the remote inputs `vertices` to compute here, or to keep if they are features."""

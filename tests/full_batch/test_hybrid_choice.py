@@ -59,6 +59,18 @@ def test_sums_are_sent_where_they_are_fewer_numbers(small_data):
     assert account[-1]["kind"] != "partial"
 
 
+def test_rows_are_sent_among_sums_where_an_exchange_costs_less_than_they_save(small_data):
+    def mixed(collective):
+        machine = MachineRates(multiply_add=1e-3, byte=1e-3, collective=collective)
+        _, minibatches, _ = chosen(small_data, machine)
+        last = [graph_of(each).plans[-1] for each in minibatches]
+        assert all(plan.kind == "partial" for plan in last)
+        return any(plan.by_kind.mixed is not None for plan in last)
+
+    assert mixed(1e-9)
+    assert not mixed(1.0)
+
+
 def test_the_same_rates_give_the_same_graph(small_data):
     once, again = (chosen(small_data, MachineRates(byte=1e-8))[1] for _ in range(2))
     for one, other in zip(once, again, strict=True):

@@ -73,3 +73,18 @@ def test_rows_of_any_width_arrive(width, world):
     others = [rank + 1 for rank in range(world.size) if rank != world.rank]
     assert arrived[:, 1].tolist() == arrived[:, -1].tolist() == others
     assert not arrived[:, 0].any()
+
+
+@pytest.mark.parametrize("zeros", [(True, False), (False, True)])
+def test_only_rows_with_zeros_or_unread_columns_are_packed(zeros, world):
+    ctx = SimpleNamespace(communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True)
+    counts = np.full(world.size, 2)
+    counts[world.rank] = 0
+    transfer = Transfer(ctx, counts, counts, 64, zeros=zeros)
+    rows = torch.zeros(int(counts.sum()), 64)
+    sent = []
+    for start in (transfer.start, transfer.start_back):
+        before = ctx.communicator.byte_counters.bytes["activations"]
+        assert not start(rows)().any()
+        sent.append(ctx.communicator.byte_counters.bytes["activations"] - before)
+    assert [each < rows.nbytes for each in sent] == [each and world.size > 1 for each in zeros]
