@@ -141,9 +141,21 @@ ROWS: tuple[Row, ...] = (
     ),
     _of_typed(
         "train.task",
-        lambda f: f.roots == "edges",
-        "edges of a typed graph cannot be trained; train vertices of its target type",
-        "tasks on edges",
+        lambda f: f.edge_labels,
+        "edges of a typed graph have no classes; use link",
+        "`edge-class`",
+    ),
+    _of_typed(
+        "run.topology",
+        lambda f: f.roots == "edges" and f.config.run.topology == "sharded",
+        "edges of a typed graph are trained with the whole topology on each node; use node",
+        "`sharded`, where edges are trained",
+    ),
+    _of_typed(
+        "sampling.sampler",
+        lambda f: f.roots == "edges" and f.config.sampling.sampler == "temporal",
+        "{value} does not read times of typed edges; use node-wise, with-replacement or labor-0",
+        "`temporal`, where edges are trained",
     ),
     _of_typed(
         "strategy.name",
@@ -297,11 +309,11 @@ ROWS: tuple[Row, ...] = (
             "only tasks on edges read it",
             False,
         )
-        for name in ("scorer", "target_edges", "negatives", "negatives_per_edge", "eval_negatives")
+        for name in ("scorer", "target_edges", "pair_loss", "negatives", "negatives_per_edge", "eval_negatives")
     ),
     *(
         Row(f"link.{name}", "`--task edge-class`", lambda f: f.edge_labels, "classes of edges need no negatives", False)
-        for name in ("negatives", "negatives_per_edge", "eval_negatives")
+        for name in ("pair_loss", "negatives", "negatives_per_edge", "eval_negatives")
     ),
     Row(
         "sampling.edge_weights",

@@ -31,6 +31,11 @@ class LinkConfig:
         "whether message passing sees the edges of a batch; auto: leave-out for links, keep for classes of edges",
         choices=("auto", "keep", "leave-out"),
     )
+    pair_loss: str = setting(
+        "binary",
+        "loss of an edge and its negatives; cross-entropy among all of them suits knowledge graphs",
+        choices=("binary", "cross-entropy", "margin", "self-adversarial"),
+    )
     negatives: str = setting(
         "uniform", "distribution of the destinations of negatives", registry="leapmpi.sampling.negatives"
     )

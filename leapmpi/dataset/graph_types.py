@@ -78,6 +78,8 @@ class GraphTypes:
     vertices: tuple[VertexType, ...]
     relations: tuple[Relation, ...]
     target: str | None = None
+    any_root: bool = False
+    """Whether vertices of all types are roots, as in tasks on edges."""
 
     def __post_init__(self) -> None:
         known = [each.name for each in self.vertices]
@@ -129,8 +131,10 @@ class GraphTypes:
 
     @property
     def target_number(self) -> int | None:
-        """Number of the target type."""
-        return None if self.target is None else [each.name for each in self.vertices].index(self.target)
+        """Number of the target type; None without one, or where vertices of all types are roots."""
+        if self.target is None or self.any_root:
+            return None
+        return [each.name for each in self.vertices].index(self.target)
 
     def of_original(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of the type of each of the original `ids` (int64[n]): uint8[n]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -79,22 +80,29 @@ def check_triples(
 
 
 def check_triples_apart(
-    splits: EdgeSplits | None, rows: VertexRows, types: GraphTypes, first: int, original_of: np.ndarray, where: str
+    splits: EdgeSplits | None,
+    lists: Sequence[np.ndarray | None],
+    types: GraphTypes,
+    first: int,
+    original_of: np.ndarray,
+    where: str,
 ) -> None:
-    """Raise DataError if the lists of `rows`, whose first vertex is `first`, have an edge held back or its reverse.
+    """Raise DataError if the `lists` of vertices from `first` on have an edge held back or its reverse.
 
-    The reverse of an edge is that of the reverse relation; any other edge between the same vertices may stay.
+    lists: indptr, indices and relations. The reverse of an edge is that of the reverse relation; any other edge between
+    the same vertices may stay.
     """
-    if splits is None or rows.edge_data.relation is None:
+    if splits is None or any(each is None for each in lists):
         return
-    lists = [np.asarray(each) for each in (rows.indptr, rows.indices, rows.edge_data.relation, original_of)]
+    arrays = [np.asarray(each) for each in (*lists, original_of)]
     for name, edges in splits.arrays().items():
         relation = _relation(splits, name).astype(np.int64)
         for direction, wanted in (
             (np.asarray(edges), relation),
             (np.asarray(edges)[:, ::-1], types.reverses[relation]),
         ):
-            row = _first_visible(np.ascontiguousarray(direction), wanted, first, rows.vertices, *lists)
+            rows = len(arrays[0]) - 1
+            row = _first_visible(np.ascontiguousarray(direction), wanted, first, rows, *arrays)
             if row >= 0:
                 raise DataError(
                     f"{where}: {names.INDICES} has the edge of {name}, row {row}, or its reverse, so that training "

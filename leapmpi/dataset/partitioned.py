@@ -7,7 +7,7 @@ a part vertices ascend by original id, unless `vertex_order` differs.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +135,10 @@ class Dataset:
     def has_vertex_time(self) -> bool:
         """Whether vertices have times."""
         return bool(self.attributes.get(names.HAS_VERTEX_TIME, False))
+
+    def of_edges(self) -> Dataset:
+        """Return the dataset as tasks on edges read it: vertices of all types of a typed graph may be roots."""
+        return self if self.types is None else replace(self, types=replace(self.types, any_root=True))
 
     @property
     def replicated_types(self) -> tuple[str, ...]:

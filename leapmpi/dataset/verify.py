@@ -55,7 +55,8 @@ def verify_graph(
             check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
         else:
             check_triples(graph.edge_splits, graph, graph.types, graph.original_id, str(path))
-            check_triples_apart(graph.edge_splits, graph, graph.types, 0, graph.original_id, str(path))
+            lists = graph.indptr, graph.indices, graph.edge_data.relation
+            check_triples_apart(graph.edge_splits, lists, graph.types, 0, graph.original_id, str(path))
         with np.errstate(over="ignore"):
             lanes += whole_lanes(graph, graph.original_id, graph.edge_splits)
         found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
@@ -105,7 +106,8 @@ def verify(
             if dataset.types is None:
                 check_apart(dataset.edge_splits, part, first, original_of, str(part.path))
             else:
-                check_triples_apart(dataset.edge_splits, part, dataset.types, first, original_of, str(part.path))
+                lists = part.indptr, part.indices, part.edge_data.relation
+                check_triples_apart(dataset.edge_splits, lists, dataset.types, first, original_of, str(part.path))
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
                 _verify_columns(part, part.columns, dataset)

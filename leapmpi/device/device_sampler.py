@@ -204,6 +204,9 @@ class DeviceSampler(WrappingSampler):
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         roots = self.checked_roots(roots)
+        if self._relations is not None and self._drawing.left_out(key) is not None:
+            # Lists of relations without some edges are made on the host alone, which draws the same.
+            return self.inner.sample(key, roots, batch)
         self._form.begin(key, roots if batch is None else batch)
         without, reached, hops = self._left_out(key), self._reached, []
         with reached.cleared():

@@ -28,11 +28,12 @@ from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.candidates import Candidates
 from leapmpi.sampling.edge_lookup import numbers_of_edges
-from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import SharedCandidates
 from leapmpi.sampling.sharded.shared_edges import gathered
 from leapmpi.sampling.training_edges import BatchEdges
+from leapmpi.sampling.typed_negatives import DESTINATION, SOURCE, Negatives, PlainNegatives, TypedNegatives
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 if TYPE_CHECKING:
@@ -40,28 +41,38 @@ if TYPE_CHECKING:
 
 
 class EdgesOfNode:
-    """Batches int64[B, 2] of sources and destinations, on rank 0; the topology is on every rank."""
+    """Batches int64[B, 2] of sources and destinations, on rank 0; the topology is on every rank.
+
+    Those of a typed graph are int64[B, 3], with relations.
+    """
 
     def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
 
     def ends(self, batch: np.ndarray) -> np.ndarray:
         """Return the edges of `batch`, int64[k, 2]. Local."""
-        return batch
+        return batch[:, :2]
 
     def brought(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, BatchEdges]:
         """Share the time steps of rank 0 and the edges of the batch with all ranks. Collective."""
         words = None if batch is None else np.concatenate([[time_steps], batch.reshape(-1)])
         words = self.ctx.communicator.broadcast(words, "schedule")
-        return int(words[0]), self.described(words[1:].reshape(-1, 2))
+        return int(words[0]), self.described(words[1:].reshape(-1, 2 if self.ctx.sampler.types is None else 3))
 
-    def described(self, edges: np.ndarray) -> BatchEdges:
-        """Return `edges` int64[B, 2] with their names and labels from the topology. Local."""
-        topology, labels = self.ctx.sampler.topology, None
+    def described(self, batch: np.ndarray) -> BatchEdges:
+        """Return the edges of `batch` with their names and labels from the topology. Local."""
+        topology, labels, edges = self.ctx.sampler.topology, None, self.ends(batch)
+        relations = None if batch.shape[1] == 2 else batch[:, 2]
         if self.ctx.task.reads_edge_labels:
             assert topology.edge_label is not None, "it is loaded for the tasks that read it"
             labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
-        return BatchEdges(edges, topology.original_id[edges], labels)
+        return BatchEdges(edges, topology.original_id[edges], labels, relations=relations)
+
+    def negatives(self, kind: type[NegativeSampler]) -> Negatives:
+        """Return draws of negatives by samplers of `kind`. Local."""
+        if self.ctx.sampler.types is not None:
+            return TypedNegatives(kind, self.ctx.sampler.topology)
+        return PlainNegatives(kind(self.candidates()))
 
     def candidates(self) -> Candidates:
         """Return the candidates that negatives are drawn from. Local."""
@@ -96,11 +107,12 @@ def edges_of(ctx: RankContext) -> EdgesOfNode:
 
 
 class _SharedEdges(NamedTuple):
-    """Edges of a batch with their negatives, int64[B, K], on all ranks."""
+    """Edges of a batch with their negatives, int64[B, K], on all ranks: of destinations, and of sources if typed."""
 
     time_steps: int
     edges: BatchEdges
     negatives: np.ndarray
+    sources: np.ndarray
 
 
 class EdgeRoots(RootSource):
@@ -128,7 +140,7 @@ class EdgeRoots(RootSource):
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
         kind = NEGATIVES.load(link.negatives).sampler
-        self.negatives = kind(self.edges.candidates()) if self.per_edge else None
+        self.negatives = self.edges.negatives(kind) if self.per_edge else None
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> EdgePlan:
         """Bring the edges of `batch` to all ranks and draw negatives. Collective.
@@ -146,20 +158,32 @@ class EdgeRoots(RootSource):
 
     def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> _SharedEdges:
         time_steps, edges = self.edges.brought(batch, time_steps)
-        negatives = np.empty((len(edges.ends), 0), np.int64)
+        negatives = sources = np.empty((len(edges.ends), 0), np.int64)
         if self.negatives:
-            negatives = self.negatives.draw(key, edges.ends, self.per_edge, edges.names)
-        return _SharedEdges(time_steps, edges, negatives)
+            negatives = self.negatives.draw(key, edges, self.per_edge, DESTINATION)
+        if self.negatives and edges.relations is not None:
+            sources = self.negatives.draw(key, edges, self.per_edge, SOURCE)
+        return _SharedEdges(time_steps, edges, negatives, sources)
 
     def plan_shared(self, shared: _SharedEdges, key: DrawKey) -> EdgePlan:
-        placement, (time_steps, edges, negatives) = self.placement, shared
+        placement, (time_steps, edges, negatives, sources) = self.placement, shared
 
         def place(vertices: np.ndarray) -> Schedule:
             return placement.schedule(vertices, key.epoch, key.iteration, 1)
 
         how = None if self._scatters else place
-        numbers = {"epoch": key.epoch, "iteration": key.iteration}
-        plan = plan_edges(edges.ends, negatives, time_steps, self.ctx.ranks, how, labels=edges.labels, **numbers)
+        plan = plan_edges(
+            edges.ends,
+            negatives,
+            time_steps,
+            self.ctx.ranks,
+            how,
+            epoch=key.epoch,
+            iteration=key.iteration,
+            labels=edges.labels,
+            relations=edges.relations,
+            sources=sources,
+        )
         return replace(plan, times=edges.times)
 
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
@@ -186,7 +210,9 @@ class EdgeRoots(RootSource):
 
     def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         vertices = np.argsort(self.ctx.sampler.topology.original_id)
-        return vertices, min(len(vertices), batch_size * (2 + self.per_edge))
+        # Both ends of a typed edge have negatives.
+        negatives = self.per_edge * (1 if self.ctx.sampler.types is None else 2)
+        return vertices, min(len(vertices), batch_size * (2 + negatives))
 
 
 def embedding_bytes(ctx: RankContext) -> int:

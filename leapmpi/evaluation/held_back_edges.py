@@ -44,6 +44,8 @@ class ToEmbed(NamedTuple):
 class HeldBackEdges:
     """The edges of val and test, int64[k, 2] each, `edges` by split, and embeddings of their ends.
 
+    Those of a typed graph are int64[k, 3], with relations.
+
     exact: whether ends may be embedded from all in-neighbours at once.
     """
 
@@ -58,7 +60,7 @@ class HeldBackEdges:
     ) -> None:
         self.outputs = Outputs(config, topology, ctx, round, {}, exact)
         self.splits = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
-        self.edges = {"val": np.array(self.splits.val), "test": np.array(self.splits.test)}
+        self.edges = {split: _with_relations(self.splits, split) for split in STREAMS}
         self.times = {split: getattr(self.splits, f"{split}_time") for split in self.edges}
         """Times of these edges, if they have some."""
         self._dataset, self._limit = dataset, config.evaluate.limit
@@ -90,7 +92,8 @@ class HeldBackEdges:
         return {split: len(edges) for split, edges in self.edges.items()}
 
     def names_of(self, edges: np.ndarray) -> np.ndarray:
-        """Return int64[k, 2]: the original ids of the ends of `edges` (int64[k, 2]), of any ranks. Local."""
+        """Return int64[k, 2]: the original ids of the ends of `edges`, of any ranks. Local."""
+        edges = edges[:, :2]
         if isinstance(self.outputs.topology, Topology):
             return self.outputs.topology.original_id[edges]
         return original_ids(self._dataset, edges.reshape(-1)).reshape(edges.shape)
@@ -164,3 +167,9 @@ class HeldBackEdges:
         first, end = self.outputs.ctx.local_range
         rows, columns = np.nonzero((candidates >= first) & (candidates < end))
         return rows, np.searchsorted(own, candidates[rows, columns])
+
+
+def _with_relations(splits: EdgeSplits, split: str) -> np.ndarray:
+    """Return the edges of `split`, with their relations if they have some."""
+    edges, relation = np.array(getattr(splits, split)), getattr(splits, f"{split}_relation")
+    return edges if relation is None else np.column_stack([edges, np.asarray(relation).astype(np.int64)])

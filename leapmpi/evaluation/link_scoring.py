@@ -4,11 +4,15 @@ Source embeddings go to all ranks; each rank scores the candidates that it owns,
 embedding travels, and the rank of an edge does not depend on the partition but for rounding. Negatives given by the
 source of the data are pairs common to all edges of a split. Each is scored once, and all ranks count by all their
 scores.
+
+A typed edge is ranked twice, as in knowledge graphs: among destinations, and among sources, of the types of its
+relation. Candidates that make a known edge do not count ("filtered": Bordes et al., NIPS 2013, section 4.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -22,15 +26,19 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.edge_roots import edges_of
 from leapmpi.errors import ConfigError
 from leapmpi.evaluation.held_back_edges import HeldBackEdges, ToEmbed
+from leapmpi.evaluation.known_triples import KnownTriples
 from leapmpi.evaluation.outputs import Round
 from leapmpi.evaluation.scoring import Scores, scores_one_by_one
 from leapmpi.exchange.context import RankContext
 from leapmpi.nn.model import Model
+from leapmpi.nn.scorer import relations_for
 from leapmpi.runs import progress_line
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.sampling.sharded.known_edges import KnownEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.sampling.training_edges import BatchEdges
+from leapmpi.sampling.typed_negatives import DESTINATION, SOURCE
 from leapmpi.scoring.edge_ranks import all_figures
 from leapmpi.scoring.metric import Metric
 
@@ -55,9 +63,20 @@ class LinkScoring:
         requested = config.link.eval_negatives
         self._all = requested == ALL
         self._count = int(requested) if requested.isdigit() else _DRAWN
-        self._known = KnownEdges(topology, self.held_back.splits, both_ways(dataset.attributes))
-        self._uniform = NEGATIVES.load("uniform").sampler(edges_of(ctx).candidates())
+        self._types, self._known = dataset.types, self._known_edges(dataset, topology)
+        self._uniform = edges_of(ctx).negatives(NEGATIVES.load("uniform").sampler)
         self._given = given_negatives(config, self.held_back.splits)
+
+    def _known_edges(self, dataset: Dataset, topology: Topology | TopologyShard) -> KnownEdges | KnownTriples:
+        if dataset.types is None:
+            return KnownEdges(topology, self.held_back.splits, both_ways(dataset.attributes))
+        assert isinstance(topology, Topology), "typed edges need the whole topology"
+        return KnownTriples(topology, self.held_back.splits, np.concatenate(list(self.edges.values())))
+
+    @property
+    def replaced(self) -> tuple[int, ...]:
+        """The ends of edges that are replaced by candidates, as columns."""
+        return (DESTINATION,) if self._types is None else (DESTINATION, SOURCE)
 
     @property
     def edges(self) -> dict[str, np.ndarray]:
@@ -78,7 +97,8 @@ class LinkScoring:
         """Candidates that an edge is ranked against, in words: 'given negatives in val and 100 drawn vertices in
         test'.
         """
-        drawn = "all vertices" if self._all else f"{self._count} drawn vertices"
+        of_type = "" if self._types is None else ", for each end, of its type"
+        drawn = f"all vertices{of_type}" if self._all else f"{self._count} drawn vertices{of_type}"
         by_split = {name: "given negatives" if name in self._given else drawn for name in self.edges if self.size(name)}
         if len(set(by_split.values())) < 2:
             return next(iter(by_split.values()), "")
@@ -142,17 +162,26 @@ class LinkScoring:
         """
         found: dict[str, float | str | None] = {"answer": metric.trivial}
         for name, edges in self.edges.items():
-            candidates = len(self._given[name]) if name in self._given else self._count
-            candidates = self.outputs.ctx.vertices - 1 if self._all else candidates
-            alike = metric.score(np.array([[1 + candidates / 2, 0.5]]), np.empty(0))
+            candidates = np.array([len(self._given[name]) if name in self._given else self._count])
+            if self._all:
+                candidates = self._sizes(edges) - 1
+            alike = metric.score(np.column_stack([1 + candidates / 2, np.full(len(candidates), 0.5)]), np.empty(0))
             found[name] = alike if len(edges) else None
         return found
 
-    def _negatives(self, name: str, edges: np.ndarray) -> np.ndarray:
+    def _sizes(self, edges: np.ndarray) -> np.ndarray:
+        """Return how many vertices there are of the types of the ends that are replaced, of all edges: int64."""
+        if self._types is None:
+            return np.array([self.outputs.ctx.vertices])
+        return np.diff(self._types.bases)[self._types.ends[edges[:, 2]].reshape(-1)]
+
+    def _negatives(self, name: str, edges: np.ndarray, replaced: int) -> np.ndarray:
         """Return the drawn negatives int64[k, count] of `edges`, the same in every evaluation. Collective where
         sharded.
         """
-        return self._uniform.draw(self.held_back.key(name), edges, self._count, self.held_back.names_of(edges))
+        relations = edges[:, 2] if edges.shape[1] > 2 else None
+        described = BatchEdges(edges[:, :2], self.held_back.names_of(edges), relations=relations)
+        return self._uniform.draw(self.held_back.key(name), described, self._count, replaced)
 
     def _needed(self, edges: Mapping[str, np.ndarray]) -> ToEmbed:
         """Return all vertices in `edges` by split, or in one of their negatives, or all. Collective where sharded."""
@@ -160,8 +189,10 @@ class LinkScoring:
             return self.held_back.to_embed(None)
         needed = IdSet(self.outputs.ctx.vertices, 0, 0)
         for name, each in edges.items():
-            needed.add(each.reshape(-1))
-            needed.add((self._given[name] if name in self._given else self._negatives(name, each)).reshape(-1))
+            needed.add(each[:, :2].reshape(-1))
+            for end in self.replaced:
+                candidates = self._given[name] if name in self._given else self._negatives(name, each, end)
+                needed.add(candidates.reshape(-1))
         return self.held_back.to_embed(needed.listed(np.int64))
 
     def _among_given(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
@@ -174,32 +205,39 @@ class LinkScoring:
             chunk = slice(first, first + step)
             with self.outputs.round(), torch.no_grad():
                 sources = self.held_back.to_all(pairs[chunk, 0], own, embeddings)
-                scores[chunk] = self._true_scores(sources, pairs[chunk, 1], own, embeddings)
+                scores[chunk] = self._true_scores(sources, pairs[chunk], DESTINATION, own, embeddings)
         true, drawn = scores[: len(edges)], np.sort(scores[len(edges) :])
         below, upto = (np.searchsorted(drawn, true, side=side) for side in ("left", "right"))
         rank = 1 + (len(drawn) - upto) + (upto - below) / 2
         return np.column_stack([rank, (below + upto) / 2 / len(drawn)])
 
     def _table(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
-        """Return the ranks that metrics of edges read: float64[k, 2] of `edges` and their candidates. Collective."""
-        scorer = self.held_back.scorer
-        negatives = self._negatives(name, edges)
+        """Return the ranks that metrics of edges read: float64[k, 2] of `edges` and their candidates, for each end
+        that is replaced in turn. Collective.
+        """
+        return np.concatenate([self._ranks(name, edges, end, own, embeddings) for end in self.replaced])
+
+    def _ranks(
+        self, name: str, edges: np.ndarray, replaced: int, own: np.ndarray, embeddings: torch.Tensor
+    ) -> np.ndarray:
+        """Return the rows of `_table` where the end `replaced` of each edge is: float64[k, 2]. Collective."""
+        negatives = self._negatives(name, edges, replaced)
         true = np.empty(len(edges), embeddings.numpy().dtype)
         drawn = []  # scores of own negatives
         greater, equal = np.zeros((2, len(edges)), np.int64)
 
-        # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates that this rank owns.
+        # Chunk by chunk: the ends that stay to all ranks, scores of true edges, then of candidates that this rank owns.
         for chunk in self._shown_chunks(name, len(edges), len(own)):
             with self.outputs.round(), torch.no_grad():
-                sources = self.held_back.to_all(edges[chunk, 0], own, embeddings)
-                true[chunk] = self._true_scores(sources, edges[chunk, 1], own, embeddings)
+                staying = self.held_back.to_all(edges[chunk, 1 - replaced], own, embeddings)
+                true[chunk] = self._true_scores(staying, edges[chunk], replaced, own, embeddings)
                 rows, places = self.held_back.local_candidates(negatives[chunk], own)
-                scores = scorer(sources[rows], embeddings[places]).numpy()
-                apart = ~self._known.held_back(edges[chunk][rows, 0], own[places])
+                scores = self._scores(staying[rows], embeddings[places], edges[chunk][rows], replaced).numpy()
+                apart = ~self._known.are_known(edges[chunk][rows], own[places], replaced)
                 rows, scores = rows[apart], scores[apart]
                 drawn.append(scores)
                 if self._all:
-                    found = self._among_all(chunk, edges, true, sources, own, embeddings)
+                    found = self._among_all(edges[chunk], replaced, true[chunk], staying, embeddings)
                 else:
                     limit, size = true[chunk][rows], chunk.stop - chunk.start
                     found = _counts(rows, scores > limit, size), _counts(rows, scores == limit, size)
@@ -227,32 +265,43 @@ class LinkScoring:
                 yield chunk
                 shown.reach(chunk.stop)
 
-    def _true_scores(
-        self, sources: torch.Tensor, destinations: np.ndarray, own: np.ndarray, embeddings: torch.Tensor
-    ) -> np.ndarray:
-        """Return scores of the edges, each computed by the owner of its destination. Collective."""
+    def _scores(
+        self, staying: torch.Tensor, candidates: torch.Tensor, edges: np.ndarray, replaced: int
+    ) -> torch.Tensor:
+        """Score `candidates` (float[k, D]) for the end `replaced` of `edges`, whose other ends are `staying`. Local."""
         scorer = self.held_back.scorer
-        rows, places = self.held_back.local_candidates(destinations[:, None], own)
-        scores = np.zeros(len(destinations), embeddings.numpy().dtype)
-        scores[rows] = scorer(sources[rows], embeddings[places]).numpy()
+        ends = (staying, candidates) if replaced == DESTINATION else (candidates, staying)
+        return scorer(*ends, *self._relations(edges, staying))
+
+    def _relations(self, edges: np.ndarray, rows: torch.Tensor) -> list[torch.Tensor]:
+        """Return the argument of the scorer for the relations of `edges`, if it takes one. Local."""
+        relations = np.ascontiguousarray(edges[:, 2]) if edges.shape[1] > 2 else None
+        return relations_for(self.held_back.scorer, relations, rows.device)
+
+    def _true_scores(
+        self, staying: torch.Tensor, edges: np.ndarray, replaced: int, own: np.ndarray, embeddings: torch.Tensor
+    ) -> np.ndarray:
+        """Return scores of the edges, each computed by the owner of its end `replaced`. Collective."""
+        rows, places = self.held_back.local_candidates(edges[:, [replaced]], own)
+        scores = np.zeros(len(edges), embeddings.numpy().dtype)
+        scores[rows] = self._scores(staying[rows], embeddings[places], edges[rows], replaced).numpy()
         return self.outputs.ctx.communicator.all_gather_rows(scores).sum(axis=0)
 
     def _among_all(
-        self,
-        chunk: slice,
-        edges: np.ndarray,
-        true: np.ndarray,
-        sources: torch.Tensor,
-        own: np.ndarray,
-        embeddings: torch.Tensor,
+        self, edges: np.ndarray, replaced: int, true: np.ndarray, staying: torch.Tensor, embeddings: torch.Tensor
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Count own vertices that score more than, and as much as, the edges of `chunk`: int64[k] twice.
+        """Count own vertices that score more than, and as much as, `edges` in place of their end `replaced`: int64[k]
+        twice.
 
-        Known edges of the source, and the source itself, do not count.
+        Known edges of the end that stays, and that end itself, do not count.
         """
-        scorer = self.held_back.scorer
-        scores, limit = scorer.all_pairs(sources, embeddings).numpy(), true[chunk][:, None]
-        scores[self._known.mask(edges[chunk], *self.outputs.ctx.local_range)] = -np.inf
+        scorer, relations = self.held_back.scorer, self._relations(edges, staying)
+        if replaced == DESTINATION:
+            scores = scorer.all_pairs(staying, embeddings, *relations).numpy()
+        else:
+            scores = scorer.all_sources(embeddings, staying, *relations).numpy()
+        scores[self._known.mask(edges, replaced, *self.outputs.ctx.local_range)] = -np.inf
+        limit = true[:, None]
         return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)
 
 
@@ -262,6 +311,9 @@ def given_negatives(config: Config, splits: EdgeSplits) -> dict[str, np.ndarray]
     Raises ConfigError where they are required and there are none.
     """
     requested = config.link.eval_negatives
+    if splits.relation_arrays():
+        # Given pairs name no relations.
+        splits = replace(splits, val_negatives=None, test_negatives=None)
     found = {"val": splits.val_negatives, "test": splits.test_negatives}
     given = {name: np.array(pairs) for name, pairs in found.items() if pairs is not None and len(pairs)}
     if requested == GIVEN and not given:

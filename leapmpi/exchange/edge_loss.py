@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.pair_scores import scores_of
 from leapmpi.exchange.stage import Transfer
 from leapmpi.nn.gradient import value_with_gradient
-from leapmpi.nn.scorer import Scorer, sums_by_row, take_rows
+from leapmpi.nn.scorer import Scorer, sums_by_row
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan
 
@@ -67,8 +68,7 @@ class EdgeLoss:
         rows = torch.cat([own, arrived])
         with torch.enable_grad():
             rows.requires_grad_()
-            ends = (torch.from_numpy(each).to(device) for each in (step.source, step.destination))
-            scores = scorer(*(take_rows(rows, each) for each in ends))
+            scores = scores_of(scorer, rows, step, 1 + self.plan.negatives, self.plan.sources)
             loss = self.task.pair_loss(scores, torch.from_numpy(step.targets).to(device), self.weight)
             loss.backward()
         assert rows.grad is not None, "scores depend on all rows, if by nothing"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.exchange.distinct_vertices import DistinctVertices
 from leapmpi.exchange.items import Items, items_of
 from leapmpi.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.exchange.stage import RowRoutes, by_rank
+from leapmpi.plan.distinct_vertices import DistinctVertices
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Drawn, Sampler

@@ -48,7 +48,7 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.construction.build import build_sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
-from leapmpi.sampling.training_edges import TrainingEdges
+from leapmpi.sampling.training_edges import TrainingEdges, target_relations
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import lists_in_memory
 from leapmpi.system.counter_rng import PRESAMPLE
@@ -223,7 +223,9 @@ class Forecaster:
         if engines[0].ctx.task.roots == "vertices":
             found = job.sampler.batches(self.dataset.splits.train, *order)
         elif not engines[0].ctx.sampler.sharded:
-            found = job.sampler.drawing.edge_batches(TrainingEdges(self.topology, both), *order)
+            types = self.topology.types
+            targets = None if types is None else target_relations(types, self.dataset.edge_splits)
+            found = job.sampler.drawing.edge_batches(TrainingEdges(self.topology, both, targets), *order)
         else:
             samplers = [each.ctx.sampler for each in engines]
             edges = [

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
@@ -20,6 +21,13 @@ from leapmpi.registry import Member, Registry
 class Scorer(nn.Module):
     """One way to score pairs of embeddings; higher is likelier."""
 
+    relations = 0
+    """Number of relations with a vector of their own; 0 where scores do not depend on the relation. With them, each
+    method takes relations int64[pairs], or those of the end that comes with them, as its last argument."""
+
+    candidates_at_once = 0.0
+    """Distinct candidates, for each negative of an edge, up to which `all_pairs` is faster than single pairs."""
+
     @abstractmethod
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
         """Score float[pairs, D] twice -> float[pairs], or float[pairs, classes] of classes.
@@ -31,35 +39,47 @@ class Scorer(nn.Module):
     def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
         """Score float[k, D], float[n, D] -> float[k, n]: every source with every destination, as `forward`."""
 
+    def all_sources(self, source: Tensor, destination: Tensor) -> Tensor:
+        """Score float[n, D], float[k, D] -> float[k, n]: every destination with every source, as `forward`."""
+        rows = [self(source, row.expand_as(source)) for row in destination]
+        return torch.stack(rows) if rows else source.new_empty((0, len(source)))
+
 
 @dataclass(frozen=True)
 class ScorerMember(Member):
     """A scorer: build(width) -> Scorer of embeddings of `width` columns.
 
-    One that scores classes takes build(width, classes); `classes` 0 gives one score.
+    One that scores classes takes build(width, classes); `classes` 0 gives one score. One that reads relations takes
+    build(width, relations=R); 0 is a plain graph.
     """
 
     build: Callable[..., Scorer]
     scores_classes: bool = False
+    reads_relations: bool = False
 
 
 SCORERS = Registry("scorer", "leapmpi.nn.scorers", ScorerMember)
 
 
-def build_scorer(name: str, width: int, classes: int = 0) -> Scorer:
+def build_scorer(name: str, width: int, classes: int = 0, relations: int = 0) -> Scorer:
     """Build the scorer called `name`, of embeddings of `width` columns, and of `classes` if these are scored.
 
-    Raises ConfigError for an unknown one, or one that does not score classes.
+    relations: their number in a typed graph. Raises ConfigError for an unknown one, or one that does not score classes.
     """
     member = SCORERS.load(name)
     if not classes:
-        return member.build(width)
+        return member.build(width, relations=relations) if relations and member.reads_relations else member.build(width)
     if not member.scores_classes:
         fitting = [each for each in SCORERS.names() if SCORERS.load(each).scores_classes]
         raise ConfigError(
             f"link.scorer: {name} gives a pair one score, not one of each class; use {' or '.join(fitting)}"
         )
     return member.build(width, classes)
+
+
+def relations_for(scorer: Scorer, relations: np.ndarray | None, device: torch.device) -> list[Tensor]:
+    """Return the last argument of `scorer` for pairs of these relations (int64[pairs]), if it takes one."""
+    return [] if relations is None or not scorer.relations else [torch.from_numpy(relations).to(device)]
 
 
 class _TakeRows(Function):

@@ -43,6 +43,9 @@ def range_of(numbers: np.ndarray, starts: np.ndarray) -> np.ndarray:
 class Candidates:
     """All vertices of a whole topology."""
 
+    salt: int | None = None
+    """A number that keeps these draws apart from others of the same edges."""
+
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
 

@@ -97,7 +97,12 @@ class HopSampler(Sampler):
             self.topology, self._of_lists, self.list_starts = whole
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
-        self.leave_out_directed(key, np.concatenate([edges, edges[:, ::-1]]))
+        back = edges[:, [1, 0, *range(2, edges.shape[1])]]
+        if (types := self.topology.types) is not None:
+            # The reverse of a typed edge is that of the reverse relation, where there is one.
+            back[:, 2] = types.reverses[edges[:, 2]]
+            back = back[back[:, 2] >= 0]
+        self.leave_out_directed(key, np.concatenate([edges, back]))
 
     def leave_out_directed(self, key: DrawKey, edges: np.ndarray) -> None:
         """Leave out `edges` as `leave_out` does, but only in the given direction."""
@@ -115,12 +120,16 @@ class HopSampler(Sampler):
         """Draw as `draw` does, without the edges that are left out; from one list per relation in a typed graph."""
         if self.topology.in_file:
             _announce_lists(self.topology, vertices)
-        if self.relations is not None:
-            return self._by_relation(self.relations, key, hop, vertices, original)
         left_out = self.left_out(key)
         if left_out is None:
-            return self.draw(key, hop, vertices, original, degree)
+            return self.draw_all(key, hop, vertices, original, degree)
         return left_out.draw(self, key, hop, vertices, original, degree)
+
+    def draw_all(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """Draw as `draw` does from the lists of `topology`, in a typed graph from one list per relation."""
+        if self.relations is None:
+            return self.draw(key, hop, vertices, original, degree)
+        return self._by_relation(self.relations, key, hop, vertices, original)
 
     def _by_relation(
         self, relations: RelationDraws, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray

@@ -25,6 +25,10 @@ _NEGATIVE = 0x6E656761  # keeps negatives apart from draws of neighbours
 class NegativeSampler(ABC):
     """Base of the ways to draw candidates."""
 
+    shared = False
+    """Whether all edges have the same candidates, in a typed graph all ends of a type; an edge may then be its own
+    negative."""
+
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
 
@@ -44,6 +48,11 @@ class NegativeSampler(ABC):
         candidates = self.candidates
         names = candidates.names(edges) if names is None else names
         base = np.uint64(fold(key_hash(key), _NEGATIVE))
+        if candidates.salt is not None:
+            base = np.uint64(fold(base, candidates.salt))
+        if self.shared and len(edges):
+            found = self.pick(_words(base, np.zeros((1, 2), np.int64), count)[0], np.zeros(count, np.int64), edges)
+            return np.tile(found, (len(edges), 1))
         words = _words(base, names, count).reshape(-1)
         rows = np.repeat(np.arange(len(edges)), count)
         # Each pair redraws alone, from its own words, so that the draws of one do not depend on the others (rule R1).

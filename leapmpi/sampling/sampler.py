@@ -145,6 +145,7 @@ class Sampler(ABC):
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
         """Draw with `key` as if the edges int64[k, 2] (sources, destinations) did not exist, in either direction.
 
+        In a typed graph they are int64[k, 3], with relations, and the other direction is that of the reverse relation.
         Training draws with another key raise ValueError until its edges are registered.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot leave edges out")
@@ -173,7 +174,7 @@ class Sampler(ABC):
         return edges.batches(seed, epoch, batch_size, stream)
 
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:  # noqa: B027
-        """Register `edges` (int64[k, 2]) as the roots of the iteration of `key`, before their ends draw."""
+        """Register `edges`, as `leave_out` has them, as the roots of the iteration of `key`, before their ends draw."""
 
     def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
         """Return the groups (positions int64) in which edges of `times` must be scored; None if any grouping works.

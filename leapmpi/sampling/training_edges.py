@@ -2,7 +2,7 @@
 
 The order is a uniform shuffle by a hash of (seed, epoch, original ids of the ends): every partition and number of ranks
 trains the same batches. In a graph with both directions of each edge, each pair is one root; a hash fixes its
-direction.
+direction. In a typed graph the hash has the relation too, and reverses that were added to the source are no roots.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.epoch_order import by_time
 from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
@@ -35,23 +37,32 @@ def _is_root(e, u, v, both_ways, labels):
 
 
 @compiled
-def _count(indptr, indices, original, both_ways, labels):
+def _is_target(e, relation, targets):
+    """Return whether the relation of edge `e` is among `targets` (bool[R]); always in a plain graph, without any."""
+    return len(targets) == 0 or targets[relation[e]]
+
+
+@compiled
+def _count(indptr, indices, original, both_ways, labels, relation, targets):
     count = 0
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
-            count += _is_root(e, original[indices[e]], original[v], both_ways, labels)
+            if _is_target(e, relation, targets):
+                count += _is_root(e, original[indices[e]], original[v], both_ways, labels)
     return count
 
 
 @compiled
-def _keys(indptr, indices, original, both_ways, labels, base, positions, keys):
+def _keys(indptr, indices, original, both_ways, labels, relation, targets, base, positions, keys):
     """Write the position in `indices` and the hash of each root."""
     count = 0
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             u = original[indices[e]]
-            if _is_root(e, u, original[v], both_ways, labels):
+            if _is_target(e, relation, targets) and _is_root(e, u, original[v], both_ways, labels):
                 positions[count], keys[count] = e, fold(fold(base, u), original[v])
+                if len(targets):
+                    keys[count] = fold(keys[count], relation[e])
                 count += 1
 
 
@@ -67,10 +78,30 @@ class BatchEdges:
     """int64[B], if labels are read."""
     times: np.ndarray | None = None
     """Numbers[B], if times are read and must be sent to ranks."""
+    relations: np.ndarray | None = None
+    """int64[B], in a typed graph."""
+
+
+def target_relations(types: GraphTypes, splits: EdgeSplits | None) -> np.ndarray:
+    """Return the relations to train and to score in link prediction: bool[R]. Pure.
+
+    They join the same types of vertices as edges that are held back do, or any where none is; reverses that were added
+    to the source are not among them.
+    """
+    own = np.array([each.reverse_of is None for each in types.relations])
+    held = {} if splits is None else splits.relation_arrays()
+    relations = {r for each in held.values() for r in np.unique(each).tolist()}
+    if not relations:
+        return own
+    joined = {tuple(types.ends[r].tolist()) for r in relations}
+    return own & np.array([tuple(each) in joined for each in types.ends.tolist()])
 
 
 class EdgeBatches(Sequence):
-    """Batches of an epoch, made on access: int64[B, 2] of renumbered sources and destinations."""
+    """Batches of an epoch, made on access: int64[B, 2] of renumbered sources and destinations.
+
+    In a typed graph int64[B, 3], with relations.
+    """
 
     def __init__(self, topology: Topology, order: np.ndarray, batch_size: int) -> None:
         self._topology, self._order, self._size = topology, order, batch_size
@@ -83,21 +114,30 @@ class EdgeBatches(Sequence):
             raise IndexError(number)
         chosen = self._order[number * self._size : (number + 1) * self._size]
         destinations = np.searchsorted(self._topology.indptr, chosen, side="right") - 1
-        return np.stack([self._topology.indices[chosen].astype(np.int64), destinations], axis=1)
+        columns = [self._topology.indices[chosen], destinations]
+        if self._topology.relation is not None:
+            columns.append(self._topology.relation[chosen])
+        return np.stack([each.astype(np.int64) for each in columns], axis=1)
 
 
 class TrainingEdges:
     """All edges of `topology` as roots, or only the labelled ones if it holds labels.
 
-    `both_ways`: each pair of ends has edges in both directions. The constructor passes over the edges once. An epoch's
-    order takes 16 bytes per root while it is made, 8 afterwards.
+    `both_ways`: each pair of ends has edges in both directions. targets: bool[R], the relations of roots in a typed
+    graph. The constructor passes over the edges once. An epoch's order takes 16 bytes per root while it is made, 8
+    afterwards.
     """
 
-    def __init__(self, topology: Topology, both_ways: bool) -> None:
+    def __init__(self, topology: Topology, both_ways: bool, targets: np.ndarray | None = None) -> None:
         self.topology, self.both_ways = topology, both_ways
         labels = np.empty(0, np.int32) if topology.edge_label is None else topology.edge_label
-        self._arrays = topology.indptr, topology.indices, topology.original_id, both_ways, labels
-        self._count = int(_count(*self._arrays)) if both_ways or len(labels) else topology.edges
+        relation, wanted = np.empty(0, np.uint8), np.empty(0, bool)
+        if targets is not None and topology.relation is not None:
+            relation, wanted = topology.relation, targets
+        lists = topology.indptr, topology.indices, topology.original_id
+        self._arrays = *lists, both_ways, labels, relation, wanted
+        chosen = both_ways or len(labels) or len(wanted)
+        self._count = int(_count(*self._arrays)) if chosen else topology.edges
 
     def __len__(self) -> int:
         return self._count

@@ -89,7 +89,7 @@ def open_for_training(config: Config) -> Dataset:
             "row for each vertex: --missing-features learned:64"
         )
     if task_of(config, dataset).roots == "edges":
-        return dataset
+        return dataset.of_edges()
     if not len(dataset.splits.train):
         raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
     return dataset

@@ -12,12 +12,13 @@ from leapmpi.comm.world import World
 from leapmpi.config.sections import TrainConfig
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways, check_unseen
 from leapmpi.dataset.hdf5.names import HELD_EDGES
+from leapmpi.dataset.held_back_triples import check_triples_apart
 from leapmpi.errors import DataError
 from leapmpi.exchange.context import Loaded
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.sampling.training_edges import TrainingEdges
+from leapmpi.sampling.training_edges import TrainingEdges, target_relations
 
 
 class RootBatches(Protocol):
@@ -109,8 +110,14 @@ def with_root_edges(world: World, loaded: Loaded) -> Loaded:
         found = SharedEdges(topology, directions, loaded.ctx.communicator)
         found.count()
     else:
-        world.on_all(lambda: check_unseen(dataset.edge_splits, topology, topology.original_id, where))
-        found = TrainingEdges(topology, directions)
+        splits, types, targets = dataset.edge_splits, topology.types, None
+        if types is None:
+            world.on_all(lambda: check_unseen(splits, topology, topology.original_id, where))
+        else:
+            lists = topology.indptr, topology.indices, topology.relation
+            world.on_all(lambda: check_triples_apart(splits, lists, types, 0, topology.original_id, where))
+            targets = target_relations(types, splits)
+        found = TrainingEdges(topology, directions, targets)
     if not len(found):
         error = DataError(f"{where} has no edge with a label that could be trained; import it again with labels")
         error.agreed = True

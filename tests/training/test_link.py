@@ -18,6 +18,7 @@ from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.engine.own_model import findings
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.sampling.typed_negatives import DESTINATION
 from leapmpi.session.session import check_settings
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
@@ -67,7 +68,7 @@ def test_the_loss_is_the_mean_cross_entropy_over_edges_and_negatives(folder):
     # The same by hand: every vertex is embedded, targets are 1 for edges and 0 for negatives.
     key = DrawKey(TRAIN, 0, 0, 1)
     rows = embeddings(trainer, trainer.ctx.sampler, key, np.arange(datasets.VERTICES))
-    negatives = engine.roots.negatives.draw(key, batch, 2)
+    negatives = engine.roots.negatives.draw(key, engine.roots.edges.described(batch), 2, DESTINATION)
     pairs = np.concatenate([batch, *(np.stack([batch[:, 0], each], axis=1) for each in negatives.T)])
     scores = (rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(dim=1)
     targets = torch.zeros(len(pairs), dtype=torch.float64)
@@ -92,7 +93,7 @@ def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
     known = held_back | {(int(u), v) for v in range(topology.vertices) for u in _sources(topology, v)}
     ranks = []
     for u, v in splits.test.tolist():
-        drawn = scorer.scoring._negatives("test", np.array([[u, v]]))[0]
+        drawn = scorer.scoring._negatives("test", np.array([[u, v]]), DESTINATION)[0]
         candidates = [w for w in range(topology.vertices) if w != u] if negatives == "all" else drawn.tolist()
         others = [rows[u] @ rows[w] for w in candidates if (u, w) not in known]
         score = rows[u] @ rows[v]

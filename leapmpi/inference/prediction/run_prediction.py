@@ -275,6 +275,7 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
         dataset = replace(dataset, splits=Splits(nothing, dataset.splits.val, dataset.splits.test))
     # The classes of an edge task are those of its edges.
     of_vertices = not task or TASKS.load(task).task.roots == "vertices"
+    dataset = dataset if of_vertices else dataset.of_edges()
     return replace(dataset, classes=about["classes"] if of_vertices else dataset.classes, label_kind=kind)
 
 

@@ -1,4 +1,4 @@
-"""`distmult`: the inner product weighted by a learned vector, that of the one relation, or of each class.
+"""`distmult`: the inner product weighted by a learned vector: one for all edges, one a relation, or one a class.
 
 Yang et al., "Embedding entities and relations for learning and inference in knowledge bases" (ICLR 2015).
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from leapmpi.nn.relation_scorer import RelationScorer
 from leapmpi.nn.scorer import Scorer, ScorerMember
 
 
 class DistMult(Scorer):
-    """sum of source x relation x destination; relations begin as ones, which is `dot`."""
+    """sum of source x relation x destination of a plain graph; vectors begin as ones, which is `dot`."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -27,8 +28,18 @@ class DistMult(Scorer):
         return (source * self.relation) @ destination.T
 
 
-def build(width: int, classes: int = 0) -> Scorer:
-    return DistMult(width, classes)
+class TypedDistMult(RelationScorer):
+    """The same with a vector for each relation."""
+
+    def query_of_source(self, source: Tensor, vector: Tensor) -> Tensor:
+        return source * vector
+
+    def query_of_destination(self, destination: Tensor, vector: Tensor) -> Tensor:
+        return destination * vector
 
 
-MEMBER = ScorerMember(build, scores_classes=True)
+def build(width: int, classes: int = 0, relations: int = 0) -> Scorer:
+    return TypedDistMult(width, width, relations) if relations else DistMult(width, classes)
+
+
+MEMBER = ScorerMember(build, scores_classes=True, reads_relations=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.dataset.hdf5.names import HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.nn.pair_losses import PAIR_LOSSES
 from leapmpi.nn.scorer import Scorer, build_scorer
 from leapmpi.nn.task import EdgeTask, TaskMember
 
@@ -29,6 +29,7 @@ class Link(EdgeTask):
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Raise ConfigError, and DataError where the topology has the edges to be scored."""
         super().__init__(config, dataset)
+        self.relations = 0 if dataset.types is None else len(dataset.types.relations)
         if dataset.edge_splits is not None and dataset.edge_splits.held == HELD_LABELS:
             raise DataError(
                 f"{dataset.folder} holds back labels of edges alone, so that training would see the edges to be "
@@ -38,12 +39,14 @@ class Link(EdgeTask):
             raise ConfigError("link.target_edges: with --task link a batch must not see its own edges; leave it out")
 
     def scorer(self) -> Scorer:
-        """Build the scorer of the settings, by default the inner product."""
-        return build_scorer(self.link.scorer if self.link.scorer != "auto" else "dot", self.width)
+        """Build the scorer of the settings, by default the inner product, in a typed graph weighted by relation."""
+        name = self.link.scorer if self.link.scorer != "auto" else "distmult" if self.relations else "dot"
+        return build_scorer(name, self.width, relations=self.relations)
 
     def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
-        """Return the binary cross-entropy; scores float[pairs]."""
-        return weight * F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="sum")
+        """Return the loss of the settings; scores float[pairs]."""
+        per_edge = 1 + self.link.negatives_per_edge * (2 if self.relations else 1)
+        return weight * PAIR_LOSSES[self.link.pair_loss](scores.view(-1, per_edge), bool(self.relations))
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """Return nothing: edges have no labels."""

@@ -39,14 +39,17 @@ class KnownEdges:
         self._held_back = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
         self._codes = np.unique(self._code(edges[:, 0], edges[:, 1]))
 
-    def held_back(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return bool[k]: whether each pair int64[k] is an edge of a split."""
-        codes = self._code(sources, destinations)
+    def are_known(self, edges: np.ndarray, candidates: np.ndarray, replaced: int) -> np.ndarray:
+        """Return bool[k]: whether `candidates` (int64[k]) as destinations of `edges` make edges of a split.
+
+        Drawn candidates make no edges of training. `replaced` is the destination.
+        """
+        codes = self._code(edges[:, 0], candidates)
         place = np.searchsorted(self._codes, codes)
         place[place == len(self._codes)] = 0
         return self._codes[place] == codes if len(self._codes) else np.zeros(len(codes), bool)
 
-    def mask(self, edges: np.ndarray, first: int, end: int) -> np.ndarray:
+    def mask(self, edges: np.ndarray, replaced: int, first: int, end: int) -> np.ndarray:
         """Return bool[k, end - first]: which vertices `first` to `end` are not candidates for each edge.
 
         edges: int64[k, 2]. Excluded are the source, and all known destinations of the source, including the edge's own.

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from leapmpi.exchange.distinct_vertices import DistinctVertices
 from leapmpi.exchange.items import items_of
+from leapmpi.plan.distinct_vertices import DistinctVertices
 from leapmpi.sampling.block import Block, indptr_of
 
 

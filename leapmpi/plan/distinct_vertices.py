@@ -40,6 +40,11 @@ class DistinctVertices:
         return self._order[np.searchsorted(self.ids, vertices, sorter=self._order)]
 
 
+def distinct(ids: np.ndarray) -> np.ndarray:
+    """Return the distinct ones of `ids` (int64 of any shape), ascending: int64[n]."""
+    return DistinctVertices.of(np.empty(0, np.int64), ids.reshape(-1)).ids
+
+
 def _span(ids: np.ndarray) -> tuple[int, int] | None:
     """Return the least of `ids`, and how many numbers there are from it to the largest; None if far more than ids."""
     if not len(ids):

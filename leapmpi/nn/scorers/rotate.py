@@ -1,0 +1,42 @@
+"""`rotate`: the nearer the source, turned by the angles of the relation, is to the destination, the likelier the edge.
+
+Sun et al., "RotatE: Knowledge Graph Embedding by Relational Rotation in Complex Space" (ICLR 2019), equation 3.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leapmpi.nn.relation_scorer import DistanceScorer, check_even, complex_product, conjugate
+from leapmpi.nn.scorer import Scorer, ScorerMember
+
+_LEAST = 1e-12
+"""Added to squares of lengths, whose root has no gradient at 0."""
+
+
+class RotatE(DistanceScorer):
+    """A margin minus the sum of the distances of complex numbers; a relation has an angle for each of them."""
+
+    def query_of_source(self, source: Tensor, vector: Tensor) -> Tensor:
+        return complex_product(source, _turns(vector))
+
+    def query_of_destination(self, destination: Tensor, vector: Tensor) -> Tensor:
+        return complex_product(destination, conjugate(_turns(vector)))
+
+    def distance(self, difference: Tensor) -> Tensor:
+        real, imaginary = difference.chunk(2, dim=-1)
+        return (real * real + imaginary * imaginary + _LEAST).sqrt().sum(dim=-1)
+
+
+def _turns(angle: Tensor) -> Tensor:
+    """Return complex numbers of length 1 with these angles."""
+    return torch.cat([angle.cos(), angle.sin()], dim=1)
+
+
+def build(width: int, relations: int = 0) -> Scorer:
+    check_even(width, "rotate")
+    return RotatE(1, width // 2, relations)
+
+
+MEMBER = ScorerMember(build, reads_relations=True)
