@@ -258,9 +258,9 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "train.loss",
-        "tasks other than `regression`",
-        lambda f: f.answers != "regression",
-        "only a regression reads it",
+        "tasks other than `regression` and `link`",
+        lambda f: f.answers not in ("regression", "edges"),
+        "only regressions and link prediction read it",
         False,
     ),
     Row(
@@ -309,11 +309,11 @@ ROWS: tuple[Row, ...] = (
             "only tasks on edges read it",
             False,
         )
-        for name in ("scorer", "target_edges", "pair_loss", "negatives", "negatives_per_edge", "eval_negatives")
+        for name in ("scorer", "target_edges", "negatives", "negatives_per_edge", "eval_negatives")
     ),
     *(
         Row(f"link.{name}", "`--task edge-class`", lambda f: f.edge_labels, "classes of edges need no negatives", False)
-        for name in ("pair_loss", "negatives", "negatives_per_edge", "eval_negatives")
+        for name in ("negatives", "negatives_per_edge", "eval_negatives")
     ),
     Row(
         "sampling.edge_weights",

@@ -9,6 +9,9 @@ from leapmpi.errors import ConfigError
 
 ALL, AUTO, GIVEN = "all", "auto", "given"
 
+LOSSES = ("auto", "mse", "mae", "binary", "cross-entropy", "margin", "self-adversarial")
+"""Losses by name: two of regressions, then those of links; cross-entropy suits knowledge graphs."""
+
 
 def check_negatives(text: str, where: str) -> None:
     """Raise ConfigError unless `text` is 'all', 'given', 'auto' or a number of negatives."""
@@ -30,11 +33,6 @@ class LinkConfig:
         "auto",
         "whether message passing sees the edges of a batch; auto: leave-out for links, keep for classes of edges",
         choices=("auto", "keep", "leave-out"),
-    )
-    pair_loss: str = setting(
-        "binary",
-        "loss of an edge and its negatives; cross-entropy among all of them suits knowledge graphs",
-        choices=("binary", "cross-entropy", "margin", "self-adversarial"),
     )
     negatives: str = setting(
         "uniform", "distribution of the destinations of negatives", registry="leapmpi.sampling.negatives"

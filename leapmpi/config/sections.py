@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leapmpi.config.link import LinkConfig
+from leapmpi.config.link import LOSSES, LinkConfig
 from leapmpi.config.other_names import about_former_key, about_other_name
 from leapmpi.config.setting import (
     FULL_BATCH,
@@ -204,7 +204,7 @@ class TrainConfig:
         registry="leapmpi.nn.tasks",
         also=("auto",),
     )
-    loss: str = setting("mse", "loss of a regression: squared or absolute error", choices=("mse", "mae"))
+    loss: str = setting("auto", "loss of a regression, or of links; auto: mse, or binary", choices=LOSSES)
     class_weights: str = setting(
         "",
         "weights of the loss by class: balanced, one number per class, or a file of them",

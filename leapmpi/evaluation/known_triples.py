@@ -64,8 +64,9 @@ class KnownTriples:
         for first in range(0, topology.edges, _AT_ONCE):
             chosen = np.arange(first, min(first + _AT_ONCE, topology.edges))
             destinations = np.searchsorted(topology.indptr, chosen, side="right") - 1
-            ends = topology.indices[chosen], destinations, topology.relation[chosen]
-            found.append(self._matching(queries, np.stack([each.astype(np.int64) for each in ends], axis=1), replaced))
+            columns = topology.indices[chosen], destinations, topology.relation[chosen]
+            triples = np.stack([each.astype(np.int64) for each in columns], axis=1)
+            found.append(self._matching(queries, triples, replaced))
         for name in ("val", "test"):
             ends, relation = np.array(getattr(splits, name)), getattr(splits, f"{name}_relation")
             if relation is not None:

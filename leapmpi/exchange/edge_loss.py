@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.pair_scores import scores_of
 from leapmpi.exchange.stage import Transfer
+from leapmpi.exchange.step_scores import scores_of
 from leapmpi.nn.gradient import value_with_gradient
 from leapmpi.nn.scorer import Scorer, sums_by_row
 from leapmpi.nn.task import EdgeTask

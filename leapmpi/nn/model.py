@@ -246,6 +246,8 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
         found["link.scorer"] = "mlp" if found["train.task"] == "edge-class" else "dot"
     if found.get("link.eval_negatives") == "auto":
         found["link.eval_negatives"] = "100"
+    if found.get("train.loss") == "auto":
+        found["train.loss"] = "mse"
     if found["model.norm"] == "auto":
         found["model.norm"] = "layer" if "norm" in member.has else "none"
     return found

@@ -57,4 +57,4 @@ PAIR_LOSSES: dict[str, Callable[[Tensor, bool], Tensor]] = {
     "margin": margin,
     "self-adversarial": self_adversarial,
 }
-"""Losses by the names of `link.pair_loss`."""
+"""Losses by the names of `train.loss`."""

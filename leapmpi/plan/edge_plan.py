@@ -72,7 +72,7 @@ class EdgePlan:
     travels: bool
     """Whether embeddings cross ranks; False if edges are distributed."""
     sources: int = 0
-    """How many of the negatives of each edge, the last ones, replace its source."""
+    """Number of those negatives of each edge, the last ones, that replace its source."""
     times: np.ndarray | None = None
     """Numbers[B]: times of the edges, if draws read them and owners had to send them."""
 

@@ -8,6 +8,7 @@ In a typed graph an edge is left out by its relation: others between the same en
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -95,8 +96,9 @@ class LeftOut:
         self.numbers = numbers = numbers[:count]
         weight, time = (None if each is None else each[numbers] for each in (topology.edge_weight, topology.edge_time))
         indices, original = topology.indices[numbers], topology.original_id
-        typed = {} if relation is None else {"relation": relation[numbers], "types": topology.types}
-        self.topology = Topology(indptr, indices, original, edge_weight=weight, edge_time=time, **typed)
+        kept = None if relation is None else relation[numbers]
+        lists = Topology(indptr, indices, original, edge_weight=weight, edge_time=time)
+        self.topology = replace(lists, relation=kept, types=topology.types)
         # Weights of a typed draw refer to one relation each, and remain those of its shorter list.
         self.scale = degree / np.maximum(1, np.diff(indptr)) if relation is None else np.ones(len(degree))
 

@@ -47,7 +47,17 @@ REFUSED = [
         "sampling.sampler: ladies does not draw",
     ),
     ({}, {**TYPED, "edge_weights": True}, "sampling.edge_weights: weights of edges are not read in a typed graph"),
-    ({}, {**TYPED, "roots": "edges"}, "train.task: edges of a typed graph cannot be trained"),
+    ({}, {**TYPED, "edge_labels": True}, "train.task: edges of a typed graph have no classes"),
+    (
+        {"run.topology": "sharded"},
+        {**TYPED, "roots": "edges"},
+        "run.topology: edges of a typed graph are trained with the whole topology",
+    ),
+    (
+        {"sampling.sampler": "temporal"},
+        {**TYPED, "roots": "edges"},
+        "sampling.sampler: temporal does not read times of typed edges",
+    ),
     ({"strategy.name": "naive"}, {**TYPED, "own_mode": True}, "strategy.name: naive does not train typed graphs"),
     ({"strategy.name": "depcache"}, TYPED, "strategy.name: depcache does not train typed graphs"),
     ({"strategy.cache": 0.1}, TYPED, "strategy.cache: copies are kept of rows of one width"),

@@ -56,11 +56,11 @@ TYPED = PLAIN | {
 RELATIONS = TYPED | {"model.name": "rgcn", "link.scorer": "transe"}
 GRAPHS_OF_KNOWLEDGE = TYPED | {
     "model.name": "embedding", "model.missing_features": "learned:8", "sampling.fanout": "1", "model.dropout": 0.0,
-    "sampling.relation_fanout": ["*=0"], "link.scorer": "rotate", "link.pair_loss": "self-adversarial",
+    "sampling.relation_fanout": ["*=0"], "link.scorer": "rotate", "train.loss": "self-adversarial",
     "link.negatives": "degree",
 }  # fmt: skip
 ATTENTION = TYPED | {
-    "model.name": "hgt", "link.scorer": "complex", "link.pair_loss": "cross-entropy", "link.negatives": "shared",
+    "model.name": "hgt", "link.scorer": "complex", "train.loss": "cross-entropy", "link.negatives": "shared",
     "link.eval_negatives": "4",
 }  # fmt: skip
 SHARDED = {"run.topology": "sharded"}

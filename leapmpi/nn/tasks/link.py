@@ -29,6 +29,10 @@ class Link(EdgeTask):
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Raise ConfigError, and DataError where the topology has the edges to be scored."""
         super().__init__(config, dataset)
+        # Runs of earlier versions say `mse`, which was not read.
+        if (loss := config.train.loss) == "mae":
+            raise ConfigError(f"train.loss: {loss} is a loss of regressions; give one of {', '.join(PAIR_LOSSES)}")
+        self._loss = PAIR_LOSSES.get(loss, PAIR_LOSSES["binary"])
         self.relations = 0 if dataset.types is None else len(dataset.types.relations)
         if dataset.edge_splits is not None and dataset.edge_splits.held == HELD_LABELS:
             raise DataError(
@@ -46,7 +50,7 @@ class Link(EdgeTask):
     def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
         """Return the loss of the settings; scores float[pairs]."""
         per_edge = 1 + self.link.negatives_per_edge * (2 if self.relations else 1)
-        return weight * PAIR_LOSSES[self.link.pair_loss](scores.view(-1, per_edge), bool(self.relations))
+        return weight * self._loss(scores.view(-1, per_edge), bool(self.relations))
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """Return nothing: edges have no labels."""

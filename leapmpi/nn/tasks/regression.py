@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.errors import ConfigError
 from leapmpi.nn.task import Task, TaskMember, weighted_total
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Regression(Task):
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
         super().__init__(config, dataset)
+        if config.train.loss not in ("auto", "mse", "mae"):
+            raise ConfigError(f"train.loss: {config.train.loss} is a loss of edges; give mse or mae")
         self.absolute = config.train.loss == "mae"
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:

@@ -21,4 +21,4 @@ class Hits(EdgeMetric):
         return outputs[:, RANK] <= self.most
 
 
-MEMBER = MetricMember({f"hits-{most}": partial(Hits, most) for most in (1, 10, 20, 50, 100)})
+MEMBER = MetricMember({f"hits-{most}": partial(Hits, most) for most in (1, 3, 10, 20, 50, 100)})

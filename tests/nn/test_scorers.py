@@ -1,0 +1,107 @@
+"""Scorers against formulas written here, and all candidates at once against single pairs."""
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.errors import ConfigError
+from leapmpi.exchange.step_scores import scores_of
+from leapmpi.nn.pair_losses import PAIR_LOSSES
+from leapmpi.nn.scorer import SCORERS, build_scorer
+from leapmpi.plan.edge_plan import plan_edges
+
+WIDTH, RELATIONS = 6, 3
+
+
+def made(name: str):
+    """A scorer in float64, with its parameters away from their initial values."""
+    scorer = build_scorer(name, WIDTH, relations=RELATIONS).double()
+    generator = torch.Generator().manual_seed(1)
+    for parameter in scorer.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return scorer
+
+
+def rows(count: int, seed: int) -> torch.Tensor:
+    return torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def complex_of(values: torch.Tensor) -> np.ndarray:
+    real, imaginary = np.split(values.detach().numpy(), 2)
+    return real + 1j * imaginary
+
+
+def formula(name: str, scorer, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor) -> float:
+    h, r, t = (each.detach() for each in (h, r, t))
+    if name == "distmult":
+        return float((h * r * t).sum())
+    if name == "complex":
+        return float((complex_of(h) * complex_of(r) * complex_of(t).conj()).sum().real)
+    if name == "transe":
+        return float(scorer.margin.detach() - (h + r - t).abs().sum())
+    turned = complex_of(h) * np.exp(1j * r.numpy())
+    return float(scorer.margin.detach() - np.abs(turned - complex_of(t)).sum())
+
+
+@pytest.mark.parametrize("name", ["distmult", "complex", "transe", "rotate"])
+def test_scores_follow_the_formula(name):
+    scorer, source, destination = made(name), rows(5, 2), rows(5, 3)
+    relation = torch.tensor([0, 2, 1, 2, 0])
+    found = scorer(source, destination, relation)
+    for i in range(5):
+        wanted = formula(name, scorer, source[i], scorer.relation[relation[i]], destination[i])
+        assert found[i].item() == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", SCORERS.names())
+def test_all_candidates_at_once_score_as_single_pairs(name):
+    scorer, few, many = made(name), rows(3, 4), rows(7, 5)
+    relation = [torch.tensor([0, 2, 2])] if scorer.relations else []
+    ahead, behind = scorer.all_pairs(few, many, *relation), scorer.all_sources(many, few, *relation)
+    for i in range(3):
+        here = [each[i : i + 1] for each in relation]
+        for j in range(7):
+            pair = few[i : i + 1], many[j : j + 1]
+            assert ahead[i, j].item() == pytest.approx(scorer(*pair, *here).item(), abs=1e-12)
+            assert behind[i, j].item() == pytest.approx(scorer(*pair[::-1], *here).item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["distmult", "rotate"])
+@pytest.mark.parametrize("spread", [4, 4000])
+def test_a_step_has_the_same_scores_and_gradients_however_it_is_computed(name, spread):
+    random, scorer = np.random.default_rng(3), made(name)
+    edges = random.integers(0, 40, (9, 2))
+    negatives, sources = random.integers(0, spread, (2, 9, 5))
+    relations = random.integers(0, RELATIONS, 9)
+    plan = plan_edges(edges, negatives, 1, 2, None, relations=relations, sources=sources)
+    for step in plan.of_rank(0) + plan.of_rank(1):
+        embedded = rows(1 + int(max(step.source.max(), step.destination.max())), 6).requires_grad_()
+        found = scores_of(scorer, embedded, step, 11, 5)
+        ends = (embedded[torch.from_numpy(each)] for each in (step.source, step.destination))
+        wanted = scorer(*ends, torch.from_numpy(step.relations))
+        assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
+        weights = torch.linspace(-1, 1, len(found), dtype=torch.float64)
+        of_found, of_wanted = (torch.autograd.grad((each * weights).sum(), embedded)[0] for each in (found, wanted))
+        assert torch.allclose(of_found, of_wanted, rtol=0, atol=1e-12)
+
+
+def test_losses_follow_their_formulas():
+    scores = torch.randn(4, 7, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    edge, negatives = scores[:, 0].numpy(), scores[:, 1:].numpy()
+    log_sigmoid = lambda x: -np.log1p(np.exp(-x))  # noqa: E731
+    wanted = {
+        "binary": -log_sigmoid(edge).sum() - log_sigmoid(-negatives).sum(),
+        "margin": np.maximum(0, 1 + negatives - edge[:, None]).sum(),
+    }
+    half = [np.exp(negatives[:, :3]).sum(axis=1), np.exp(negatives[:, 3:]).sum(axis=1)]
+    wanted["cross-entropy"] = 7 * sum((np.log(np.exp(edge) + each) - edge).sum() for each in half)
+    weights = np.exp(negatives) / np.exp(negatives).sum(axis=1, keepdims=True)
+    adversarial = -log_sigmoid(edge) - (weights * log_sigmoid(-negatives)).sum(axis=1)
+    wanted["self-adversarial"] = 3.5 * adversarial.sum()
+    assert {name: loss(scores, True).item() for name, loss in PAIR_LOSSES.items()} == pytest.approx(wanted)
+
+
+def test_an_odd_width_makes_no_complex_numbers():
+    for name in ("complex", "rotate"):
+        with pytest.raises(ConfigError, match=f"{name} reads pairs of columns, and --hidden is 5; give an even number"):
+            build_scorer(name, 5, relations=2)
