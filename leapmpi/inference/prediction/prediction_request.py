@@ -167,7 +167,9 @@ class PredictionRequest:
                 raise ConfigError(f"--type {self.type}: {dataset.folder} is a plain graph, without types; leave it out")
             return None
         known = [each.name for each in types.vertices]
-        name = self.type or types.target
+        name = self.type or types.target or (known[0] if len(known) == 1 else "")
+        if not name:
+            raise ConfigError(f"--type: the rows of one type are written; name one of {', '.join(known)}")
         if name not in known:
             raise ConfigError(f"--type {name}: the dataset has no such type; it has {', '.join(known)}")
         number, found = known.index(name), reached_in_training(types, config.sampling).types
