@@ -97,6 +97,12 @@ def _add_vertices(parser: argparse.ArgumentParser) -> None:
         "target type)",
     )
     parser.add_argument(
+        "--relation",
+        default="",
+        metavar="NAME",
+        help="typed graphs: relation of the pairs, or from the vertices to their partners, such as user:buys:item",
+    )
+    parser.add_argument(
         "--task-table",
         type=Path,
         metavar="ROWS.h5",
@@ -129,6 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.resume,
         arguments.overwrite,
         arguments.type,
+        arguments.relation,
         arguments.task_table,
     )
     # The run's settings, but for those that cannot change its outputs.

@@ -15,6 +15,7 @@ import torch
 from leapmpi.errors import DataError
 from leapmpi.exchange.context import RankContext
 from leapmpi.inference.output.delivery import places_of
+from leapmpi.nn.scorer import Scorer, relations_for
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
@@ -67,15 +68,18 @@ def find_ends(ctx: RankContext, own: np.ndarray, wanted: np.ndarray, where: str)
     return Ends(ids, np.unique(mine))
 
 
-def pair_scores(ctx: RankContext, pairs: np.ndarray, own: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
+def pair_scores(
+    ctx: RankContext, pairs: np.ndarray, own: np.ndarray, embeddings: np.ndarray, relation: int | None = None
+) -> np.ndarray:
     """Score `pairs` (int64[k, 2], ids in the dataset, the same on all ranks), on all ranks. Collective.
 
-    own: int64, ascending, those of their ends that this rank owns; embeddings: float[len(own), D]. Returns float32[k],
-    or float32[k, classes] where the task scores classes.
+    own: int64, ascending, those of their ends that this rank owns; embeddings: float[len(own), D]; relation: that of
+    typed pairs. Returns float32[k], or float32[k, classes] where the task scores classes.
     """
     scorer, held = ctx.model.scorer, torch.from_numpy(embeddings)
     assert scorer is not None, "a model of a task on edges has one"
-    found = [ctx.task.answer(scorer(held[:0], held[:0])).numpy().astype(np.float32)]
+    nothing = scorer(held[:0], held[:0], *_relations(scorer, relation, 0)).detach()
+    found = [ctx.task.answer(nothing).numpy().astype(np.float32)]
     for first in range(0, len(pairs), _PAIRS_AT_ONCE):
         chunk = pairs[first : first + _PAIRS_AT_ONCE]
         distinct, inverse = np.unique(chunk[:, 0], return_inverse=True)
@@ -84,7 +88,8 @@ def pair_scores(ctx: RankContext, pairs: np.ndarray, own: np.ndarray, embeddings
         mine = np.flatnonzero(home == ctx.rank)
         places = np.searchsorted(own, chunk[mine, 1])
         with torch.no_grad():
-            scores = scorer(sources[torch.from_numpy(inverse[mine])], held[torch.from_numpy(places)])
+            ends = sources[torch.from_numpy(inverse[mine])], held[torch.from_numpy(places)]
+            scores = scorer(*ends, *_relations(scorer, relation, len(mine)))
             scores = ctx.task.answer(scores).numpy().astype(np.float32)
 
         # Each rank has scored some; all get all, in the order of the pairs.
@@ -97,21 +102,28 @@ def pair_scores(ctx: RankContext, pairs: np.ndarray, own: np.ndarray, embeddings
 
 
 def best_partners(
-    ctx: RankContext, shard: TopologyShard, vertices: np.ndarray, embeddings: np.ndarray, top: int
+    ctx: RankContext,
+    shard: TopologyShard,
+    vertices: np.ndarray,
+    embeddings: np.ndarray,
+    top: int,
+    relation: int | None = None,
 ) -> Partners:
     """Find the `top` vertices that each of `vertices` (int64[k], ids in the dataset) most likely has an edge to.
 
-    Neither the vertex itself nor a vertex that it has an edge to counts. embeddings: float[n, D], of this rank's
-    vertices. Collective; the result is the same on all ranks.
+    Neither the vertex itself nor a vertex that it has an edge to counts, in a typed graph an edge of `relation`; there
+    partners have the type that the relation leads to. embeddings: float[n, D], of this rank's vertices. Collective; the
+    result is the same on all ranks.
     """
-    known, first_own = _known_edges(shard, np.unique(vertices)), ctx.local_range[0]
+    known, first_own = _known_edges(shard, np.unique(vertices), relation), ctx.local_range[0]
+    passed = _of_other_types(ctx, shard, relation)
     own = np.arange(*ctx.local_range)
     found = [(np.empty((0, top), np.int64), np.empty((0, top), np.float32))]
     for first in range(0, len(vertices), _SOURCES_AT_ONCE):
         chunk = vertices[first : first + _SOURCES_AT_ONCE]
         distinct, inverse = np.unique(chunk, return_inverse=True)
         sources = _to_all(ctx, distinct, own, embeddings)
-        ids, scores = _best_here(ctx, sources, distinct, known, embeddings, top)
+        ids, scores = _best_here(ctx, sources, distinct, known, embeddings, top, relation, passed)
         names = np.where(ids >= 0, shard.own.original_id[np.maximum(ids - first_own, 0)], -1) if len(own) else ids
 
         # The best of all ranks: equal scores by ascending original id.
@@ -124,12 +136,34 @@ def best_partners(
     return Partners(np.concatenate([ids for ids, _ in found]), np.concatenate([scores for _, scores in found]))
 
 
+def _relations(scorer: Scorer, relation: int | None, count: int) -> list[torch.Tensor]:
+    """Return the argument of `scorer` for `count` pairs of `relation`, if it takes one."""
+    return relations_for(scorer, None if relation is None else np.full(count, relation), torch.device("cpu"))
+
+
+def _of_other_types(ctx: RankContext, shard: TopologyShard, relation: int | None) -> torch.Tensor | None:
+    """Return bool[own vertices], those that `relation` does not lead to; None in a plain graph."""
+    types = ctx.sampler.types
+    if types is None or relation is None:
+        return None
+    own = shard.own.original_id[: shard.end - shard.first]
+    return torch.from_numpy(types.of_original(own) != types.ends[relation, 1])
+
+
 def _best_here(
-    ctx: RankContext, sources: torch.Tensor, ids: np.ndarray, known: np.ndarray, embeddings: np.ndarray, top: int
+    ctx: RankContext,
+    sources: torch.Tensor,
+    ids: np.ndarray,
+    known: np.ndarray,
+    embeddings: np.ndarray,
+    top: int,
+    relation: int | None,
+    passed: torch.Tensor | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the best of this rank's vertices for each of `sources`: ids int64[k, top], -1 for none, and scores.
 
-    ids: int64[k] ascending, those of the sources. known: int64[e, 2], edges that do not count, by source.
+    ids: int64[k] ascending, those of the sources. known: int64[e, 2], edges that do not count, by source. passed:
+    bool[own vertices], those that are no partners.
     """
     scorer, first_own = ctx.model.scorer, ctx.local_range[0]
     assert scorer is not None, "a model of a task on edges has one"
@@ -142,7 +176,10 @@ def _best_here(
     for start in range(0, len(embeddings), step):
         end = min(start + step, len(embeddings))
         with torch.no_grad():
-            scores = scorer.all_pairs(sources, torch.from_numpy(embeddings[start:end])).float()
+            rows = torch.from_numpy(embeddings[start:end])
+            scores = scorer.all_pairs(sources, rows, *_relations(scorer, relation, len(ids))).float()
+        if passed is not None:
+            scores[:, passed[start:end]] = -torch.inf
         # Edges that the graph has, and a vertex with itself, are not predictions.
         here = edges[(edges[:, 1] >= first_own + start) & (edges[:, 1] < first_own + end)]
         scores[np.searchsorted(ids, here[:, 0]), here[:, 1] - first_own - start] = -torch.inf
@@ -157,8 +194,11 @@ def _best_here(
     return ids_of_best.numpy(), best[0].numpy()
 
 
-def _known_edges(shard: TopologyShard, sources: np.ndarray) -> np.ndarray:
-    """Return int64[e, 2]: the edges from `sources` (int64[k] ascending) to this rank's vertices, by source. Local."""
+def _known_edges(shard: TopologyShard, sources: np.ndarray, relation: int | None) -> np.ndarray:
+    """Return int64[e, 2]: the edges from `sources` (int64[k] ascending) to this rank's vertices, by source. Local.
+
+    Only those of `relation`, if it is given.
+    """
     found = [np.empty((0, 2), np.int64)]
     count = shard.end - shard.first
     for low, high in pairwise([*range(0, count, _PAIRS_AT_ONCE), count]):
@@ -166,6 +206,8 @@ def _known_edges(shard: TopologyShard, sources: np.ndarray) -> np.ndarray:
         ids = shard.ids_of(shard.own.indices[indptr[0] : indptr[-1]])
         ends = np.repeat(np.arange(shard.first + low, shard.first + high), np.diff(indptr))
         chosen = np.isin(ids, sources)
+        if relation is not None and shard.own.relation is not None:
+            chosen &= shard.own.relation[indptr[0] : indptr[-1]] == relation
         found.append(np.stack([ids[chosen], ends[chosen]], axis=1))
     edges = np.concatenate(found)
     return edges[np.argsort(edges[:, 0], kind="stable")]

@@ -54,6 +54,8 @@ class PredictionRequest:
     overwrite: bool = False
     type: str = ""
     """Type of the vertices in a typed graph; empty: the target type."""
+    relation: str = ""
+    """Relation of the pairs in a typed graph, whose vertices are then named by original ids, or by names."""
     task_table: Path | None = None
     """A file of new rows of the target table, made by `leapmpi-prep task-table`, which are predicted."""
 
@@ -83,6 +85,8 @@ class PredictionRequest:
         if self.top < 0:
             raise ConfigError(f"--top {self.top}: give a number from 1 on")
         if not self.scores_pairs:
+            if self.relation:
+                raise ConfigError(f"--relation {self.relation}: it is that of pairs; add --pairs FILE or --top K")
             return
         flag = f"--pairs {self.pairs}" if self.pairs is not None else f"--top {self.top}"
         if self.pairs is not None and self.top:
@@ -92,6 +96,7 @@ class PredictionRequest:
         for other, given in (
             ("--what", self.what),
             ("--layer", self.layer),
+            ("--type", self.type),
             ("--vertices", self.pairs and self.vertices),
         ):
             if given:
@@ -156,6 +161,21 @@ class PredictionRequest:
             raise ConfigError(f"--what embeddings: layer {found} does not exist, the model has {layers}; {mend}")
         return found
 
+    def relation_of(self, dataset: Dataset) -> int | None:
+        """Return the number of the relation of pairs in a typed graph; None without pairs or types.
+
+        Raises ConfigError for an unknown one, or none where it is needed.
+        """
+        if dataset.types is None or not self.scores_pairs:
+            if self.relation:
+                raise ConfigError(f"--relation {self.relation}: {dataset.folder} is a plain graph; leave it out")
+            return None
+        known = [str(each) for each in dataset.types.relations]
+        if self.relation not in known:
+            fault = "the graph has no such relation" if self.relation else "pairs of a typed graph have one"
+            raise ConfigError(f"--relation {self.relation}: {fault}; leapmpi-prep info lists them, such as {known[0]}")
+        return known.index(self.relation)
+
     def type_of(self, dataset: Dataset, config: Config, layer: int | None) -> int | None:
         """Return the number of the requested type of vertices; None in a plain graph. Raises ConfigError.
 
@@ -165,6 +185,8 @@ class PredictionRequest:
         if types is None:
             if self.type:
                 raise ConfigError(f"--type {self.type}: {dataset.folder} is a plain graph, without types; leave it out")
+            return None
+        if self.scores_pairs:
             return None
         known = [each.name for each in types.vertices]
         name = self.type or types.target or (known[0] if len(known) == 1 else "")

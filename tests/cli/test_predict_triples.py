@@ -1,0 +1,98 @@
+"""A knowledge graph from files of triples to predicted links, in the names of the source."""
+
+import csv
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from data_prep.cli import main as prepare
+from leapmpi.cli.main import main
+
+pytestmark = pytest.mark.compiles
+
+ENTITIES, RELATIONS = 40, ("knows", "likes", "leads")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A dataset of triples in two parts, and a run of rows alone."""
+    place = tmp_path_factory.mktemp("triples")
+    random = np.random.default_rng(0)
+    triples = {
+        (f"e{h:02d}", RELATIONS[r], f"e{(h + 3 * r + d) % ENTITIES:02d}")
+        for h in range(ENTITIES)
+        for r in range(3)
+        for d in (1, 2)
+    }
+    ordered = random.permutation(sorted(triples)).tolist()
+    (place / "kg").mkdir()
+    for name, part in (("train", ordered[20:]), ("valid", ordered[:10]), ("test", ordered[10:20])):
+        (place / f"kg/{name}.txt").write_text("".join("\t".join(each) + "\n" for each in part))
+    assert prepare(["import", str(place / "kg"), str(place / "kg.h5"), "--add-reverse"]) == 0
+    assert prepare(["partition", str(place / "kg.h5"), str(place / "data"), "--parts", "2"]) == 0
+    train = ["train", str(place / "data"), "--task", "link", "--model", "embedding", "--hidden", "8", "--fanout", "1"]
+    train += ["--relation-fanout", "*=0", "--scorer", "complex", "--loss", "cross-entropy", "--negatives", "shared"]
+    train += ["--negatives-per-edge", "40", "--metric", "mrr", "--eval-negatives", "all", "--epochs", "30"]
+    train += ["--batch-size", "64", "--lr", "0.05", "--dropout", "0", "--eval-every", "10", "--threads", "1"]
+    assert main([*train, "--run", str(place / "run")]) == 0
+    return place
+
+
+def predicted(folder, *arguments) -> int:
+    return main(["predict", str(folder / "data"), str(folder / "run"), *map(str, arguments)])
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_and_vectors_learn_the_pattern(folder):
+    # Tails are h + 1 or h + 2, shifted by relation; by chance the rank of an edge is some 20 of 40.
+    assert json.loads((folder / "run/summary.json").read_text())["best"]["val"] > 0.3
+
+
+def test_pairs_are_scored_by_the_formula_and_partners_are_the_best_of_them(folder, tmp_path):
+    assert predicted(folder, "--out", tmp_path / "e.npy") == 0
+    rows, found = np.load(tmp_path / "e.npy").astype(np.float64), {}
+    with h5py.File(folder / "run/weights-best.h5") as weights:
+        weights.visititems(lambda name, each: found.update({name: each[()]}) if hasattr(each, "shape") else None)
+    vectors = next(value for name, value in found.items() if name.endswith("scorer.relation"))
+
+    def score(h: int, r: int, t: int) -> float:
+        u, v, w = (each[:4] + 1j * each[4:] for each in (rows[h], rows[t], vectors[r].astype(np.float64)))
+        return float((u * w * v.conj()).sum().real)
+
+    pairs = [(0, 1), (5, 30), (30, 5)]
+    (tmp_path / "pairs.txt").write_text("".join(f"e{h:02d}\te{t:02d}\n" for h, t in pairs))
+    relation = 2  # in the order of names: knows, leads, likes
+    given = "--relation", "entity:likes:entity"
+    assert predicted(folder, "--out", tmp_path / "s.csv", "--pairs", tmp_path / "pairs.txt", *given) == 0
+    found = rows_of(tmp_path / "s.csv")
+    assert [(row["source"], row["destination"]) for row in found] == [(f"e{h:02d}", f"e{t:02d}") for h, t in pairs]
+    wanted = [score(h, relation, t) for h, t in pairs]
+    np.testing.assert_allclose([float(row["score"]) for row in found], wanted, rtol=1e-4, atol=1e-5)
+
+    (tmp_path / "some.txt").write_text("e07\n")
+    assert predicted(folder, "--out", tmp_path / "t.csv", "--top", 3, "--vertices", tmp_path / "some.txt", *given) == 0
+    train = [line.split("\t") for line in (folder / "kg/train.txt").read_text().splitlines()]
+    known = {tail for head, name, tail in train if (head, name) == ("e07", "likes")} | {"e07"}
+    others = [f"e{t:02d}" for t in range(ENTITIES) if f"e{t:02d}" not in known]
+    best = sorted(others, key=lambda name: -score(7, relation, int(name[1:])))[:3]
+    assert [row["destination"] for row in rows_of(tmp_path / "t.csv")] == best
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--out s.csv --top 3", "--relation : pairs of a typed graph have one; leapmpi-prep info lists them, such as"),
+        ("--out s.csv --top 3 --relation hates", "--relation hates: the graph has no such relation"),
+        ("--out e.h5 --relation entity:knows:entity", "it is that of pairs; add --pairs FILE or --top K"),
+        ("--out s.csv --top 3 --type entity --relation entity:knows:entity", "scores of pairs have no --type"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, sentence, folder, capsys):
+    assert predicted(folder, *arguments.split()) != 0
+    assert sentence in capsys.readouterr().err
