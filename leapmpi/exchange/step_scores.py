@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.scorer import Scorer, relations_for, take_rows
+from leapmpi.plan.distinct_vertices import DistinctVertices, distinct
 from leapmpi.plan.edge_plan import EdgeStep
 
 
@@ -25,8 +26,8 @@ def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep, per_edge: int, sourc
     relation = relations_for(scorer, relations, rows.device)
     source, destination = (take_rows(rows, _on(rows, each[::per_edge])) for each in (step.source, step.destination))
     found = [scorer(source, destination, *relation)[:, None]]
-    for (distinct, places), replaces_source in zip(blocks, (False, True), strict=False):
-        candidates = take_rows(rows, _on(rows, distinct))
+    for (numbers, places), replaces_source in zip(blocks, (False, True), strict=False):
+        candidates = take_rows(rows, _on(rows, numbers))
         if replaces_source:
             scores = scorer.all_sources(candidates, destination, *relation)
         else:
@@ -45,10 +46,10 @@ def _blocks(scorer: Scorer, step: EdgeStep, per_edge: int, sources: int) -> list
     last, found = per_edge - sources, []
     of_ends = step.destination.reshape(-1, per_edge)[:, 1:last], step.source.reshape(-1, per_edge)[:, last:]
     for block in of_ends[: 1 + bool(sources)]:
-        distinct, places = np.unique(block, return_inverse=True)
-        if len(distinct) > scorer.candidates_at_once * block.shape[1]:
+        vertices = DistinctVertices(distinct(block))
+        if len(vertices.ids) > scorer.candidates_at_once * block.shape[1]:
             return None
-        found.append((distinct, places.reshape(block.shape)))
+        found.append((vertices.ids, vertices.numbers(block)))
     return found
 
 
