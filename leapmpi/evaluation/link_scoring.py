@@ -50,7 +50,9 @@ _DRAWN = 100
 
 
 class LinkScoring:
-    """Scoring of the edge splits. `details` holds all figures of the last scores, by split."""
+    """Scoring of the edge splits. `details` holds all figures of the last scores, by split; `by_relation` the same for
+    each relation of a typed graph, by its name, with the number of its `edges`.
+    """
 
     def __init__(
         self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext, round: Round
@@ -59,6 +61,7 @@ class LinkScoring:
         self.held_back = HeldBackEdges(config, dataset, topology, ctx, round)
         self.outputs, self.whole_sizes = self.held_back.outputs, self.held_back.sizes()
         self.details: dict[str, dict[str, float]] = {}
+        self.by_relation: dict[str, dict[str, dict[str, float]]] = {}
         self.held_back.keep_sample()
         requested = config.link.eval_negatives
         self._all = requested == ALL
@@ -110,7 +113,7 @@ class LinkScoring:
 
     def scores(self, metric: Metric) -> Scores:
         """Score all splits, the same on all ranks. Collective."""
-        self.details = {}
+        self.details, self.by_relation = {}, {}
         if not self._vertices.most:
             # No edge is held back.
             return dict.fromkeys(self.edges)
@@ -123,14 +126,17 @@ class LinkScoring:
             if groups is None:
                 # The same draws serve both splits.
                 embedded = embedded or self.held_back.embedded(self.held_back.key("val"), self._vertices)
-                self.details[name] = all_figures(table(name, edges, *embedded))
+                found = table(name, edges, *embedded)
+                self.details[name] = all_figures(found)
+                if self._types is not None:
+                    self.by_relation[name] = self._of_relations(edges, found)
                 continue
-            found = []
+            tables = []
             for key, chosen in groups:
                 self.held_back.register_times(name, key, chosen)
                 needed = self._needed({name: edges[chosen]})
-                found.append(table(name, edges[chosen], *self.held_back.embedded(key, needed)))
-            self.details[name] = all_figures(np.concatenate(found))
+                tables.append(table(name, edges[chosen], *self.held_back.embedded(key, needed)))
+            self.details[name] = all_figures(np.concatenate(tables))
         return {name: self.details[name][metric.name] if name in self.details else None for name in self.edges}
 
     def scores_of(self, models: Sequence[Model], remote: str, metric: Metric) -> list[Scores]:
@@ -143,18 +149,28 @@ class LinkScoring:
 
     def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
         """Return `metrics`: the score of each of them on each split, and `figures`: all figures of each split that has
-        edges.
+        edges. With `by_class` also `relations`, the figures of each relation by split.
 
-        The same on all ranks. Collective. Raises ConfigError for `by_class`.
+        The same on all ranks. Collective. Raises ConfigError for `by_class` in a plain graph.
         """
-        if by_class:
+        if by_class and self._types is None:
             raise ConfigError("edges that are predicted have no classes; leave out --per-class")
         self.scores(metrics[0])
         by_split = {split: self.details.get(split, {}) for split in self.edges}
         found = {
             metric.name: {split: figures.get(metric.name) for split, figures in by_split.items()} for metric in metrics
         }
-        return {"metrics": found, **({"figures": self.details} if self.details else {})}
+        relations = {"relations": self.by_relation} if by_class else {}
+        return {"metrics": found, **({"figures": self.details} if self.details else {}), **relations}
+
+    def _of_relations(self, edges: np.ndarray, table: np.ndarray) -> dict[str, dict[str, float]]:
+        """Return figures by the name of the relation of `edges`, whose ranks are `table`, one end after the other."""
+        assert self._types is not None, "the graph is typed"
+        relation, found = np.tile(edges[:, 2], len(self.replaced)), {}
+        for r in np.unique(relation).tolist():
+            rows = table[relation == r]
+            found[str(self._types.relations[r])] = {"edges": len(rows) // len(self.replaced), **all_figures(rows)}
+        return found
 
     def trivial_scores(self, metric: Metric) -> dict[str, float | str | None]:
         """Return the score of a scorer that finds all pairs alike: every edge in the middle of its candidates.

@@ -285,6 +285,16 @@ def class_table(found: dict[str, Any], names: Sequence[str] | None = None) -> st
     return aligned(lines) + rest
 
 
+def relation_table(found: dict[str, Any], metrics: Sequence[str]) -> str:
+    """Format `metrics` of each relation, those with most edges first; `found` has its figures by name."""
+    lines = [("relation", "edges", *metrics)]
+    for name in sorted(found, key=lambda each: -found[each]["edges"])[:_MOST_CLASS_ROWS]:
+        figures = found[name]
+        lines.append((name, f"{figures['edges']:,}", *(score_text(figures[each]) for each in metrics)))
+    more = len(found) - len(lines) + 1
+    return aligned(lines) + (f"\n{more:,} more relations, with fewer edges, are in --json" if more else "")
+
+
 def _class_text(value: float | None) -> str:
     if value is None:
         return "-"

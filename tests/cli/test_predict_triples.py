@@ -96,3 +96,17 @@ def test_pairs_are_scored_by_the_formula_and_partners_are_the_best_of_them(folde
 def test_what_does_not_fit_is_refused(arguments, sentence, folder, capsys):
     assert predicted(folder, *arguments.split()) != 0
     assert sentence in capsys.readouterr().err
+
+
+def test_scores_are_shown_by_relation(folder, capsys):
+    command = ["evaluate", str(folder / "data"), str(folder / "run"), "--per-class", "--metric", "mrr,hits-3", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    for split in ("val", "test"):
+        relations = found["relations"][split]
+        assert set(relations) <= {f"entity:{name}:entity" for name in RELATIONS}
+        assert sum(each["edges"] for each in relations.values()) == 10
+        mean = sum(each["edges"] * each["mrr"] for each in relations.values()) / 10
+        assert mean == pytest.approx(found["figures"][split]["mrr"])
+    assert main(command[:-1]) == 0
+    assert "relation" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import Run, load_run
 from leapmpi.runs.text import scores_text
-from leapmpi.runs.text_tables import class_table
+from leapmpi.runs.text_tables import class_table, relation_table
 
 HELP = "score the weights of a run again"
 
@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="model K of several (default all), or the code of your own model: FILE.py:CLASS",
     )
     parser.add_argument("--metric", metavar="A,B", help="metrics (default: that of the run)")
-    parser.add_argument("--per-class", action="store_true", help="show figures of each class, label or target")
+    parser.add_argument(
+        "--per-class", action="store_true", help="show figures of each class, label, target or relation"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
     group = parser.add_argument_group("settings that may differ from the run's")
     for key, setting in fields():
@@ -128,4 +130,6 @@ def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
     # A table for each split.
     for split, found in outcome.get("classes", {}).items():
         lines += ["", split, class_table(found, outcome.get("class_names")) if found else "nothing to score"]
+    for split, found in outcome.get("relations", {}).items():
+        lines += ["", split, relation_table(found, list(metrics))]
     return "\n".join(lines)
