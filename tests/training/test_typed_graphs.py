@@ -88,7 +88,10 @@ def data(tmp_path_factory):
         (f"--strategy depcache {FULL}", "strategy.name: depcache does not train typed graphs"),
         ("--strategy leap --cache 0.1", "strategy.cache: copies are kept of rows of one width, not of those of types"),
         ("--strategy leap --feature-memory 1G", "strategy.feature_memory: rows of types are held in memory whole"),
-        ("--task link", "train.task: edges of a typed graph cannot be trained; train vertices of its target type"),
+        (
+            "--task link --topology sharded",
+            "run.topology: edges of a typed graph are trained with the whole topology on each node; use node",
+        ),
         ("--sampler ladies", "sampling.sampler: ladies does not draw by relation"),
         ("--sampler temporal", "--sampler temporal needs edge times"),
         ("--norm batch", "model.norm: rgcn normalises each row by itself; give --norm layer"),
