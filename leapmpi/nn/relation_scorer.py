@@ -65,7 +65,7 @@ class DistanceScorer(RelationScorer):
 
     def __init__(self, width: int, columns: int, relations: int) -> None:
         super().__init__(width, columns, relations)
-        self.margin = nn.Parameter(torch.tensor(1.0))
+        self.margin = nn.Parameter(torch.ones(1))
 
     @abstractmethod
     def distance(self, difference: Tensor) -> Tensor:

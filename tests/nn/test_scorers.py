@@ -54,6 +54,11 @@ def test_scores_follow_the_formula(name):
 
 
 @pytest.mark.parametrize("name", SCORERS.names())
+def test_parameters_are_arrays_as_checkpoints_hold_them(name):
+    assert all(parameter.dim() >= 1 for parameter in made(name).parameters())
+
+
+@pytest.mark.parametrize("name", SCORERS.names())
 def test_all_candidates_at_once_score_as_single_pairs(name):
     scorer, few, many = made(name), rows(3, 4), rows(7, 5)
     relation = [torch.tensor([0, 2, 2])] if scorer.relations else []
