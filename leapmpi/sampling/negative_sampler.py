@@ -26,8 +26,7 @@ class NegativeSampler(ABC):
     """Base of the ways to draw candidates."""
 
     shared = False
-    """Whether all edges have the same candidates, in a typed graph all ends of a type; an edge may then be its own
-    negative."""
+    """Whether all edges have the same candidates, in a typed graph all ends of a type."""
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
@@ -51,8 +50,8 @@ class NegativeSampler(ABC):
         if candidates.salt is not None:
             base = np.uint64(fold(base, candidates.salt))
         if self.shared and len(edges):
-            found = self.pick(_words(base, np.zeros((1, 2), np.int64), count)[0], np.zeros(count, np.int64), edges)
-            return np.tile(found, (len(edges), 1))
+            words = _words(base, np.zeros((1, 2), np.int64), count)[0]
+            return _without_own_ends(self.pick(words, np.zeros(count, np.int64), edges), edges)
         words = _words(base, names, count).reshape(-1)
         rows = np.repeat(np.arange(len(edges)), count)
         # Each pair redraws alone, from its own words, so that the draws of one do not depend on the others (rule R1).
@@ -66,6 +65,20 @@ class NegativeSampler(ABC):
                 break
             words[open_] = _next(words[open_])
         return found.reshape(len(edges), count)
+
+
+def _without_own_ends(shared: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the candidates `shared` (int64[K]) for each of `edges` (int64[B, 2]): int64[B, K].
+
+    An end of an edge is no negative of it: the next candidate that is neither takes its place.
+    """
+    found = np.tile(shared, (len(edges), 1))
+    for shift in range(1, min(len(shared), _TRIES)):
+        rows, columns = np.nonzero((found == edges[:, :1]) | (found == edges[:, 1:]))
+        if not len(rows):
+            break
+        found[rows, columns] = shared[(columns + shift) % len(shared)]
+    return found
 
 
 @compiled
