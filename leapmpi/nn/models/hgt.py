@@ -12,18 +12,23 @@ product follows the last layer. A destination without in-neighbours has a_v = 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gemm import place_product, sum_of_outer
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
@@ -120,9 +125,9 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
     def keys_and_values(self, z: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the keys and the values of sources with rows `z` and `original` ids: float[n_src, out] each."""
         places = self.source_places[self.schema.types_of(original)]
-        found = by_type(z, torch.cat([self.key, self.value], dim=1), self.source_bias, places)
-        keys, values = found.chunk(2, dim=1)
-        return keys.contiguous(), values.contiguous()
+        bias = self.source_bias.chunk(2, dim=1)
+        keys, values = (by_type(z, *each, places) for each in zip((self.key, self.value), bias, strict=True))
+        return keys, values
 
     def scores(self, read: ReadEdges, keys: Tensor, query: Tensor) -> Tensor:
         """Compute scores float[edges, heads] of `keys` for destinations with `query`, float[n_dst, out]."""
@@ -145,16 +150,47 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         return gate * found + (1 - gate) * own
 
 
+class _ByType(Function):
+    """Products of rows in their places; `order` int64[m] are the rows of all types, in turn as `bounds` says."""
+
+    @staticmethod
+    def forward(ctx, x, weights, order, bounds) -> Tensor:
+        x = x.contiguous()
+        fills = x.new_empty if len(order) == len(x) else x.new_zeros
+        out = fills((len(x), weights.shape[1]))
+        for weight, rows in zip(weights, _rows_of_types(order, bounds), strict=True):
+            place_product(out, rows, x, weight, rows)
+        ctx.save_for_backward(x, weights, order)
+        ctx.bounds = bounds
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weights, order), grad = ctx.saved_tensors, grad.contiguous()
+        of_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
+        of_weights = torch.zeros_like(weights) if ctx.needs_input_grad[1] else None
+        for number, rows in enumerate(_rows_of_types(order, ctx.bounds)):
+            if of_weights is not None:
+                of_weights[number] = sum_of_outer(grad.index_select(0, rows), x, rows)
+            if of_x is not None:
+                place_product(of_x, rows, grad, weights[number].t(), rows)
+        return of_x, of_weights, None, None
+
+
+def _rows_of_types(order: Tensor, bounds: Sequence[int]) -> list[Tensor]:
+    """Return the rows of each type, of all in turn."""
+    return [order[first:end] for first, end in pairwise(bounds)]
+
+
 def by_type(x: Tensor, weights: Tensor, bias: Tensor, places: Tensor) -> Tensor:
     """Multiply rows by the matrix of their type, and add its bias: float[n, out]; 0 for types without a place.
 
     x: float[n, in]; weights: float[types, out, in]; bias: float[types, out]; places: int64[n], -1 for none.
     """
     order, bounds = by_kind(places, len(weights))
-    order = order[bounds[1] :]
-    products = products_by_kind(x, weights, range(len(weights)), [each - bounds[1] for each in bounds[1:]], order)
-    products = products + bias.index_select(0, places[order])
-    return products.new_zeros(len(x), weights.shape[1]).index_copy(0, order, products)
+    found = _ByType.apply(x, weights, order[bounds[1] :], [each - bounds[1] for each in bounds[1:]])
+    return found + F.pad(bias, (0, 0, 1, 0)).index_select(0, places + 1)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, *, schema: TypedSchema) -> Model:
