@@ -326,6 +326,7 @@ def test_wrong_configs_are_explained(model_config, logits):
         logits(build(model_config("sage"), 2), (3,), range(4))
     assert MODELS.names() == [
         "deepgcn",
+        "embedding",
         "film",
         "gat",
         "gatv2",
