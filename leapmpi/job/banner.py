@@ -236,10 +236,11 @@ def _edges(trainer: Trainer) -> list[str]:
     scoring = trainer.evaluator.scoring
     assert isinstance(scoring, LinkScoring), "edges are ranked"
     against = f"; ranked against {scoring.ranked_against}" if any(sizes) else ""
+    each = "each" if trainer.ctx.sampler.types is None else "each end"
     return [
         f"{splits}, held back; scorer "
         f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
-        f"each{against}; a batch's own edges {own}"
+        f"{each}{against}; a batch's own edges {own}"
     ]
 
 
