@@ -316,6 +316,13 @@ ROWS: tuple[Row, ...] = (
         for name in ("negatives", "negatives_per_edge", "eval_negatives")
     ),
     Row(
+        "link.negatives_per_edge",
+        "`--negatives all`",
+        lambda f: f.config.link.negatives == "all",
+        "all vertices are negatives",
+        False,
+    ),
+    Row(
         "sampling.edge_weights",
         "a dataset whose edges have no weights",
         lambda f: not f.edge_weights,

@@ -29,6 +29,7 @@ from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.candidates import Candidates
 from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
+from leapmpi.sampling.replaced_ends import OwnEnds, ReplacedEnds
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import SharedCandidates
 from leapmpi.sampling.sharded.shared_edges import gathered
@@ -107,12 +108,11 @@ def edges_of(ctx: RankContext) -> EdgesOfNode:
 
 
 class _SharedEdges(NamedTuple):
-    """Edges of a batch with their negatives, int64[B, K], on all ranks: of destinations, and of sources if typed."""
+    """Edges of a batch on all ranks, with their negatives: of destinations, and of sources if typed."""
 
     time_steps: int
     edges: BatchEdges
-    negatives: np.ndarray
-    sources: np.ndarray
+    replaced: list[ReplacedEnds]
 
 
 class EdgeRoots(RootSource):
@@ -139,8 +139,8 @@ class EdgeRoots(RootSource):
         link = self.task.link
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
-        kind = NEGATIVES.load(link.negatives).sampler
-        self.negatives = self.edges.negatives(kind) if self.per_edge else None
+        self.kind = NEGATIVES.load(link.negatives).sampler
+        self.negatives = self.edges.negatives(self.kind) if self.per_edge else None
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> EdgePlan:
         """Bring the edges of `batch` to all ranks and draw negatives. Collective.
@@ -158,15 +158,18 @@ class EdgeRoots(RootSource):
 
     def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> _SharedEdges:
         time_steps, edges = self.edges.brought(batch, time_steps)
-        negatives = sources = np.empty((len(edges.ends), 0), np.int64)
-        if self.negatives:
-            negatives = self.negatives.draw(key, edges, self.per_edge, DESTINATION)
-        if self.negatives and edges.relations is not None:
-            sources = self.negatives.draw(key, edges, self.per_edge, SOURCE)
-        return _SharedEdges(time_steps, edges, negatives, sources)
+        ends = [] if self.negatives is None else [DESTINATION] if edges.relations is None else [DESTINATION, SOURCE]
+        return _SharedEdges(time_steps, edges, [self._replaced(key, edges, end) for end in ends])
+
+    def _replaced(self, key: DrawKey, edges: BatchEdges, end: int) -> ReplacedEnds:
+        """Draw negatives in place of one end of each edge. Collective with a sharded topology."""
+        assert self.negatives is not None, "the task draws negatives"
+        if self.kind.shared:
+            return self.negatives.draw_shared(key, edges, self.per_edge, end)
+        return OwnEnds(self.negatives.draw(key, edges, self.per_edge, end))
 
     def plan_shared(self, shared: _SharedEdges, key: DrawKey) -> EdgePlan:
-        placement, (time_steps, edges, negatives, sources) = self.placement, shared
+        placement, (time_steps, edges, replaced) = self.placement, shared
 
         def place(vertices: np.ndarray) -> Schedule:
             return placement.schedule(vertices, key.epoch, key.iteration, 1)
@@ -174,7 +177,7 @@ class EdgeRoots(RootSource):
         how = None if self._scatters else place
         plan = plan_edges(
             edges.ends,
-            negatives,
+            replaced,
             time_steps,
             self.ctx.ranks,
             how,
@@ -182,7 +185,6 @@ class EdgeRoots(RootSource):
             iteration=key.iteration,
             labels=edges.labels,
             relations=edges.relations,
-            sources=sources,
         )
         return replace(plan, times=edges.times)
 
@@ -212,7 +214,8 @@ class EdgeRoots(RootSource):
         vertices = np.argsort(self.ctx.sampler.topology.original_id)
         # Both ends of a typed edge have negatives.
         negatives = self.per_edge * (1 if self.ctx.sampler.types is None else 2)
-        return vertices, min(len(vertices), batch_size * (2 + negatives))
+        wanted = 2 * batch_size + negatives if self.kind.shared else batch_size * (2 + negatives)
+        return vertices, len(vertices) if self.kind.takes_all else min(len(vertices), wanted)
 
 
 def embedding_bytes(ctx: RankContext) -> int:

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.stage import Transfer
-from leapmpi.exchange.step_scores import scores_of
+from leapmpi.exchange.step_scores import Scores, scores_of
 from leapmpi.nn.gradient import value_with_gradient
 from leapmpi.nn.scorer import Scorer, sums_by_row
 from leapmpi.nn.task import EdgeTask
-from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.edge_plan import EdgePlan, EdgeStep
+from leapmpi.sampling.replaced_ends import SharedEnds
 
 KIND = "embeddings"
 """The kind under which their bytes are counted."""
@@ -31,7 +32,7 @@ class EdgeLoss:
         task: EdgeTask,
         ctx: RankContext,
     ) -> None:
-        self.plan, self.steps, self.weight = plan, plan.of_rank(rank), plan.pair_weight
+        self.steps, self.edges = plan.of_rank(rank), max(1, len(plan.edges))
         self.task, self.travels = task, plan.travels
         self.transfers = [Transfer(ctx, each.send_counts, each.receive_counts, task.width, KIND) for each in self.steps]
 
@@ -43,10 +44,19 @@ class EdgeLoss:
     def held_bytes(self, number: int, row_bytes: int) -> int:
         """Estimate the bytes that scoring time step `number` takes on this rank beside the rows of its roots.
 
-        These are remote rows with gradients, sent rows, returned gradients, and both ends of pairs with gradients.
+        These are remote rows with gradients, sent rows, returned gradients, the rows that are scored with gradients,
+        and the scores of shared candidates.
         """
         step = self.steps[number]
-        return row_bytes * (2 * int(step.receive_counts.sum()) + 2 * len(step.sent) + 4 * len(step.source))
+        edges, rows, scores = len(step.source), 4 * len(step.source), 0
+        for each in step.replaced:
+            candidates = len(each.vertices())
+            # Others are scored pair by pair, at worst.
+            shared = isinstance(each, SharedEnds)
+            rows += (2 if shared else 4) * candidates
+            scores += 4 * edges * candidates if shared else 0
+        element = row_bytes // self.task.width
+        return row_bytes * (2 * int(step.receive_counts.sum()) + 2 * len(step.sent) + rows) + element * scores
 
     def __call__(self, number: int, embeddings: Tensor, scorer: Scorer) -> Tensor:
         """Return the loss of time step `number`, a scalar; `embeddings` float[roots, D] are those of this rank's roots.
@@ -68,8 +78,7 @@ class EdgeLoss:
         rows = torch.cat([own, arrived])
         with torch.enable_grad():
             rows.requires_grad_()
-            scores = scores_of(scorer, rows, step, 1 + self.plan.negatives, self.plan.sources)
-            loss = self.task.pair_loss(scores, torch.from_numpy(step.targets).to(device), self.weight)
+            loss = torch.stack([self._loss(each, step) for each in scores_of(scorer, rows, step)]).sum()
             loss.backward()
         assert rows.grad is not None, "scores depend on all rows, if by nothing"
 
@@ -78,3 +87,11 @@ class EdgeLoss:
         gradient = torch.cat([rows.grad[:count], returned])
         every = torch.cat([torch.arange(count, device=device), sent])
         return value_with_gradient(embeddings, sums_by_row(gradient, every, count), loss.detach())
+
+    def _loss(self, found: Scores, step: EdgeStep) -> Tensor:
+        """Return the share of `found` in the batch's loss, the mean over all pairs: a scalar."""
+        scores, sources = found
+        if step.labels is not None:
+            labels = torch.from_numpy(step.labels).to(scores.device)
+            return self.task.class_loss(scores, labels, 1.0 / self.edges)
+        return self.task.pair_loss(scores, sources, 1.0 / (self.edges * scores.shape[1]))

@@ -1,6 +1,9 @@
-"""Scores of a time step's pairs: pair by pair, or all candidates of an edge's end by one matrix product."""
+"""Scores of a time step's edges and their negatives: pair by pair, or all candidates of an end by one product."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,47 +12,105 @@ from torch import Tensor
 from leapmpi.nn.scorer import Scorer, relations_for, take_rows
 from leapmpi.plan.distinct_vertices import DistinctVertices, distinct
 from leapmpi.plan.edge_plan import EdgeStep
+from leapmpi.sampling.replaced_ends import OwnEnds, SharedEnds
+
+_NO_NEGATIVE = 0.25
+"""An end of an edge is no negative of it: its score is this part of the least number, which adds nothing to a loss."""
 
 
-def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep, per_edge: int, sources: int) -> Tensor:
-    """Score the pairs of `step`, whose ends are `rows` (float[n, D]): float[pairs], or float[pairs, classes].
+class Scores(NamedTuple):
+    """Scores of edges with as many negatives each.
 
-    per_edge: pairs of an edge, itself first; sources: how many of them, the last ones, replace its source.
+    scores: float[edges, 1 + K], an edge before its negatives; the last `sources` of them are those in place of its
+    source. Of classes: float[edges, classes], without negatives.
     """
-    blocks = _blocks(scorer, step, per_edge, sources)
+
+    scores: Tensor
+    sources: int = 0
+
+
+def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
+    """Yield the scores of all edges of `step`, whose ends are `rows` (float[n, D]); each edge is among them once."""
+    if not step.replaced:
+        yield Scores(_of_pairs(scorer, rows, step.source, step.destination, step.relations))
+    elif not len(step.source):
+        yield Scores(_of_pairs(scorer, rows, step.source, step.destination, step.relations)[:, None])
+    elif all(isinstance(each, SharedEnds) for each in step.replaced):
+        yield from _shared(scorer, rows, step)
+    else:
+        ends = [each.ends for each in step.replaced if isinstance(each, OwnEnds)]
+        yield Scores(_own(scorer, rows, step, ends), ends[1].shape[1] if len(ends) > 1 else 0)
+
+
+def _of_pairs(
+    scorer: Scorer, rows: Tensor, source: np.ndarray, destination: np.ndarray, relations: np.ndarray | None
+) -> Tensor:
+    """Score pairs by number, with relations int64[pairs]: float[pairs], or float[pairs, classes]."""
+    ends = (take_rows(rows, _on(rows, each)) for each in (source, destination))
+    return scorer(*ends, *relations_for(scorer, relations, rows.device))
+
+
+def _own(scorer: Scorer, rows: Tensor, step: EdgeStep, ends: list[np.ndarray]) -> Tensor:
+    """Score edges with negatives of their own, int64[edges, K] for each end: float[edges, 1 + K]."""
+    blocks = _blocks(scorer, ends)
     if blocks is None:
-        ends = (take_rows(rows, _on(rows, each)) for each in (step.source, step.destination))
-        return scorer(*ends, *relations_for(scorer, step.relations, rows.device))
+        count = 1 + sum(each.shape[1] for each in ends)
+        pairs = [np.repeat(each[:, None], count, axis=1) for each in (step.source, step.destination)]
+        pairs[1][:, 1 : 1 + ends[0].shape[1]] = ends[0]
+        if len(ends) > 1:
+            pairs[0][:, 1 + ends[0].shape[1] :] = ends[1]
+        relations = None if step.relations is None else np.repeat(step.relations, count)
+        source, destination = (each.reshape(-1) for each in pairs)
+        return _of_pairs(scorer, rows, source, destination, relations).reshape(-1, count)
 
-    # Each candidate meets all edges in one product; the pairs of the step are then taken from it.
-    relations = None if step.relations is None else np.ascontiguousarray(step.relations[::per_edge])
-    relation = relations_for(scorer, relations, rows.device)
-    source, destination = (take_rows(rows, _on(rows, each[::per_edge])) for each in (step.source, step.destination))
-    found = [scorer(source, destination, *relation)[:, None]]
-    for (numbers, places), replaces_source in zip(blocks, (False, True), strict=False):
-        candidates = take_rows(rows, _on(rows, numbers))
-        if replaces_source:
-            scores = scorer.all_sources(candidates, destination, *relation)
-        else:
-            scores = scorer.all_pairs(source, candidates, *relation)
-        found.append(scores.gather(1, _on(rows, places)))
-    return torch.cat(found, dim=1).reshape(-1)
+    # Each candidate meets all edges in one product; the negatives of each edge are then taken from it.
+    numbers, places = zip(*blocks, strict=True)
+    edge, *found = _products(scorer, rows, step, slice(None), numbers)
+    taken = (scores.gather(1, _on(rows, each)) for scores, each in zip(found, places, strict=True))
+    return torch.cat([edge, *taken], dim=1)
 
 
-def _blocks(scorer: Scorer, step: EdgeStep, per_edge: int, sources: int) -> list[tuple[np.ndarray, np.ndarray]] | None:
+def _blocks(scorer: Scorer, ends: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """Return the distinct candidates of either end with their places, int64[u] and int64[edges, K].
 
     None where they are too many for products to be faster, or the scorer has none that are.
     """
-    if not scorer.candidates_at_once or per_edge == 1 or not len(step.source):
-        return None
-    last, found = per_edge - sources, []
-    of_ends = step.destination.reshape(-1, per_edge)[:, 1:last], step.source.reshape(-1, per_edge)[:, last:]
-    for block in of_ends[: 1 + bool(sources)]:
-        vertices = DistinctVertices(distinct(block))
-        if len(vertices.ids) > scorer.candidates_at_once * block.shape[1]:
+    found = []
+    for each in ends:
+        vertices = DistinctVertices(distinct(each))
+        if len(vertices.ids) > scorer.candidates_at_once * each.shape[1]:
             return None
-        found.append((vertices.ids, vertices.numbers(block)))
+        found.append((vertices.ids, vertices.numbers(each)))
+    return found
+
+
+def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
+    """Yield the scores of the edges that have the same candidates at each end."""
+    replaced = [each for each in step.replaced if isinstance(each, SharedEnds)]
+    kinds, kind = np.unique(np.stack([each.groups for each in replaced]), axis=1, return_inverse=True)
+    for number, groups in enumerate(kinds.T.tolist()):
+        chosen = np.flatnonzero(kind.reshape(-1) == number)
+        lists = [each.lists[group] for each, group in zip(replaced, groups, strict=True)]
+        edge, *found = _products(scorer, rows, step, chosen, lists)
+        ends = step.source[chosen, None], step.destination[chosen, None]
+        for scores, candidates in zip(found, lists, strict=True):
+            own = _on(rows, (candidates == ends[0]) | (candidates == ends[1]))
+            scores.masked_fill_(own, _NO_NEGATIVE * torch.finfo(scores.dtype).min)
+        yield Scores(torch.cat([edge, *found], dim=1), len(lists[1]) if len(lists) > 1 else 0)
+
+
+def _products(scorer: Scorer, rows: Tensor, step: EdgeStep, chosen: slice | np.ndarray, lists) -> list[Tensor]:
+    """Score the `chosen` edges, float[edges, 1], and each with all of `lists`, numbers in place of either end."""
+    relations = None if step.relations is None else step.relations[chosen]
+    relation = relations_for(scorer, relations, rows.device)
+    source, destination = (take_rows(rows, _on(rows, each[chosen])) for each in (step.source, step.destination))
+    found = [scorer(source, destination, *relation)[:, None]]
+    for numbers, replaces_source in zip(lists, (False, True), strict=False):
+        candidates = take_rows(rows, _on(rows, numbers))
+        if replaces_source:
+            found.append(scorer.all_sources(candidates, destination, *relation))
+        else:
+            found.append(scorer.all_pairs(source, candidates, *relation))
     return found
 
 

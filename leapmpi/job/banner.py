@@ -32,6 +32,7 @@ from leapmpi.nn.model import canonical, input_width, schema_of_typed, settings_w
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.text import rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.session import facts_of
 from leapmpi.session.setup import direct_path
@@ -237,11 +238,10 @@ def _edges(trainer: Trainer) -> list[str]:
     assert isinstance(scoring, LinkScoring), "edges are ranked"
     against = f"; ranked against {scoring.ranked_against}" if any(sizes) else ""
     each = "each" if trainer.ctx.sampler.types is None else "each end"
-    return [
-        f"{splits}, held back; scorer "
-        f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
-        f"{each}{against}; a batch's own edges {own}"
-    ]
+    count = link.negatives_per_edge
+    takes_all = NEGATIVES.load(link.negatives).sampler.takes_all
+    drawn = "all vertices as negatives" if takes_all else f"{count} {link.negatives} negative{'s' * (count > 1)}"
+    return [f"{splits}, held back; scorer {scorer}; {drawn} of {each}{against}; a batch's own edges {own}"]
 
 
 def _scored(trainer: Trainer) -> list[str]:

@@ -125,12 +125,19 @@ class EdgeTask(Task):
         self.width, self.classes = config.model.hidden, dataset.classes
         self.link = config.link
 
-    @abstractmethod
-    def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
-        """Sum over pairs of weight x loss(pair), a scalar; `scores` are the scorer's. Local.
+    def pair_loss(self, scores: Tensor, sources: int, weight: float) -> Tensor:
+        """Sum weight x loss over pairs of a task that draws negatives, a scalar. Local.
 
-        targets: whether each pair is an edge, bool[pairs], or the class of each, int64[pairs].
+        scores: float[edges, 1 + K], an edge before its negatives; the last `sources` of them replace its source.
         """
+        raise NotImplementedError(f"{self.name} draws no negatives")
+
+    def class_loss(self, scores: Tensor, labels: Tensor, weight: float) -> Tensor:
+        """Sum weight x loss over edges of a task that reads their labels, a scalar. Local.
+
+        scores: float[edges, classes]; labels: int64[edges].
+        """
+        raise NotImplementedError(f"{self.name} reads no classes")
 
     def leaves_out(self) -> bool:
         """Return whether message passing goes without the edges of the batch."""

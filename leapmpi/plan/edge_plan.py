@@ -11,8 +11,8 @@ that of a slice. Ends of several slices are embedded several times, which change
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,23 +20,26 @@ import numpy as np
 from leapmpi.plan.distinct_vertices import DistinctVertices, distinct
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.replaced_ends import ReplacedEnds, Rows
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeStep:
-    """Pairs scored by one rank in one time step.
+    """Edges scored by one rank in one time step, with their negatives.
 
     Ends are numbered: roots of the rank's micro-batch in their order, then ends with received embeddings.
     """
 
     source: np.ndarray
-    """int64[pairs]: number of each scored pair's source."""
+    """int64[edges]: number of each scored edge's source."""
     destination: np.ndarray
-    """int64[pairs]: number of each scored pair's destination."""
-    targets: np.ndarray
-    """bool[pairs]: whether the pair is an edge, not a negative; or int64[pairs]: its class."""
+    """int64[edges]: number of each scored edge's destination."""
+    replaced: Sequence[ReplacedEnds]
+    """Numbers in place of destinations, then of sources if both ends have negatives."""
+    labels: np.ndarray | None
+    """int64[edges]: their classes, if they have some."""
     relations: np.ndarray | None
-    """int64[pairs]: relations of the pairs in a typed graph."""
+    """int64[edges]: relations of the edges in a typed graph."""
     sent: np.ndarray
     """int64: roots with embeddings for other ranks, in order of rank."""
     send_counts: np.ndarray
@@ -46,49 +49,57 @@ class EdgeStep:
 
 
 @dataclass(frozen=True, eq=False)
-class _Placed:
-    """One time step: its pairs int64[p, 2], their targets, and the ranks that embed their ends.
+class _Edges:
+    """Edges int64[e, 2] with vertices in place of their ends; labels and relations, int64[e], where they have some."""
 
-    cells: by rank, the roots it embeds, ascending. scored_by: int64[p], the rank of each pair. relations: int64[p].
+    ends: np.ndarray
+    replaced: Sequence[ReplacedEnds]
+    labels: np.ndarray | None = None
+    relations: np.ndarray | None = None
+
+    def of(self, rows: Rows) -> _Edges:
+        """Return those of the edges `rows` alone. Pure."""
+        labels, relations = (None if each is None else each[rows] for each in (self.labels, self.relations))
+        return _Edges(self.ends[rows], [each.of(rows) for each in self.replaced], labels, relations)
+
+    def vertices(self) -> np.ndarray:
+        """Return the vertices that their scores read: int64[n], distinct and ascending."""
+        return distinct(np.concatenate([self.ends.reshape(-1), *(each.vertices() for each in self.replaced)]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """One time step: its edges, and the ranks that embed their ends.
+
+    cells: by rank, the roots it embeds, ascending. scored_by: int64[e], the rank of each edge.
     """
 
-    pairs: np.ndarray
-    targets: np.ndarray
+    edges: _Edges
     cells: list[np.ndarray]
     scored_by: np.ndarray
-    relations: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class EdgePlan:
-    """Plan of one iteration over edges: the schedule of their ends, and the pairs to score."""
+    """Plan of one iteration over edges: the schedule of their ends, and the edges to score."""
 
     schedule: Schedule
     edges: np.ndarray
     """int64[B, 2]: edges of the batch, over all ranks; int64[B, 3], with relations, in a typed graph."""
-    negatives: int
-    """Number of negatives of each edge."""
     steps: list[_Placed]
     travels: bool
     """Whether embeddings cross ranks; False if edges are distributed."""
-    sources: int = 0
-    """Number of those negatives of each edge, the last ones, that replace its source."""
     times: np.ndarray | None = None
     """Numbers[B]: times of the edges, if draws read them and owners had to send them."""
 
-    @property
-    def pair_weight(self) -> float:
-        """Weight of a scored pair in the batch's loss, the mean over all pairs."""
-        return 1.0 / max(1, len(self.edges) * (1 + self.negatives))
-
     def of_rank(self, rank: int) -> list[EdgeStep]:
-        """Return the pairs scored by `rank`, by time step."""
+        """Return the edges scored by `rank`, by time step."""
         return [_step_of(each, rank, self.schedule.ranks) for each in self.steps]
 
 
 def plan_edges(
     edges: np.ndarray,
-    negatives: np.ndarray,
+    replaced: Sequence[ReplacedEnds],
     time_steps: int,
     ranks: int,
     place: Callable[[np.ndarray], Schedule] | None,
@@ -97,98 +108,70 @@ def plan_edges(
     iteration: int = 0,
     labels: np.ndarray | None = None,
     relations: np.ndarray | None = None,
-    sources: np.ndarray | None = None,
 ) -> EdgePlan:
-    """Plan `edges` int64[B, 2] and their `negatives` int64[B, K]. Pure.
+    """Plan `edges` int64[B, 2] with the vertices `replaced` in place of destinations, then of sources. Pure.
 
-    labels: int64[B], classes of edges; without negatives then. place: returns the Schedule of distinct roots in one
-    time step, which decides where ends are embedded; None: edges are distributed over the `ranks`. relations: int64[B],
-    those of typed edges; sources: int64[B, J], negatives in place of their sources.
+    labels: int64[B], classes of edges. place: returns the Schedule of distinct roots in one time step, which decides
+    where ends are embedded; None: edges are distributed over the `ranks`. relations: int64[B], those of typed edges.
     """
     bounds = np.arange(time_steps + 1) * len(edges) // time_steps
-    sources = negatives[:, :0] if sources is None else sources
-    steps = []
-    for first, end in pairwise(bounds.tolist()):
-        pairs, positive = _pairs(edges[first:end], negatives[first:end], sources[first:end])
-        targets = positive if labels is None else labels[first:end]
-        step = (
-            _evenly(pairs, positive, targets, ranks) if place is None else _placed_by(pairs, positive, targets, place)
-        )
-        if relations is not None:
-            step = replace(step, relations=relations[first:end][np.cumsum(positive) - 1])
-        steps.append(step)
+    batch = _Edges(edges, replaced, labels, relations)
+    parts = [batch.of(slice(first, end)) for first, end in pairwise(bounds.tolist())]
+    steps = [_evenly(part, ranks) if place is None else _placed_by(part, place) for part in parts]
 
     # A schedule orders cells by rank, then step.
     cells = [step.cells[rank] for rank in range(ranks) for step in steps]
     indptr = indptr_of(np.array([len(cell) for cell in cells]))
     model = (np.arange(ranks)[:, None] + np.arange(time_steps)).reshape(-1) % ranks
     schedule = Schedule(epoch, iteration, ranks, time_steps, np.concatenate(cells), indptr, model)
-    count = negatives.shape[1] + sources.shape[1]
     named = edges if relations is None else np.column_stack([edges, relations])
-    return EdgePlan(schedule, named, count, steps, place is not None, sources.shape[1])
+    return EdgePlan(schedule, named, steps, place is not None)
 
 
-def _pairs(edges: np.ndarray, negatives: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs to score, each edge before its negatives: int64[p, 2], and bool[p], which are edges.
-
-    Negatives of destinations come first, then those of `sources`.
-    """
-    replaced = negatives.shape[1]
-    count = 1 + replaced + sources.shape[1]
-    pairs = np.repeat(edges[:, None], count, axis=1)
-    pairs[:, 1 : 1 + replaced, 1], pairs[:, 1 + replaced :, 0] = negatives, sources
-    positive = np.zeros((len(edges), count), bool)
-    positive[:, 0] = True
-    return pairs.reshape(-1, 2), positive.reshape(-1)
-
-
-def _placed_by(
-    pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray], Schedule]
-) -> _Placed:
+def _placed_by(edges: _Edges, place: Callable[[np.ndarray], Schedule]) -> _Placed:
     """Place ends by `place`, and score an edge with its negatives on the rank of its source."""
-    vertices = distinct(pairs)
+    vertices = edges.vertices()
     schedule = place(vertices)
     cells = [np.sort(schedule.rank_roots(rank)) for rank in range(schedule.ranks)]
     embedded_by = np.empty(len(vertices), np.int64)
     for rank, cell in enumerate(cells):
         embedded_by[np.searchsorted(vertices, cell)] = rank
-    of_edges = embedded_by[np.searchsorted(vertices, pairs[positive, 0])]
-    return _Placed(pairs, targets, cells, of_edges[np.cumsum(positive) - 1])
+    return _Placed(edges, cells, embedded_by[np.searchsorted(vertices, edges.ends[:, 0])])
 
 
-def _evenly(pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, ranks: int) -> _Placed:
+def _evenly(edges: _Edges, ranks: int) -> _Placed:
     """Distribute equal shares of the edges over the ranks; each rank embeds all ends of its own."""
-    edge = np.cumsum(positive) - 1
-    bounds = np.arange(ranks + 1) * int(positive.sum()) // ranks
-    scored_by = np.searchsorted(bounds, edge, side="right") - 1
-    return _Placed(pairs, targets, [distinct(pairs[scored_by == rank]) for rank in range(ranks)], scored_by)
+    count = len(edges.ends)
+    bounds = np.arange(ranks + 1) * count // ranks
+    scored_by = np.searchsorted(bounds, np.arange(count), side="right") - 1
+    cells = [edges.of(slice(first, end)).vertices() for first, end in pairwise(bounds.tolist())]
+    return _Placed(edges, cells, scored_by)
 
 
 def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
     """Return the share of `rank` in a time step."""
     own = placed.cells[rank]
-    mine = placed.scored_by == rank
-    # One rank scores all, or most: a slice is copied faster than pairs that are picked.
-    mine = slice(None) if mine.all() else np.flatnonzero(mine)
-    pairs = placed.pairs[mine]
+    # Ranks that embed all that they score need nothing.
+    edges, needed = [], []
+    for each in range(ranks):
+        scored = placed.scored_by == each
+        # One rank scores all, or most: a slice is copied faster than edges that are picked.
+        edges.append(placed.edges.of(slice(None) if scored.all() else np.flatnonzero(scored)))
+        needed.append(np.setdiff1d(edges[each].vertices(), placed.cells[each], assume_unique=True))
 
     # Both sides sort exchanged ends by rank and id, so no ids are sent.
-    missing = np.setdiff1d(distinct(pairs), own, assume_unique=True)
-    arriving = [np.intersect1d(missing, cell, assume_unique=True) for cell in placed.cells]
-    leaving = []
-    for other in range(ranks):
-        theirs = placed.pairs[placed.scored_by == other] if other != rank else np.empty(0, np.int64)
-        needed = np.setdiff1d(distinct(theirs), placed.cells[other], assume_unique=True)
-        leaving.append(np.intersect1d(needed, own, assume_unique=True))
+    arriving = [np.intersect1d(needed[rank], cell, assume_unique=True) for cell in placed.cells]
+    leaving = [np.intersect1d(each, own, assume_unique=True) for each in needed]
 
     # Number the ends: positions among own roots, then in the order of arrival.
-    numbers = DistinctVertices(np.concatenate([own, *arriving])).numbers(pairs)
-    source, destination = numbers.T.copy()
+    mine, numbers = edges[rank], DistinctVertices(np.concatenate([own, *arriving])).numbers
+    source, destination = numbers(mine.ends).T.copy()
     return EdgeStep(
         source=source,
         destination=destination,
-        targets=placed.targets[mine],
-        relations=None if placed.relations is None else placed.relations[mine],
+        replaced=[each.numbered(numbers) for each in mine.replaced],
+        labels=mine.labels,
+        relations=mine.relations,
         sent=np.searchsorted(own, np.concatenate(leaving)),
         send_counts=np.array([len(each) for each in leaving]),
         receive_counts=np.array([len(each) for each in arriving]),

@@ -28,6 +28,9 @@ class NegativeSampler(ABC):
     shared = False
     """Whether all edges have the same candidates, in a typed graph all ends of a type."""
 
+    takes_all = False
+    """Whether these are all vertices, whatever number is requested."""
+
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
 
@@ -44,14 +47,8 @@ class NegativeSampler(ABC):
         names: int64[B, 2], original ids of their ends, required with a sharded topology. Draws are then collective, and
         all ranks pass the same edges.
         """
-        candidates = self.candidates
+        candidates, base = self.candidates, self._base(key)
         names = candidates.names(edges) if names is None else names
-        base = np.uint64(fold(key_hash(key), _NEGATIVE))
-        if candidates.salt is not None:
-            base = np.uint64(fold(base, candidates.salt))
-        if self.shared and len(edges):
-            words = _words(base, np.zeros((1, 2), np.int64), count)[0]
-            return _without_own_ends(self.pick(words, np.zeros(count, np.int64), edges), edges)
         words = _words(base, names, count).reshape(-1)
         rows = np.repeat(np.arange(len(edges)), count)
         # Each pair redraws alone, from its own words, so that the draws of one do not depend on the others (rule R1).
@@ -66,19 +63,17 @@ class NegativeSampler(ABC):
             words[open_] = _next(words[open_])
         return found.reshape(len(edges), count)
 
+    def draw_shared(self, key: DrawKey, count: int) -> np.ndarray:
+        """Draw `count` vertices for all edges of a batch: int64[K]. Pure; collective with a sharded topology.
 
-def _without_own_ends(shared: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the candidates `shared` (int64[K]) for each of `edges` (int64[B, 2]): int64[B, K].
+        Edges among them are not redrawn.
+        """
+        words = _words(self._base(key), np.zeros((1, 2), np.int64), count)[0]
+        return self.pick(words, np.zeros(count, np.int64), np.empty((0, 2), np.int64))
 
-    An end of an edge is no negative of it: the next candidate that is neither takes its place.
-    """
-    found = np.tile(shared, (len(edges), 1))
-    for shift in range(1, min(len(shared), _TRIES)):
-        rows, columns = np.nonzero((found == edges[:, :1]) | (found == edges[:, 1:]))
-        if not len(rows):
-            break
-        found[rows, columns] = shared[(columns + shift) % len(shared)]
-    return found
+    def _base(self, key: DrawKey) -> np.uint64:
+        base = np.uint64(fold(key_hash(key), _NEGATIVE))
+        return base if self.candidates.salt is None else np.uint64(fold(base, self.candidates.salt))
 
 
 @compiled

@@ -16,6 +16,7 @@ from leapmpi.dataset.held_back_triples import triple_place
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.candidates import Candidates, WeightedDraw
 from leapmpi.sampling.negative_sampler import NegativeSampler
+from leapmpi.sampling.replaced_ends import SharedEnds
 from leapmpi.sampling.training_edges import BatchEdges
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
@@ -97,6 +98,10 @@ class Negatives(Protocol):
         """
         ...
 
+    def draw_shared(self, key: DrawKey, edges: BatchEdges, count: int, replaced: int) -> SharedEnds:
+        """Draw `count` vertices that edges share; otherwise as `draw`."""
+        ...
+
 
 class PlainNegatives:
     """Negatives of the destinations of edges without types."""
@@ -109,9 +114,13 @@ class PlainNegatives:
         assert replaced == DESTINATION, "a plain edge keeps its source"
         return self._sampler.draw(key, edges.ends, count, edges.names)
 
+    def draw_shared(self, key: DrawKey, edges: BatchEdges, count: int, replaced: int) -> SharedEnds:
+        """Draw; see Negatives."""
+        return SharedEnds([self._sampler.draw_shared(key, count)], np.zeros(len(edges.ends), np.int64))
+
 
 class TypedNegatives:
-    """Negatives of typed edges by samplers of `kind`."""
+    """Negatives of typed edges by samplers of `kind`: one for each end of a relation, or for each type."""
 
     def __init__(self, kind: type[NegativeSampler], topology: Topology) -> None:
         assert topology.types is not None, "the graph is typed"
@@ -125,19 +134,23 @@ class TypedNegatives:
         assert edges.relations is not None, "typed edges have relations"
         # The end that stays comes first, as a sampler of destinations expects.
         order = [SOURCE, DESTINATION] if replaced == DESTINATION else [DESTINATION, SOURCE]
-        groups = self._ends[edges.relations, replaced] if self._kind.shared else edges.relations
-        for group in np.unique(groups).tolist():
-            chosen = np.flatnonzero(groups == group)
+        for relation in np.unique(edges.relations).tolist():
+            chosen = np.flatnonzero(edges.relations == relation)
             ends, names = (np.ascontiguousarray(each[chosen][:, order]) for each in (edges.ends, edges.names))
-            found[chosen] = self._sampler(group, replaced).draw(key, ends, count, names)
+            sampler = self._sampler(relation, replaced, int(self._ends[relation, replaced]))
+            found[chosen] = sampler.draw(key, ends, count, names)
         return found
 
-    def _sampler(self, group: int, replaced: int) -> NegativeSampler:
-        """Return the sampler of a relation's end, or of a type where draws are shared."""
-        if self._kind.shared:
-            replaced = _ANY_END
+    def draw_shared(self, key: DrawKey, edges: BatchEdges, count: int, replaced: int) -> SharedEnds:
+        """Draw; see Negatives. All ends of a type have the same candidates."""
+        assert edges.relations is not None, "typed edges have relations"
+        types, groups = np.unique(self._ends[edges.relations, replaced], return_inverse=True)
+        lists = [self._sampler(kind, _ANY_END, kind).draw_shared(key, count) for kind in types.tolist()]
+        return SharedEnds(lists, groups)
+
+    def _sampler(self, group: int, replaced: int, kind: int) -> NegativeSampler:
+        """Return the sampler of a relation's end, or of a type with _ANY_END; it draws vertices of type `kind`."""
         if (group, replaced) not in self._samplers:
-            kind = group if self._kind.shared else int(self._ends[group, replaced])
             if kind not in self._types:
                 self._types[kind] = TypeCandidates(self._topology, kind)
             self._samplers[group, replaced] = self._kind(RelationCandidates(self._types[kind], group, replaced))

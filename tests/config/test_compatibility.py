@@ -90,6 +90,7 @@ IDLE = [
     ({}, {"roots": "vertices", **LEARNED}, {f"link.{name}" for name in
         ("scorer", "target_edges", "negatives", "negatives_per_edge", "eval_negatives")}),
     ({}, {"edge_labels": True}, {f"link.{name}" for name in ("negatives", "negatives_per_edge", "eval_negatives")}),
+    ({"link.negatives": "all"}, {"roots": "edges"}, {"link.negatives_per_edge", "model.missing_features"}),
     ({}, {"edge_weights": False}, {"sampling.edge_weights"}),
 ]  # fmt: skip
 

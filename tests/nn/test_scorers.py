@@ -9,6 +9,7 @@ from leapmpi.exchange.step_scores import scores_of
 from leapmpi.nn.pair_losses import PAIR_LOSSES
 from leapmpi.nn.scorer import SCORERS, build_scorer
 from leapmpi.plan.edge_plan import plan_edges
+from leapmpi.sampling.replaced_ends import OwnEnds, SharedEnds
 
 WIDTH, RELATIONS = 6, 3
 
@@ -71,23 +72,75 @@ def test_all_candidates_at_once_score_as_single_pairs(name):
             assert behind[i, j].item() == pytest.approx(scorer(*pair[::-1], *here).item(), abs=1e-12)
 
 
+def planned(edges, relations, replaced):
+    return plan_edges(edges, replaced, 1, 2, None, relations=relations)
+
+
+def pairs_of(step, ends):
+    """Numbers of all pairs of a step: an edge, those with other destinations, those with other sources."""
+    (behind, ahead), count = ends, len(step.source)
+    source = np.concatenate([np.repeat(step.source[:, None], 1 + behind.shape[1], 1), ahead], axis=1)
+    rest = np.repeat(step.destination[:, None], ahead.shape[1], 1)
+    return source, np.concatenate([step.destination[:, None], behind, rest], axis=1), count
+
+
 @pytest.mark.parametrize("name", ["distmult", "rotate"])
 @pytest.mark.parametrize("spread", [4, 4000])
 def test_a_step_has_the_same_scores_and_gradients_however_it_is_computed(name, spread):
     random, scorer = np.random.default_rng(3), made(name)
     edges = random.integers(0, 40, (9, 2))
-    negatives, sources = random.integers(0, spread, (2, 9, 5))
+    drawn = random.integers(0, spread, (2, 9, 5))
     relations = random.integers(0, RELATIONS, 9)
-    plan = plan_edges(edges, negatives, 1, 2, None, relations=relations, sources=sources)
+    plan = planned(edges, relations, [OwnEnds(each) for each in drawn])
     for step in plan.of_rank(0) + plan.of_rank(1):
-        embedded = rows(1 + int(max(step.source.max(), step.destination.max())), 6).requires_grad_()
-        found = scores_of(scorer, embedded, step, 11, 5)
-        ends = (embedded[torch.from_numpy(each)] for each in (step.source, step.destination))
-        wanted = scorer(*ends, torch.from_numpy(step.relations))
-        assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
-        weights = torch.linspace(-1, 1, len(found), dtype=torch.float64)
-        of_found, of_wanted = (torch.autograd.grad((each * weights).sum(), embedded)[0] for each in (found, wanted))
+        ends = [each.ends for each in step.replaced]
+        source, destination, count = pairs_of(step, ends)
+        embedded = rows(1 + int(max(source.max(), destination.max())), 6).requires_grad_()
+        ((found, sources),) = scores_of(scorer, embedded, step)
+        numbers = (torch.from_numpy(each.reshape(-1)) for each in (source, destination))
+        wanted = scorer(*(embedded[each] for each in numbers), torch.from_numpy(np.repeat(step.relations, 11)))
+        assert (sources, found.shape) == (5, (count, 11))
+        assert torch.allclose(found.reshape(-1), wanted, rtol=0, atol=1e-12)
+        weights = torch.linspace(-1, 1, found.numel(), dtype=torch.float64)
+        of_found, of_wanted = (
+            torch.autograd.grad((each.reshape(-1) * weights).sum(), embedded)[0] for each in (found, wanted)
+        )
         assert torch.allclose(of_found, of_wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_shared_negatives_lose_as_those_of_each_edge_without_its_own_ends(loss):
+    # Edges of two kinds; the candidates of either hold ends of some edges.
+    random, scorer = np.random.default_rng(4), made("complex")
+    edges, relations = random.integers(0, 12, (10, 2)), random.integers(0, RELATIONS, 10)
+    groups = [np.arange(10) % 2, np.arange(10) // 5]
+    lists = [[np.arange(5), np.arange(20, 23)], [np.arange(3, 9), np.arange(30, 34)]]
+    shared = planned(edges, relations, [SharedEnds(*each) for each in zip(lists, groups, strict=True)])
+    vertices = rows(40, 7)
+    for rank in range(2):
+        (step,) = shared.of_rank(rank)
+        embedded = vertices[torch.from_numpy(shared.steps[0].cells[rank])].requires_grad_()
+        found = sum(
+            PAIR_LOSSES[loss](scores, sources) / scores.shape[1]
+            for scores, sources in scores_of(scorer, embedded, step)
+        )
+        wanted = 0.0
+        for number in np.flatnonzero(shared.steps[0].scored_by == rank):
+            ends, relation = edges[number], torch.tensor([relations[number]])
+            head, tail = vertices[ends[:1]], vertices[ends[1:]]
+            scores, counts = [scorer(head, tail, relation)], []
+            for side, all_of in ((0, scorer.all_pairs), (1, scorer.all_sources)):
+                candidates = lists[side][groups[side][number]]
+                kept = vertices[candidates[~np.isin(candidates, ends)]]
+                each = all_of(head, kept, relation) if side == 0 else all_of(kept, tail, relation)
+                scores.append(each[0])
+                counts.append((len(kept), len(candidates)))
+            columns = torch.cat(scores)[None]
+            lost = PAIR_LOSSES[loss](columns, counts[1][0])
+            # Losses that are means over an edge's pairs are multiplied by their number.
+            mean = loss in ("cross-entropy", "self-adversarial")
+            wanted += lost.item() / (columns.shape[1] if mean else 1 + counts[0][1] + counts[1][1])
+        assert found.item() == pytest.approx(wanted, rel=1e-12)
 
 
 def test_losses_follow_their_formulas():
@@ -103,7 +156,7 @@ def test_losses_follow_their_formulas():
     weights = np.exp(negatives) / np.exp(negatives).sum(axis=1, keepdims=True)
     adversarial = -log_sigmoid(edge) - (weights * log_sigmoid(-negatives)).sum(axis=1)
     wanted["self-adversarial"] = 3.5 * adversarial.sum()
-    assert {name: loss(scores, True).item() for name, loss in PAIR_LOSSES.items()} == pytest.approx(wanted)
+    assert {name: loss(scores, 3).item() for name, loss in PAIR_LOSSES.items()} == pytest.approx(wanted)
 
 
 def test_an_odd_width_makes_no_complex_numbers():

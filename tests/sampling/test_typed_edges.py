@@ -94,24 +94,33 @@ def test_negatives_are_the_same_vertices_in_any_numbering(whole):
     for name in ("uniform", "degree", "shared"):
         kind = NEGATIVES.load(name).sampler
         for replaced in (SOURCE, DESTINATION):
-            found = TypedNegatives(kind, whole).draw(KEY, batch_of(whole, edges), 3, replaced)
-            there = TypedNegatives(kind, other).draw(KEY, batch_of(other, same), 3, replaced)
-            assert np.array_equal(new[found], there), name
+            here, there = TypedNegatives(kind, whole), TypedNegatives(kind, other)
+            if kind.shared:
+                found = here.draw_shared(KEY, batch_of(whole, edges), 3, replaced)
+                also = there.draw_shared(KEY, batch_of(other, same), 3, replaced)
+                assert [new[each].tolist() for each in found.lists] == [each.tolist() for each in also.lists]
+                continue
+            found = here.draw(KEY, batch_of(whole, edges), 3, replaced)
+            also = there.draw(KEY, batch_of(other, same), 3, replaced)
+            assert np.array_equal(new[found], also), name
 
 
-def test_shared_negatives_are_those_of_all_ends_of_a_type(whole):
+@pytest.mark.parametrize("name", ["shared", "all"])
+def test_shared_negatives_are_those_of_all_ends_of_a_type(name, whole):
     triples = triples_of(whole)
     edges = triples[TARGETS[triples[:, 2]]]
-    draws = TypedNegatives(NEGATIVES.load("shared").sampler, whole)
-    rows: dict[int, set[int]] = {}
+    draws = TypedNegatives(NEGATIVES.load(name).sampler, whole)
+    lists: dict[int, set[tuple[int, ...]]] = {}
     for replaced in (SOURCE, DESTINATION):
-        found = draws.draw(KEY, batch_of(whole, edges), 4, replaced)
-        assert not ((found == edges[:, [0]]) | (found == edges[:, [1]])).any()
-        for r, row in zip(edges[:, 2], found.tolist(), strict=True):
-            rows.setdefault(int(SCHOLARS.ends[r, replaced]), set()).update(row)
+        found = draws.draw_shared(KEY, batch_of(whole, edges), 4, replaced)
+        for r, group in zip(edges[:, 2], found.groups.tolist(), strict=True):
+            lists.setdefault(int(SCHOLARS.ends[r, replaced]), set()).add(tuple(found.lists[group].tolist()))
     # Papers and authors are ends of these edges, and each type has one list.
-    assert len(rows) == 2
-    assert all(len(each) <= 4 for each in rows.values())
+    assert len(lists) == 2
+    for kind, (found,) in ((kind, each) for kind, each in lists.items()):
+        of_type = np.flatnonzero(SCHOLARS.of_original(whole.original_id) == kind).tolist()
+        assert set(found) <= set(of_type)
+        assert len(found) == 4 if name == "shared" else sorted(found) == of_type
 
 
 @pytest.mark.parametrize("kind", [each for each in TYPED if not each.startswith("temporal")])

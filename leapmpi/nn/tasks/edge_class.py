@@ -39,9 +39,9 @@ class EdgeClass(EdgeTask, MultiClass):
         """Build the scorer of the settings, by default an MLP."""
         return build_scorer(self.link.scorer if self.link.scorer != "auto" else "mlp", self.width, self.classes)
 
-    def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
-        """Return the cross-entropy, times the weight of the edge's class; scores float[pairs, classes]."""
-        return MultiClass.loss(self, scores, targets, weight)
+    def class_loss(self, scores: Tensor, labels: Tensor, weight: float) -> Tensor:
+        """Return the cross-entropy, times the weight of the edge's class."""
+        return MultiClass.loss(self, scores, labels, weight)
 
 
 MEMBER = TaskMember(EdgeClass)

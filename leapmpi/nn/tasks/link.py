@@ -47,10 +47,9 @@ class Link(EdgeTask):
         name = self.link.scorer if self.link.scorer != "auto" else "distmult" if self.relations else "dot"
         return build_scorer(name, self.width, relations=self.relations)
 
-    def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
-        """Return the loss of the settings; scores float[pairs]."""
-        per_edge = 1 + self.link.negatives_per_edge * (2 if self.relations else 1)
-        return weight * self._loss(scores.view(-1, per_edge), bool(self.relations))
+    def pair_loss(self, scores: Tensor, sources: int, weight: float) -> Tensor:
+        """Return the loss of the settings."""
+        return weight * self._loss(scores, sources)
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """Return nothing: edges have no labels."""
