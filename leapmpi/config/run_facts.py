@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from leapmpi.config.link import LinkConfig
 from leapmpi.config.sections import (
     EvaluateConfig,
     ModelConfig,
@@ -28,6 +29,8 @@ class Settings(Protocol):
     def train(self) -> TrainConfig: ...
     @property
     def evaluate(self) -> EvaluateConfig: ...
+    @property
+    def link(self) -> LinkConfig: ...
     @property
     def run(self) -> RunConfig: ...
 

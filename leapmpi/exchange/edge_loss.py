@@ -32,7 +32,7 @@ class EdgeLoss:
         task: EdgeTask,
         ctx: RankContext,
     ) -> None:
-        self.steps, self.edges = plan.of_rank(rank), max(1, len(plan.edges))
+        self.plan, self.steps = plan, plan.of_rank(rank)
         self.task, self.travels = task, plan.travels
         self.transfers = [Transfer(ctx, each.send_counts, each.receive_counts, task.width, KIND) for each in self.steps]
 
@@ -90,8 +90,8 @@ class EdgeLoss:
 
     def _loss(self, found: Scores, step: EdgeStep) -> Tensor:
         """Return the share of `found` in the batch's loss, the mean over all pairs: a scalar."""
-        scores, sources = found
+        (scores, sources), edges = found, max(1, len(self.plan.edges))
         if step.labels is not None:
             labels = torch.from_numpy(step.labels).to(scores.device)
-            return self.task.class_loss(scores, labels, 1.0 / self.edges)
-        return self.task.pair_loss(scores, sources, 1.0 / (self.edges * scores.shape[1]))
+            return self.task.class_loss(scores, labels, 1.0 / edges)
+        return self.task.pair_loss(scores, sources, 1.0 / (edges * scores.shape[1]))

@@ -59,6 +59,9 @@ GRAPHS_OF_KNOWLEDGE = TYPED | {
     "sampling.relation_fanout": ["*=0"], "link.scorer": "rotate", "train.loss": "self-adversarial",
     "link.negatives": "degree",
 }  # fmt: skip
+KNOWN_BY_ALL = GRAPHS_OF_KNOWLEDGE | {
+    "link.scorer": "complex", "train.loss": "cross-entropy", "link.negatives": "all"
+}  # fmt: skip
 ATTENTION = TYPED | {
     "model.name": "hgt", "link.scorer": "complex", "train.loss": "cross-entropy", "link.negatives": "shared",
     "link.eval_negatives": "4",
@@ -82,6 +85,7 @@ CASES = {
     "typed": (RELATIONS, {"strategy.remote": "partial"}),
     "typed, pulled": (RELATIONS, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "typed, knowledge": (GRAPHS_OF_KNOWLEDGE, {"strategy.remote": "raw"} | RING),
+    "typed, all": (KNOWN_BY_ALL, {"strategy.remote": "raw"} | RING),
     "typed, attention": (ATTENTION, {"strategy.remote": "projected"}),
     "leap, sharded": (PLAIN, {"strategy.remote": "raw", **SHARDED}),
     "pulled mlp, sharded": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "partial", **SHARDED}),

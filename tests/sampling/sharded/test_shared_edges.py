@@ -127,10 +127,13 @@ def test_batches_are_those_of_a_whole_topology_with_what_it_says_of_their_edges(
 def test_negatives_are_those_of_a_whole_topology(name, ranks, whole):
     kind, offsets = NEGATIVES.load(name).sampler, np.array(OFFSETS[ranks])
     ends = TrainingEdges(whole, True).batches(3, 0, 60)[0]
-    wanted = kind(Candidates(whole)).draw(KEY, ends, 3)
+    whole_draws = kind(Candidates(whole))
+    wanted = whole_draws.draw_shared(KEY, 3) if kind.shared else whole_draws.draw(KEY, ends, 3)
 
     def work(rank):
         shared = SharedCandidates(shard_of(rank, whole, OFFSETS[ranks]), rank, offsets)
+        if kind.shared:
+            return kind(shared).draw_shared(KEY, 3)
         return kind(shared).draw(KEY, ends, 3, whole.original_id[ends])
 
     for found in on_ranks(ranks, work):
