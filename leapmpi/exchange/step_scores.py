@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from leapmpi.nn.scorer import Scorer, relations_for, take_rows
 from leapmpi.plan.distinct_vertices import DistinctVertices, distinct
 from leapmpi.plan.edge_plan import EdgeStep
-from leapmpi.sampling.replaced_ends import OwnEnds, SharedEnds
+from leapmpi.sampling.replaced_ends import OwnEnds, Rows, SharedEnds
 
 _NO_NEGATIVE = 0.25
 """An end of an edge is no negative of it: its score is this part of the least number, which adds nothing to a loss."""
@@ -99,7 +99,9 @@ def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
         yield Scores(torch.cat([edge, *found], dim=1), len(lists[1]) if len(lists) > 1 else 0)
 
 
-def _products(scorer: Scorer, rows: Tensor, step: EdgeStep, chosen: slice | np.ndarray, lists) -> list[Tensor]:
+def _products(
+    scorer: Scorer, rows: Tensor, step: EdgeStep, chosen: Rows, lists: Sequence[np.ndarray]
+) -> list[Tensor]:
     """Score the `chosen` edges, float[edges, 1], and each with all of `lists`, numbers in place of either end."""
     relations = None if step.relations is None else step.relations[chosen]
     relation = relations_for(scorer, relations, rows.device)
