@@ -99,9 +99,7 @@ def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
         yield Scores(torch.cat([edge, *found], dim=1), len(lists[1]) if len(lists) > 1 else 0)
 
 
-def _products(
-    scorer: Scorer, rows: Tensor, step: EdgeStep, chosen: Rows, lists: Sequence[np.ndarray]
-) -> list[Tensor]:
+def _products(scorer: Scorer, rows: Tensor, step: EdgeStep, chosen: Rows, lists: Sequence[np.ndarray]) -> list[Tensor]:
     """Score the `chosen` edges, float[edges, 1], and each with all of `lists`, numbers in place of either end."""
     relations = None if step.relations is None else step.relations[chosen]
     relation = relations_for(scorer, relations, rows.device)
