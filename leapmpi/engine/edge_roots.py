@@ -212,10 +212,12 @@ class EdgeRoots(RootSource):
 
     def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         vertices = np.argsort(self.ctx.sampler.topology.original_id)
+        if self.negatives is not None and self.kind.takes_all:
+            return vertices, len(vertices)
         # Both ends of a typed edge have negatives.
         negatives = self.per_edge * (1 if self.ctx.sampler.types is None else 2)
-        wanted = 2 * batch_size + negatives if self.kind.shared else batch_size * (2 + negatives)
-        return vertices, len(vertices) if self.kind.takes_all else min(len(vertices), wanted)
+        drawn = negatives if self.kind.shared else batch_size * negatives
+        return vertices, min(len(vertices), 2 * batch_size + drawn)
 
 
 def embedding_bytes(ctx: RankContext) -> int:

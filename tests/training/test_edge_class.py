@@ -196,3 +196,10 @@ def test_what_does_not_fit_is_refused(folders, tmp_path):
     write_dataset(tmp_path / "plain", plain, np.zeros(600, np.int32), 1, method="hash", figures={}, seed=0)
     with pytest.raises(DataError, match="has no labels of edges; import the graph again with --edge-labels"):
         trainer_of(tmp_path / "plain")
+
+
+def test_negatives_are_expected_of_no_batch(folders):
+    # All vertices are negatives of links, but classes of edges have none.
+    trainer = trainer_of(folders[names.HELD_EDGES], **{"link.negatives": "all"})
+    _, roots = trainer.engine.roots.expected(trainer.loaded.dataset, 5)
+    assert roots == 10

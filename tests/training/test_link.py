@@ -214,3 +214,10 @@ def test_edges_are_ranked_among_the_pairs_that_the_source_gives(folder, tmp_path
     assert scorer.trivial_scores()["test"] == 0.5
     with pytest.raises(ConfigError, match="holds no given negatives"):
         trainer_of(folder, **{"link.eval_negatives": "given"})
+
+
+@pytest.mark.parametrize(("negatives", "roots"), [("uniform", 6 * (2 + 2)), ("shared", 2 * 6 + 2), ("all", None)])
+def test_the_roots_that_a_batch_is_expected_to_have(negatives, roots, folder):
+    trainer = trainer_of(folder, **{"link.negatives": negatives})
+    vertices, found = trainer.engine.roots.expected(trainer.loaded.dataset, 6)
+    assert found == (len(vertices) if roots is None else roots) <= len(vertices)
