@@ -11,11 +11,11 @@ from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.stage import Transfer
-from leapmpi.exchange.step_scores import Scores, scores_of
+from leapmpi.exchange.step_scores import scores_of
 from leapmpi.nn.gradient import value_with_gradient
 from leapmpi.nn.scorer import Scorer, sums_by_row
 from leapmpi.nn.task import EdgeTask
-from leapmpi.plan.edge_plan import EdgePlan, EdgeStep
+from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.sampling.replaced_ends import SharedEnds
 
 KIND = "embeddings"
@@ -78,7 +78,10 @@ class EdgeLoss:
         rows = torch.cat([own, arrived])
         with torch.enable_grad():
             rows.requires_grad_()
-            loss = torch.stack([self._loss(each, step) for each in scores_of(scorer, rows, step)]).sum()
+            labels = None if step.labels is None else torch.from_numpy(step.labels).to(device)
+            found = scores_of(scorer, rows, step)
+            batch = len(self.plan.edges)
+            loss = torch.stack([self.task.loss_of_edges(*each, labels, batch) for each in found]).sum()
             loss.backward()
         assert rows.grad is not None, "scores depend on all rows, if by nothing"
 
@@ -87,11 +90,3 @@ class EdgeLoss:
         gradient = torch.cat([rows.grad[:count], returned])
         every = torch.cat([torch.arange(count, device=device), sent])
         return value_with_gradient(embeddings, sums_by_row(gradient, every, count), loss.detach())
-
-    def _loss(self, found: Scores, step: EdgeStep) -> Tensor:
-        """Return the share of `found` in the batch's loss, the mean over all pairs: a scalar."""
-        (scores, sources), edges = found, max(1, len(self.plan.edges))
-        if step.labels is not None:
-            labels = torch.from_numpy(step.labels).to(scores.device)
-            return self.task.class_loss(scores, labels, 1.0 / edges)
-        return self.task.pair_loss(scores, sources, 1.0 / (edges * scores.shape[1]))

@@ -31,15 +31,15 @@ class Scores(NamedTuple):
 
 def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
     """Yield the scores of all edges of `step`, whose ends are `rows` (float[n, D]); each edge is among them once."""
-    if not step.replaced:
-        yield Scores(_of_pairs(scorer, rows, step.source, step.destination, step.relations))
-    elif not len(step.source):
-        yield Scores(_of_pairs(scorer, rows, step.source, step.destination, step.relations)[:, None])
-    elif all(isinstance(each, SharedEnds) for each in step.replaced):
-        yield from _shared(scorer, rows, step)
+    shared = [each for each in step.replaced if isinstance(each, SharedEnds)]
+    own = [each.ends for each in step.replaced if isinstance(each, OwnEnds)]
+    if not step.replaced or not len(step.source):
+        edges = _of_pairs(scorer, rows, step.source, step.destination, step.relations)
+        yield Scores(edges[:, None] if step.replaced else edges)
+    elif shared:
+        yield from _shared(scorer, rows, step, shared)
     else:
-        ends = [each.ends for each in step.replaced if isinstance(each, OwnEnds)]
-        yield Scores(_own(scorer, rows, step, ends), ends[1].shape[1] if len(ends) > 1 else 0)
+        yield Scores(_own(scorer, rows, step, own), own[1].shape[1] if len(own) > 1 else 0)
 
 
 def _of_pairs(
@@ -84,9 +84,8 @@ def _blocks(scorer: Scorer, ends: list[np.ndarray]) -> list[tuple[np.ndarray, np
     return found
 
 
-def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
+def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep, replaced: Sequence[SharedEnds]) -> Iterator[Scores]:
     """Yield the scores of the edges that have the same candidates at each end."""
-    replaced = [each for each in step.replaced if isinstance(each, SharedEnds)]
     kinds, kind = np.unique(np.stack([each.groups for each in replaced]), axis=1, return_inverse=True)
     for number, groups in enumerate(kinds.T.tolist()):
         chosen = np.flatnonzero(kind.reshape(-1) == number)

@@ -125,19 +125,13 @@ class EdgeTask(Task):
         self.width, self.classes = config.model.hidden, dataset.classes
         self.link = config.link
 
-    def pair_loss(self, scores: Tensor, sources: int, weight: float) -> Tensor:
-        """Sum weight x loss over pairs of a task that draws negatives, a scalar. Local.
+    @abstractmethod
+    def loss_of_edges(self, scores: Tensor, sources: int, labels: Tensor | None, batch: int) -> Tensor:
+        """Return the share of some edges in the loss of a batch of `batch` edges, a scalar. Local.
 
-        scores: float[edges, 1 + K], an edge before its negatives; the last `sources` of them replace its source.
+        scores: float[edges, 1 + K], an edge before its negatives, where the last `sources` of them replace its source;
+        or float[edges, classes], with `labels` int64[edges].
         """
-        raise NotImplementedError(f"{self.name} draws no negatives")
-
-    def class_loss(self, scores: Tensor, labels: Tensor, weight: float) -> Tensor:
-        """Sum weight x loss over edges of a task that reads their labels, a scalar. Local.
-
-        scores: float[edges, classes]; labels: int64[edges].
-        """
-        raise NotImplementedError(f"{self.name} reads no classes")
 
     def leaves_out(self) -> bool:
         """Return whether message passing goes without the edges of the batch."""

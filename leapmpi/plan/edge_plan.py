@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -78,6 +79,18 @@ class _Placed:
     cells: list[np.ndarray]
     scored_by: np.ndarray
 
+    def of_rank(self, rank: int) -> _Edges:
+        """Return the edges that `rank` scores."""
+        scored = self.scored_by == rank
+        # One rank scores all, or most: a slice is copied faster than edges that are picked.
+        return self.edges.of(slice(None) if scored.all() else np.flatnonzero(scored))
+
+    @cached_property
+    def needed(self) -> list[np.ndarray]:
+        """By rank, the vertices int64 that it scores and does not embed. Forecasts read them once for all ranks."""
+        each_rank = enumerate(self.cells)
+        return [np.setdiff1d(self.of_rank(rank).vertices(), cell, assume_unique=True) for rank, cell in each_rank]
+
 
 @dataclass(frozen=True, eq=False)
 class EdgePlan:
@@ -94,7 +107,7 @@ class EdgePlan:
 
     def of_rank(self, rank: int) -> list[EdgeStep]:
         """Return the edges scored by `rank`, by time step."""
-        return [_step_of(each, rank, self.schedule.ranks) for each in self.steps]
+        return [_step_of(each, rank) for each in self.steps]
 
 
 def plan_edges(
@@ -148,23 +161,15 @@ def _evenly(edges: _Edges, ranks: int) -> _Placed:
     return _Placed(edges, cells, scored_by)
 
 
-def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
+def _step_of(placed: _Placed, rank: int) -> EdgeStep:
     """Return the share of `rank` in a time step."""
-    own = placed.cells[rank]
-    # Ranks that embed all that they score need nothing.
-    edges, needed = [], []
-    for each in range(ranks):
-        scored = placed.scored_by == each
-        # One rank scores all, or most: a slice is copied faster than edges that are picked.
-        edges.append(placed.edges.of(slice(None) if scored.all() else np.flatnonzero(scored)))
-        needed.append(np.setdiff1d(edges[each].vertices(), placed.cells[each], assume_unique=True))
-
+    own, needed = placed.cells[rank], placed.needed
     # Both sides sort exchanged ends by rank and id, so no ids are sent.
     arriving = [np.intersect1d(needed[rank], cell, assume_unique=True) for cell in placed.cells]
     leaving = [np.intersect1d(each, own, assume_unique=True) for each in needed]
 
     # Number the ends: positions among own roots, then in the order of arrival.
-    mine, numbers = edges[rank], DistinctVertices(np.concatenate([own, *arriving])).numbers
+    mine, numbers = placed.of_rank(rank), DistinctVertices(np.concatenate([own, *arriving])).numbers
     source, destination = numbers(mine.ends).T.copy()
     return EdgeStep(
         source=source,

@@ -58,10 +58,14 @@ class SharedEnds(ReplacedEnds):
         return SharedEnds(self.lists, self.groups[rows])
 
     def vertices(self) -> np.ndarray:
-        read = [self.lists[group] for group in np.unique(self.groups)]
-        return np.concatenate(read) if read else np.empty(0, np.int64)
+        return np.concatenate([np.empty(0, np.int64), *(self.lists[group] for group in self._read)])
 
     def numbered(self, numbers: Callable[[np.ndarray], np.ndarray]) -> SharedEnds:
-        read = set(np.unique(self.groups).tolist())
+        read = self._read
         lists = [numbers(each) if group in read else each[:0] for group, each in enumerate(self.lists)]
         return SharedEnds(lists, self.groups)
+
+    @property
+    def _read(self) -> list[int]:
+        """Groups that some edge belongs to."""
+        return np.unique(self.groups).tolist()

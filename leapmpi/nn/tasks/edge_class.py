@@ -39,9 +39,10 @@ class EdgeClass(EdgeTask, MultiClass):
         """Build the scorer of the settings, by default an MLP."""
         return build_scorer(self.link.scorer if self.link.scorer != "auto" else "mlp", self.width, self.classes)
 
-    def class_loss(self, scores: Tensor, labels: Tensor, weight: float) -> Tensor:
-        """Return the cross-entropy, times the weight of the edge's class."""
-        return MultiClass.loss(self, scores, labels, weight)
+    def loss_of_edges(self, scores: Tensor, sources: int, labels: Tensor | None, batch: int) -> Tensor:
+        """Return the mean cross-entropy, times the weight of the edge's class."""
+        assert labels is not None, "edges have classes"
+        return MultiClass.loss(self, scores, labels, 1.0 / max(1, batch))
 
 
 MEMBER = TaskMember(EdgeClass)

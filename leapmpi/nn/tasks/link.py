@@ -47,9 +47,9 @@ class Link(EdgeTask):
         name = self.link.scorer if self.link.scorer != "auto" else "distmult" if self.relations else "dot"
         return build_scorer(name, self.width, relations=self.relations)
 
-    def pair_loss(self, scores: Tensor, sources: int, weight: float) -> Tensor:
-        """Return the loss of the settings."""
-        return weight * self._loss(scores, sources)
+    def loss_of_edges(self, scores: Tensor, sources: int, labels: Tensor | None, batch: int) -> Tensor:
+        """Return the mean over all pairs of the loss of the settings."""
+        return 1.0 / (max(1, batch) * scores.shape[1]) * self._loss(scores, sources)
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """Return nothing: edges have no labels."""
