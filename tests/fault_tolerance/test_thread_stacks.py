@@ -40,6 +40,9 @@ def test_each_thread_is_shown_with_the_messages_that_it_waits_for():
     communicator.join(whole, np.array([5]))
     whole.progress_thread = thread = ProgressThread()
     arriving = np.empty(129, np.int64)
+    # Stacks show lines of this file, so no line where a thread may stand holds what the text is searched for.
+    message = "Irecv, rank 5, tag 3 (int64), 1,032 bytes"
+    waits, carries = f"waits in channel AHEAD for {message}", f"carries in channel AHEAD: {message}"
 
     def receive_ahead():
         with channels.ahead(), suppress(ProgressThreadStopped):
@@ -50,17 +53,16 @@ def test_each_thread_is_shown_with_the_messages_that_it_waits_for():
     try:
         ahead.start()
         # One thread may carry the message before the other has written that it waits for it.
-        text = text_with("carries in channel AHEAD: Irecv", "waits in channel AHEAD for Irecv")
+        text = text_with(carries, waits)
     finally:
         # What is under way gets its message, and ends.
         thread.stop()
         ahead.join()
         comm.Send([np.zeros(129, np.int64), MPI.BYTE], 0, 3)
         comm.Free()
-    message = "Irecv, rank 5, tag 3 (int64), 1,032 bytes"
-    assert f"waits in channel AHEAD for {message}" in section(text, "leapmpi-ahead")
+    assert waits in section(text, "leapmpi-ahead")
     assert "in receive_ahead" in section(text, "leapmpi-ahead")
-    assert f"carries in channel AHEAD: {message}" in section(text, "leapmpi-progress")
+    assert carries in section(text, "leapmpi-progress")
     assert "in text_with" in section(text, "MainThread (training)")
     assert text.index("MainThread") < text.index("leapmpi-progress")
 
@@ -71,6 +73,7 @@ def test_work_on_the_thread_that_trains_is_shown_too():
 
     work = InterleavedWork(wait_ahead)
     work.go_on()
-    assert "in wait_ahead" in section(text_with("suspended"), "suspended on the same thread")
+    heading = "suspended on the same thread"
+    assert "in wait_ahead" in section(text_with(heading), heading)
     work.finish()
     assert suspended_stack() is None
