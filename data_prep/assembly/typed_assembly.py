@@ -16,7 +16,7 @@ from data_prep.assembly.typed_splits import held_back
 from data_prep.assembly.vertex_data import make_features, make_times
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts
-from data_prep.edges.edge_stream import adjacency_of, check_memory
+from data_prep.edges.edge_stream import SortedEdges, adjacency_of, check_memory, sorted_before
 from data_prep.edges.raw_graph import SparseRows, far_too_many
 from data_prep.edges.typed_graph import TypedEdges, TypedRawGraph
 from data_prep.progress import SILENT, Progress, Steps
@@ -169,6 +169,9 @@ def _sorted(
     of_sources: times int64[n] of all vertices, which edges have from their sources; None where streams carry them.
     """
     n, relations = edges.vertices, len(edges.relations)
+    if edges.resumable and (before := sorted_before(workspace)):
+        raw.notes += before.notes
+        return before.adjacency, before.counts
     if edges.count is not None:
         _check_number(n, edges.count, where)
     check_memory(n, workspace)
@@ -187,7 +190,10 @@ def _sorted(
     counts = EdgeCounts(
         edges.read, edges.loops, edges.read - edges.loops - (found.written - added), added, found.written
     )
-    return _by_relation(keyed, n, relations, workspace, of_sources), counts
+    adjacency = _by_relation(keyed, n, relations, workspace, of_sources)
+    if edges.resumable:
+        SortedEdges(adjacency, counts, notes).record(workspace)
+    return adjacency, counts
 
 
 def _check_number(vertices: int, edges: int, where: str) -> None:

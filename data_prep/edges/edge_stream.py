@@ -34,8 +34,7 @@ class EdgeStream:
 
     count: the number of all edges, where that is known beforehand. final: maps the ids in the chunks to vertex numbers,
     for streams whose numbers are known only once all edges have been read and the vertices are counted. mapped: the
-    edges are those of an array, which are read again rather than copied to a temporary file. pure: nothing else is
-    learned while they are read, such as names of vertices, so that a later run need not read them again.
+    edges are those of an array, which are read again rather than copied to a temporary file.
     """
 
     chunks: Callable[[], Iterator[Chunk]]
@@ -43,7 +42,11 @@ class EdgeStream:
     final: Callable[[np.ndarray], np.ndarray] | None = None
     carries: np.dtype | None = None
     mapped: bool = False
-    pure: bool = False
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a later run need not read the edges again: they alone are learned from the source."""
+        return self.final is None
 
 
 Edges = np.ndarray | EdgeStream
@@ -63,7 +66,6 @@ def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
             lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts),
             edges.shape[1],
             mapped=True,
-            pure=True,
         )
     if not arrays:
         return edges
@@ -100,7 +102,7 @@ class _SeenEdges:
         self._files: list[Path] = []
         self._chunks: list[tuple[int, np.dtype]] = []
         self.count, self.smallest, self.largest = 0, 0, -1
-        if edges.pure and not edges.mapped and (found := workspace.finished(READ)):
+        if edges.resumable and not edges.mapped and (found := workspace.finished(READ)):
             self._again(*found)
             return
         chunks = (each for each in with_records(edges.chunks()) if each[0].shape[1])
@@ -118,7 +120,7 @@ class _SeenEdges:
                 self._chunks.append((chunk.shape[1], chunk.dtype))
                 for file, array in zip(files, (chunk, records), strict=False):
                     file.write(np.ascontiguousarray(array).view(np.uint8).data)
-        if edges.pure and self.count:
+        if edges.resumable and self.count:
             values = {name: getattr(self, name) for name in _SEEN} | {
                 "chunks": [(count, dtype.str) for count, dtype in self._chunks]
             }
@@ -227,10 +229,10 @@ def sort_edges(
     """
     stream = as_stream(edges, arrays if carried else None)
     final, seen, ids = stream.final, None, None
-    notes, pure = notes if notes is not None else [], stream.pure
-    if pure and (found := workspace.finished(SORTED)):
-        return _sorted_before(*found, notes)
-    known = len(notes)
+    notes, resumable = notes if notes is not None else [], stream.resumable
+    if resumable and (before := sorted_before(workspace)):
+        notes += before.notes
+        return before.adjacency, before.counts, before.ids
 
     # Where the vertices are not counted yet, read all edges first.
     progress.start(stream.count, "edges read")
@@ -249,24 +251,39 @@ def sort_edges(
         with_records(stream.chunks()), vertices, carries, directed, name, workspace, progress, final=final
     )
     notes += found_notes
-
-    # A run that is stopped later goes on from here.
-    if pure:
-        made = {"indptr": adjacency.indptr, "indices": adjacency.indices, **adjacency.data.arrays()}
-        made |= {} if ids is None else {"ids": ids}
-        workspace.finish(SORTED, {"counts": asdict(counts), "notes": notes[known:]}, made)
+    if resumable:
+        SortedEdges(adjacency, counts, found_notes, ids).record(workspace)
     if seen:
         seen.remove()
     return adjacency, counts, ids
 
 
-def _sorted_before(
-    values: dict[str, Any], arrays: dict[str, np.ndarray], notes: list[str]
-) -> tuple[Adjacency, EdgeCounts, np.ndarray | None]:
-    """Return what `sort_edges` returned in an earlier run."""
-    notes += values["notes"]
+@dataclass(frozen=True)
+class SortedEdges:
+    """Edges once they are sorted, what became of them, and notes; ids: the source's, of vertices it renumbered."""
+
+    adjacency: Adjacency
+    counts: EdgeCounts
+    notes: list[str]
+    ids: np.ndarray | None = None
+
+    def record(self, workspace: Workspace) -> None:
+        """Finish the stage, from which a run that is stopped later goes on."""
+        data = self.adjacency.data
+        arrays = {"indptr": self.adjacency.indptr, "indices": self.adjacency.indices, **data.arrays()}
+        arrays |= {} if self.ids is None else {"ids": self.ids}
+        values = {"counts": asdict(self.counts), "notes": self.notes, "relations": data.relations}
+        workspace.finish(SORTED, values, arrays)
+
+
+def sorted_before(workspace: Workspace) -> SortedEdges | None:
+    """Return the edges that an earlier run sorted; None where it did not come so far."""
+    if (found := workspace.finished(SORTED)) is None:
+        return None
+    values, arrays = found
     indptr, indices, ids = arrays.pop("indptr"), arrays.pop("indices"), arrays.pop("ids", None)
-    return Adjacency(indptr, indices, EdgeData().with_arrays(arrays)), EdgeCounts(**values["counts"]), ids
+    data = EdgeData(relations=values["relations"]).with_arrays(arrays)
+    return SortedEdges(Adjacency(indptr, indices, data), EdgeCounts(**values["counts"]), values["notes"], ids)
 
 
 def adjacency_of(

@@ -170,6 +170,11 @@ class TypedEdges:
         counts = [each.count for each in self._streams]
         return None if None in counts else sum(each or 0 for each in counts)
 
+    @property
+    def resumable(self) -> bool:
+        """Whether a later run need not read the edges again: they alone are learned from the source."""
+        return all(each.resumable for each in self._streams)
+
     def _added(self, reverse: bool) -> dict[int, int]:
         """Add a relation for each that has no reverse; return their numbers by those of their originals."""
         marked = {each.reverse_of for each in self.relations}

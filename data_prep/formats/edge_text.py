@@ -82,7 +82,7 @@ def edge_stream(path: Path, given: str | None = None, label: str | None = None) 
     if unused := layout.columns - 2 - len(carried.all):
         used = f"only the first two of {layout.columns} columns are" if not carried else f"{unused} columns are not"
         notes.append(f"{path.name}: {used} used" + (" (--edge-columns names others)" if given is None else ""))
-    return EdgeStream(lambda: _chunks(path, layout, carried), carries=carried.dtype, pure=True), notes
+    return EdgeStream(lambda: _chunks(path, layout, carried), carries=carried.dtype), notes
 
 
 def carried_columns(path: Path, layout: Layout, given: str | None, label: str | None = None) -> EdgeColumns:

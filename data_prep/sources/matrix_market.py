@@ -62,7 +62,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             raise DataError(f"{path} ends after {found:,} of {stated:,} entries; is it truncated?")
 
     features, labels = read_companions(options)
-    return RawGraph(vertices, EdgeStream(chunks, carries=carries, pure=True), features, labels, edges_name=str(path))
+    return RawGraph(vertices, EdgeStream(chunks, carries=carries), features, labels, edges_name=str(path))
 
 
 def _header(path: Path) -> tuple[int, str, int, int, int]:

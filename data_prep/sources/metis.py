@@ -46,7 +46,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     header = _header(path)
     features, labels = read_companions(options)
     carries = record_type(weight=True) if header.edge_weights else None
-    edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges, carries=carries, pure=True)
+    edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges, carries=carries)
     return RawGraph(header.vertices, edges, features, labels, edges_name=str(path))
 
 

@@ -55,9 +55,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             rows += len(pairs)
 
     features, labels = read_companions(options)
-    graph = RawGraph(
-        0, EdgeStream(chunks, carries=carried.dtype, pure=True), features, labels, edges_name=str(path), compact=True
-    )
+    graph = RawGraph(0, EdgeStream(chunks, carries=carried.dtype), features, labels, edges_name=str(path), compact=True)
 
     # Called once all edges have been read: only then vertices are counted.
     def vertices(largest: int, count: int) -> int:

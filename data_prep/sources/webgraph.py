@@ -46,7 +46,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     form = _format(_properties(properties), str(properties))
     data = np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, np.uint8)
     features, labels = read_companions(options)
-    edges = EdgeStream(lambda: decode(data, form, str(path)), form.arcs, pure=True)
+    edges = EdgeStream(lambda: decode(data, form, str(path)), form.arcs)
     files = {path.name: "edges", properties.name: "sizes and codes"}
     return RawGraph(form.vertices, edges, features, labels, edges_name=str(path), files=files)
 

@@ -10,10 +10,12 @@ import pytest
 from data_prep.cli import main
 from leapmpi.errors import ResourceError
 from tests.data_prep.commands.test_workers import content
+from tests.data_prep.typed_folders import write_folder
 from tests.support.file_size import largest_file
 
 EDGES = "data_prep.edges.edge_sort.EdgeSorter.finish"
 COMPONENTS = "data_prep.assembly.assemble.components"
+TYPED_COMPONENTS = "data_prep.assembly.typed_assembly.components"
 WRITE = "data_prep.assembly.output.write_graph"
 CUT = "data_prep.partitioning.partition_graph.partition_graph"
 DATASET = "leapmpi.dataset.dataset_writer.write_dataset"
@@ -26,6 +28,13 @@ def source(tmp_path_factory):
     (folder / "edges.csv").write_text("".join(f"{s},{d},{s % 7}\n" for s, d in edges.tolist()))
     (folder / "snap.txt").write_text("# Nodes: 9 Edges: 9\n" + "".join(f"{5 * s} {5 * d}\n" for s, d in edges.tolist()))
     np.save(folder / "edges.npy", edges.T)
+    (folder / "table.csv").write_text("src,dst\n" + "".join(f"{s},{d}\n" for s, d in edges.tolist()))
+    (folder / "typed").mkdir()
+    write_folder(folder / "typed")
+    (folder / "triples").mkdir()
+    triples = [f"e{s}\tr{s % 3}\te{d}\n" for s, d in edges.tolist()]
+    for name, some in (("train", triples[:-200]), ("valid", triples[-200:-100]), ("test", triples[-100:])):
+        (folder / "triples" / f"{name}.txt").write_text("".join(some))
     return folder
 
 
@@ -50,7 +59,7 @@ def killed_in(place: str, *words: object) -> None:
         process.kill()
 
 
-@pytest.mark.parametrize("name", ["edges.csv", "snap.txt", "edges.npy"])
+@pytest.mark.parametrize("name", ["edges.csv", "snap.txt", "edges.npy", "table.csv"])
 @pytest.mark.parametrize(
     ("place", "taken"), [(EDGES, "edges-read"), (COMPONENTS, "edges-sorted"), (WRITE, "edges-sorted")]
 )
@@ -64,6 +73,24 @@ def test_a_killed_import_goes_on_from_its_last_stage(prep, tmp_path, source, nam
     assert prep("import", *words[1:2], tmp_path / "whole.h5", *words[3:]).code == 0
     assert content(tmp_path / "g.h5") == content(tmp_path / "whole.h5")
     assert {each.suffix for each in tmp_path.iterdir()} <= {".h5", ".txt"}
+
+
+@pytest.mark.parametrize("name", ["typed", "triples"])
+@pytest.mark.parametrize("place", [TYPED_COMPONENTS, WRITE])
+def test_a_killed_import_of_a_typed_graph_goes_on_from_its_sorted_edges(prep, tmp_path, source, name, place):
+    words = ["import", source / name, tmp_path / "g.h5", "--add-reverse"]
+    killed_in(place, *words)
+    outcome = prep(*words)
+    assert outcome.code == 0, outcome.error
+    assert "an earlier run was stopped; taken from it: edges-sorted" in outcome.out
+    whole = prep("import", source / name, tmp_path / "whole.h5", "--add-reverse")
+    assert content(tmp_path / "g.h5") == content(tmp_path / "whole.h5")
+    # The table too says the same of the source.
+    assert lines_about_edges(outcome.out) == lines_about_edges(whole.out)
+
+
+def lines_about_edges(table):
+    return [line for line in table.splitlines() if "edges" in line and "sort" not in line]
 
 
 @pytest.fixture(scope="module")
