@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
+from data_prep.task_shares import Task, TaskShares, remove_shares
 from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
@@ -109,13 +110,20 @@ class Workspace:
     """A folder for temporary files, `memory` bytes that the process may use, and `threads`.
 
     disk: bytes that the temporary files may take at a time; None bounds them by nothing. key: identifies the command,
-    whose finished stages are kept in the folder (`stage_key`).
+    whose finished stages are kept in the folder (`stage_key`). shares: those of the tasks that do the work together.
     """
 
     def __init__(
-        self, folder: Path, memory: int, threads: int | None = None, disk: int | None = None, key: str = ""
+        self,
+        folder: Path,
+        memory: int,
+        threads: int | None = None,
+        disk: int | None = None,
+        key: str = "",
+        shares: TaskShares | None = None,
     ) -> None:
         self.folder = folder
+        self.shares = shares
         self._stages = StageFiles(folder, key) if key else None
         self._taken_over: list[str] = []
         self.memory = memory
@@ -161,8 +169,9 @@ class Workspace:
 
     def notes(self) -> list[str]:
         """Describe what was taken from an earlier run."""
-        before = ", ".join(self._taken_over)
-        return [f"an earlier run was stopped; taken from it: {before}"] if before else []
+        before, shared = ", ".join(self._taken_over), ", ".join(self.shares.taken) if self.shares else ""
+        notes = [f"an earlier run was stopped; taken from it: {before}"] if before else []
+        return [*notes, f"shares taken: {shared}"] if shared else notes
 
     @contextmanager
     def written(self, path: Path, mode: Literal["wb", "ab"] = "wb") -> Iterator[_Counted]:
@@ -198,7 +207,7 @@ class Workspace:
         return np.memmap(path, np.dtype(dtype), "r+", 0, shape)
 
 
-_UNRELATED = ("max_disk", "workers", "overwrite", "keep_work", "command_line")
+_UNRELATED = ("max_disk", "workers", "overwrite", "keep_work", "command_line", "share")
 """Flags of a command that do not change what its stages hold."""
 
 
@@ -218,22 +227,27 @@ def stage_key(arguments: argparse.Namespace, sources: Iterable[Path | None], unr
 
 @contextmanager
 def workspace_beside(
-    output: Path, memory: int, disk: int | None = None, key: str = "", keep: bool = False
+    output: Path, memory: int, disk: int | None = None, key: str = "", keep: bool = False, task: Task | None = None
 ) -> Iterator[Workspace]:
     """Open a workspace in a folder beside `output`, removed at the end; first remove abandoned ones of `output`.
 
     disk: bytes that its files may take; by default those that are free now. key: a `stage_key`, by which a folder that
-    the same command left is taken over. keep: leave the folder where the body fails.
+    the same command left is taken over. keep: leave the folder where the body fails. task: does a share of the work
+    and raises ShareFinished; without it, shares of `output` are removed once the body has succeeded.
 
     Raises ResourceError when the disk is full, wherever in the body that shows, and DataError when the place may not be
     written to.
     """
     begins = str(output.absolute().parent / f".{output.name}.work-")
+    shares = TaskShares(output, key, task) if key else None
+    key = shares.key_of(task) if shares and task else key
     accepts = partial(StageFiles.belongs, key=key) if key else None
     try:
         with temporary_folder(output, "work", accepts=accepts, keep=keep) as folder:
             remove_abandoned(output)
-            yield Workspace(folder, memory, disk=shutil.disk_usage(folder).free if disk is None else disk, key=key)
+            disk = shutil.disk_usage(folder).free if disk is None else disk
+            yield Workspace(folder, memory, disk=disk, key=key, shares=shares)
+            remove_shares(output)
     except OSError as error:
         # Other files, such as a source that may not be read, are named by the error itself.
         if is_full(error) or (error.filename and os.fsdecode(error.filename).startswith(begins)):

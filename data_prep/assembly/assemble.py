@@ -17,8 +17,8 @@ from data_prep.assembly.stored_dtype import StoredFeatures, as_stored
 from data_prep.assembly.vertex_data import Labels, make_features, make_labels, make_times
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts
-from data_prep.edges.edge_stream import sort_edges
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, far_too_many
+from data_prep.edges.sorted_edges import sort_edges
 from data_prep.edges.typed_graph import RawVertices
 from data_prep.progress import Progress, Steps
 from data_prep.workspace import Workspace

@@ -16,8 +16,8 @@ from data_prep.assembly.typed_splits import held_back
 from data_prep.assembly.vertex_data import make_features, make_times
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts
-from data_prep.edges.edge_stream import SortedEdges, adjacency_of, check_memory, sorted_before
 from data_prep.edges.raw_graph import SparseRows, far_too_many
+from data_prep.edges.sorted_edges import SortedEdges, adjacency_of, check_memory, sorted_before
 from data_prep.edges.typed_graph import TypedEdges, TypedRawGraph
 from data_prep.progress import SILENT, Progress, Steps
 from data_prep.workspace import Workspace
@@ -175,24 +175,25 @@ def _sorted(
     if edges.count is not None:
         _check_number(n, edges.count, where)
     check_memory(n, workspace)
+    edges.read_in_shares(workspace, progress)
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         yield from edges.chunks()
         _check_number(n, edges.read, where)
 
     progress.start(edges.count, "edges taken")
-    keyed, found, notes = adjacency_of(
-        chunks(), n, edges.carries, True, "edges", workspace, progress, columns=relations * n
-    )
-    raw.notes += notes
+    found = adjacency_of(chunks, n, edges.carries, True, "edges", workspace, progress, columns=relations * n)
+    raw.notes += found.notes
     # Distinct edges of the source, without those of relations that were added.
+    keyed, written = found.adjacency, found.counts.written
     added = _edges_from(keyed, len(raw.relations) * n)
-    counts = EdgeCounts(
-        edges.read, edges.loops, edges.read - edges.loops - (found.written - added), added, found.written
+    duplicates = edges.read - edges.loops - (written - added)
+    counts = replace(
+        found.counts, read=edges.read, loops=edges.loops, duplicates=duplicates, reverse_added=added, written=written
     )
     adjacency = _by_relation(keyed, n, relations, workspace, of_sources)
     if edges.resumable:
-        SortedEdges(adjacency, counts, notes).record(workspace)
+        SortedEdges(adjacency, counts).record(workspace)
     return adjacency, counts
 
 

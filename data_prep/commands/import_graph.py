@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
 LABEL_SHARES = "hold labels of edges back, and leave the edges in the graph, for edge classification: shares as above"
+SHARE = (
+    "do share I (from 0 on) of N of the next stage, and end: for tasks of a job array on a shared file system; see "
+    "data_prep/MEMORY.md"
+)
 SPLIT_BY = "split by time, oldest edges train and newest test (default where edges have times), or by hash of --seed"
 
 FEATURE_DTYPE = "type of the stored features; int8 has a step and a middle per column"
@@ -59,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add_workers(parser)
     add("--max-disk", metavar="SIZE", help="most bytes of temporary files beside GRAPH; by default what is free there")
+    add_share(parser)
     add_keep_work(parser)
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
@@ -90,6 +95,11 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add --workers to the flags of a command."""
     workers = "threads that share the work, by default the cores that the process may use; the result is the same"
     parser.add_argument("--workers", type=number_between(1), metavar="N", help=workers)
+
+
+def add_share(parser: argparse.ArgumentParser) -> None:
+    """Add --share to the flags of a command."""
+    parser.add_argument("--share", metavar="I/N", help=SHARE)
 
 
 def add_keep_work(parser: argparse.ArgumentParser) -> None:
@@ -158,6 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
+    from data_prep.task_shares import ending_with_a_share, parse_task
     from data_prep.workspace import disk_budget, memory_budget, stage_key, use_workers, workspace_beside
 
     if arguments.guess_schema is not None:
@@ -167,6 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    task = parse_task(arguments.share)
     use_workers(arguments.workers, memory)
     check_output(arguments.graph, arguments.overwrite)
     drawn = arguments.split_edges not in (None, "source", "none")
@@ -179,7 +191,8 @@ def run(arguments: argparse.Namespace) -> int:
     steps = Steps()
     key = stage_key(arguments, _sources(arguments), ["max_mem"])
     with (
-        workspace_beside(arguments.graph, memory, disk, key, arguments.keep_work) as workspace,
+        ending_with_a_share(),
+        workspace_beside(arguments.graph, memory, disk, key, arguments.keep_work, task) as workspace,
         unpacked_source(arguments.source, workspace) as (source, shown),
     ):
         with steps.step("read"):

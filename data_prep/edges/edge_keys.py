@@ -17,34 +17,43 @@ def _key(row, column, backwards, mask, shift):
 
 
 @compiled
-def count_keys(sources, destinations, bucket_bits, directed, counts):
-    """Add the number of keys of each bucket to `counts` [buckets]. Returns the loops, which have none."""
+def count_keys(sources, destinations, low, rows, bucket_bits, directed, counts):
+    """Add the number of keys of each bucket to `counts` [buckets]; those of the `rows` rows from `low` on.
+
+    Returns the loops, which have no key.
+    """
     loops = 0
     for e in range(len(sources)):
         source, destination = np.int64(sources[e]), np.int64(destinations[e])
         if source == destination:
             loops += 1
-        else:
-            counts[destination >> bucket_bits] += 1
-            if not directed:
-                counts[source >> bucket_bits] += 1
+            continue
+        if 0 <= destination - low < rows:
+            counts[(destination - low) >> bucket_bits] += 1
+        if not directed and 0 <= source - low < rows:
+            counts[(source - low) >> bucket_bits] += 1
     return loops
 
 
 @compiled
-def scatter_keys(sources, destinations, bucket_bits, key_shift, directed, place, keys):
-    """Write the keys of edges to `keys`, those of each bucket from place[bucket] on, which moves to their end."""
+def scatter_keys(sources, destinations, low, rows, bucket_bits, key_shift, directed, place, keys):
+    """Write the keys of edges to `keys`, those of each bucket from place[bucket] on, which moves to their end.
+
+    Only those of the `rows` rows from `low` on.
+    """
     mask = (np.int64(1) << bucket_bits) - 1
     for e in range(len(sources)):
         source, destination = np.int64(sources[e]), np.int64(destinations[e])
-        if source != destination:
-            bucket = destination >> bucket_bits
-            keys[place[bucket]] = _key(destination, source, 0, mask, key_shift)
+        if source == destination:
+            continue
+        if 0 <= destination - low < rows:
+            bucket = (destination - low) >> bucket_bits
+            keys[place[bucket]] = _key(destination - low, source, 0, mask, key_shift)
             place[bucket] += 1
-            if not directed:
-                bucket = source >> bucket_bits
-                keys[place[bucket]] = _key(source, destination, 1, mask, key_shift)
-                place[bucket] += 1
+        if not directed and 0 <= source - low < rows:
+            bucket = (source - low) >> bucket_bits
+            keys[place[bucket]] = _key(source - low, destination, 1, mask, key_shift)
+            place[bucket] += 1
 
 
 @compiled

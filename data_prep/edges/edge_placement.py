@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.edges.edge_sort import Adjacency
+from data_prep.edges.edge_sort import Adjacency, EdgeCounts
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
@@ -30,25 +30,22 @@ _NOTHING, _REVERSE, _OWN = 0, 1, 2
 
 @dataclass(frozen=True)
 class Placed:
-    """Edge data of an adjacency, mapped, and the number of records for an edge that had one already.
-
-    Reverse edges are left out. repeated: all of those; differing: those whose features or labels differ from the ones
-    that count.
-    """
+    """Edge data of an adjacency, mapped, and the counts `merged` and `differing` of EdgeCounts."""
 
     data: EdgeData
-    repeated: int
+    merged: int
     differing: int
 
-    def notes(self) -> list[str]:
-        """Describe the handling of edges that were read several times."""
-        if not self.repeated:
-            return []
-        rules = {"weight": "weights summed", "time": "the earliest time kept", "features": "the first features kept"}
-        rules["labels"] = "the first label kept"
-        kept = [rules[name.removeprefix("edge_")] for name in self.data.arrays()]
-        differ = f" ({self.differing:,} had others)" if self.differing else ""
-        return [f"duplicate edges merged ({self.repeated:,}): {', '.join(kept)}{differ}"]
+
+def merge_notes(data: EdgeData, counts: EdgeCounts) -> list[str]:
+    """Describe the handling of edges that were read several times, from their data and counts."""
+    if not counts.merged:
+        return []
+    rules = {"weight": "weights summed", "time": "the earliest time kept", "features": "the first features kept"}
+    rules["labels"] = "the first label kept"
+    kept = [rules[name.removeprefix("edge_")] for name in data.arrays()]
+    differ = f" ({counts.differing:,} had others)" if counts.differing else ""
+    return [f"duplicate edges merged ({counts.merged:,}): {', '.join(kept)}{differ}"]
 
 
 @compiled
@@ -99,14 +96,17 @@ def _take_earliest(slot, fresh, time, earliest):
 class EdgePlacer:
     """Takes edges with their records, and gives what the edges of an adjacency carry.
 
-    dtype: that of the records; name: what messages call the edges. Each edge counts both ways unless `directed`.
+    dtype: that of the records; name: what messages call the edges. Each edge counts both ways unless `directed`. rows:
+    first and end of the rows of the adjacency.
     """
 
-    def __init__(self, vertices: int, dtype: np.dtype, *, directed: bool, name: str, workspace: Workspace) -> None:
+    def __init__(
+        self, rows: tuple[int, int], dtype: np.dtype, *, directed: bool, name: str, workspace: Workspace
+    ) -> None:
         self._directed, self._name, self._workspace = directed, name, workspace
         self._dtype = np.dtype([("row", "<i8"), ("column", "<i8"), ("backwards", "?"), ("carried", dtype)])
-        self._bits = max(0, (vertices - 1).bit_length() - _MOST_BUCKETS.bit_length() + 1)
-        self._vertices, self._read = vertices, 0
+        self._low, self._rows, self._read = rows[0], rows[1] - rows[0], 0
+        self._bits = max(0, (self._rows - 1).bit_length() - _MOST_BUCKETS.bit_length() + 1)
         self._folder = workspace.path("records")
         self._folder.mkdir()
 
@@ -134,12 +134,16 @@ class EdgePlacer:
 
     def _spill(self, row: np.ndarray, column: np.ndarray, backwards: bool, carried: np.ndarray) -> None:
         """Append records to the files of their buckets, in their order."""
+        row = row.astype(np.int64) - self._low
+        inside = (row >= 0) & (row < self._rows)
+        if not inside.all():
+            row, column, carried = row[inside], column[inside], carried[inside]
         records = np.empty(len(row), self._dtype)
         records["row"], records["column"], records["backwards"] = row, column, backwards
         records["carried"] = carried
         bucket = records["row"] >> self._bits
         order = np.argsort(bucket, kind="stable")
-        bounds = np.searchsorted(bucket[order], np.arange(((self._vertices - 1) >> self._bits) + 2))
+        bounds = np.searchsorted(bucket[order], np.arange(((self._rows - 1) >> self._bits) + 2))
         records = records[order]
         self._workspace.take(records.nbytes, "edge data")
         for number in np.flatnonzero(np.diff(bounds)).tolist():
@@ -151,12 +155,12 @@ class EdgePlacer:
         names = self._dtype["carried"].names or ()
         paths = {field: self._workspace.path(f"edge-{field}") for field in names}
         files = {field: path.open("wb") for field, path in paths.items()}
-        repeated = differing = 0
+        merged = differing = 0
         progress.start(adjacency.vertices, "vertices")
         try:
             for bucket, start, stop in self._groups(adjacency):
                 found, counts = self._placed(bucket, start, stop, adjacency)
-                repeated, differing = repeated + counts[0], differing + counts[1]
+                merged, differing = merged + counts[0], differing + counts[1]
                 self._workspace.take(sum(found[field].nbytes for field in files), "edge data")
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(found[field]).data)
@@ -170,14 +174,14 @@ class EdgePlacer:
         for field, path in paths.items():
             kind = self._dtype["carried"][field]
             arrays[field] = self._workspace.map(path, kind.base, (edges, *kind.shape))
-        return Placed(EdgeData(**arrays), repeated, differing)
+        return Placed(EdgeData(**arrays), merged, differing)
 
     def _groups(self, adjacency: Adjacency) -> Iterator[tuple[int, int, int]]:
         """Yield bucket, first and end of rows that fit in memory with their edge data."""
         limit = self._workspace.capacity(0.25)
-        for bucket in range(((self._vertices - 1) >> self._bits) + 1):
+        for bucket in range(((self._rows - 1) >> self._bits) + 1):
             low = bucket << self._bits
-            high = min(self._vertices, low + (1 << self._bits))
+            high = min(self._rows, low + (1 << self._bits))
             indptr = np.asarray(adjacency.indptr[low : high + 1])
             for start, stop in row_groups(indptr - indptr[0], 16, 16 + 2 * self._dtype.itemsize, limit):
                 yield bucket, low + start, low + stop

@@ -50,13 +50,19 @@ class Adjacency:
 
 @dataclass(frozen=True)
 class EdgeCounts:
-    """Counts of edges: read = loops + duplicates + distinct; written = distinct + reverse_added."""
+    """Counts of edges: read = loops + duplicates + distinct; written = distinct + reverse_added.
+
+    merged: records of edges that had one already, reverse edges left out; differing: those of them whose features or
+    labels differ from the ones that count.
+    """
 
     read: int
     loops: int
     duplicates: int
     reverse_added: int
     written: int
+    merged: int = 0
+    differing: int = 0
 
 
 _GRAPH = ("the graph", "the graph")
@@ -93,7 +99,7 @@ class _RowGroup(NamedTuple):
     keys: int
 
 
-def _ends(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def read_only_ends(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return sources and destinations, contiguous and read-only: kernels are compiled for one kind of arrays."""
     found = [np.ascontiguousarray(row).view(np.ndarray) for row in edges]
     for row in found:
@@ -105,23 +111,33 @@ class EdgeSorter:
     """Sorts edges, which are added by chunks, into one adjacency, each edge both ways unless `directed`.
 
     name: what messages call the edges. columns: number of columns, where they are other keys than vertices, which have
-    been checked; such edges are `directed` and no loops.
+    been checked; such edges are `directed` and no loops. rows: first and end of the rows of the adjacency, by default
+    of all vertices; keys of other rows are left out.
     """
 
     def __init__(
-        self, vertices: int, *, directed: bool, name: str, workspace: Workspace, columns: int | None = None
+        self,
+        vertices: int,
+        *,
+        directed: bool,
+        name: str,
+        workspace: Workspace,
+        columns: int | None = None,
+        rows: tuple[int, int] | None = None,
     ) -> None:
         self.vertices = vertices
+        low, end = rows or (0, vertices)
+        self._low, self._rows = low, end - low
         self._directed, self._name, self._workspace = directed, name, workspace
         self._checked = columns is not None
         self._dtype = np.dtype(index_dtype(columns or vertices))
 
         # Buckets of 2**bucket_bits rows.
-        bits = max(1, (vertices - 1).bit_length())
-        self._key_shift = max(bits, ((columns or 1) - 1).bit_length()) + 1
+        self._key_shift = max(1, (max(vertices, columns or 1) - 1).bit_length()) + 1
+        bits = max(1, (self._rows - 1).bit_length())
         # Key and row must fit in 64 bits: beyond 2**36 vertices there are more buckets.
         self._bucket_bits = max(0, min(bits - _MOST_BUCKETS.bit_length() + 1, 64 - self._key_shift))
-        self._buckets = ((vertices - 1) >> self._bucket_bits) + 1
+        self._buckets = ((self._rows - 1) >> self._bucket_bits) + 1
         self._sizes = np.zeros(self._buckets, np.int64)
 
         # Edges held before they are scattered, and keys of a group that is sorted; several groups are at work at once.
@@ -165,14 +181,15 @@ class EdgeSorter:
         shares = [self._pending[worker::threads] for worker in range(threads)]
         self._pending, self._pending_edges = [], 0
         counts = np.zeros((threads, self._buckets), np.int64)
+        where = self._low, self._rows, self._bucket_bits
 
         def count(worker: int) -> int:
             edges = shares[worker]
-            return sum(count_keys(*_ends(chunk), self._bucket_bits, self._directed, counts[worker]) for chunk in edges)
+            return sum(count_keys(*read_only_ends(chunk), *where, self._directed, counts[worker]) for chunk in edges)
 
         def scatter(worker: int) -> None:
             for chunk in shares[worker]:
-                scatter_keys(*_ends(chunk), self._bucket_bits, self._key_shift, self._directed, place[worker], keys)
+                scatter_keys(*read_only_ends(chunk), *where, self._key_shift, self._directed, place[worker], keys)
 
         # In each bucket the keys of the first share come first, then those of the next.
         with ThreadPoolExecutor(threads) as pool:
@@ -208,10 +225,10 @@ class EdgeSorter:
             self._starts, self._keys = self._scattered()
 
         # Threads sort groups; what they return is written in the order of rows.
-        indptr = self._workspace.array("indptr", (self.vertices + 1,), np.int64)
+        indptr = self._workspace.array("indptr", (self._rows + 1,), np.int64)
         path = self._workspace.path("indices")
         written = distinct = 0
-        progress.start(self.vertices, "vertices")
+        progress.start(self._rows, "vertices")
         with self._workspace.written(path) as file:
             for group, bounds, columns, forward in in_order(self._sorted, self._groups(), self._workspace.threads):
                 first = (group.bucket << self._bucket_bits) + group.low
@@ -235,7 +252,7 @@ class EdgeSorter:
     def _groups(self) -> Iterator[_RowGroup]:
         """Yield a group per bucket, and several for a bucket that does not fit in memory."""
         for bucket, size in enumerate(self._sizes.tolist()):
-            rows = min(1 << self._bucket_bits, self.vertices - (bucket << self._bucket_bits))
+            rows = min(1 << self._bucket_bits, self._rows - (bucket << self._bucket_bits))
             if self._folder is None or size <= self._most_keys:
                 yield _RowGroup(bucket, 0, rows, size)
                 continue

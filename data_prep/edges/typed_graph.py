@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
+from data_prep.edges.edge_shares import read_in_shares
 from data_prep.edges.edge_sort import check_ids
 from data_prep.edges.edge_stream import Edges, EdgeStream, as_stream
 from data_prep.edges.raw_graph import SparseRows
+from data_prep.progress import Progress
+from data_prep.workspace import Workspace
 from leapmpi.dataset.graph_types import Relation
 from leapmpi.errors import DataError
 
@@ -175,6 +178,10 @@ class TypedEdges:
         """Whether a later run need not read the edges again: they alone are learned from the source."""
         return all(each.resumable for each in self._streams)
 
+    def read_in_shares(self, workspace: Workspace, progress: Progress) -> None:
+        """In a task, read a share of the edges, or go on with those that all tasks have read; see `edge_shares`."""
+        self._streams = read_in_shares(self._streams, workspace, progress)
+
     def _added(self, reverse: bool) -> dict[int, int]:
         """Add a relation for each that has no reverse; return their numbers by those of their originals."""
         marked = {each.reverse_of for each in self.relations}
@@ -205,6 +212,7 @@ class TypedEdges:
 
     def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield keys int64[2, k] with their records or None. Raises DataError for the first id outside its type."""
+        self.read = self.loops = self.reversed = 0
         for r, (relation, stream) in enumerate(zip(self._relations, self._streams, strict=True)):
             first = 0
             for chunk, records in with_records(_of_one_type(stream)):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.edges.edge_records import Chunk
-from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.edge_stream import EdgeStream, ReadShare
 from data_prep.formats.columns import EdgeColumns, edge_columns, numbered
 from data_prep.formats.integer_lines import scanned, whole_lines
 from data_prep.formats.numeric_text import COMMENTS, DELIMITERS, Layout, find_layout, open_bytes, parsed
@@ -82,7 +83,25 @@ def edge_stream(path: Path, given: str | None = None, label: str | None = None) 
     if unused := layout.columns - 2 - len(carried.all):
         used = f"only the first two of {layout.columns} columns are" if not carried else f"{unused} columns are not"
         notes.append(f"{path.name}: {used} used" + (" (--edge-columns names others)" if given is None else ""))
-    return EdgeStream(lambda: _chunks(path, layout, carried), carries=carried.dtype), notes
+    whole, dtype = partial(_chunks, path, layout, carried), carried.dtype
+    return EdgeStream(whole, carries=dtype, share=shares_of_text(path, whole)), notes
+
+
+def shares_of_text(path: Path, chunks: Callable[..., Iterator[Chunk]]) -> ReadShare | None:
+    """Return a reader of shares of the lines of `path`; None for a .gz, which is read in one go.
+
+    chunks: reads the whole file, or the share (i, n). A fault is described as by the former, which knows its row.
+    """
+
+    def share(i: int, n: int) -> Iterator[Chunk]:
+        try:
+            yield from chunks((i, n))
+        except DataError:
+            for _ in chunks():
+                pass
+            raise
+
+    return None if path.suffix == ".gz" else share
 
 
 def carried_columns(path: Path, layout: Layout, given: str | None, label: str | None = None) -> EdgeColumns:
@@ -99,11 +118,14 @@ def carried_columns(path: Path, layout: Layout, given: str | None, label: str | 
     return carried
 
 
-def _chunks(path: Path, layout: Layout, carried: EdgeColumns) -> Iterator[Chunk]:
-    """Yield the edges int64[2, k] by blocks of lines, with their data. Raises DataError where there are none."""
+def _chunks(path: Path, layout: Layout, carried: EdgeColumns, share: tuple[int, int] = (0, 1)) -> Iterator[Chunk]:
+    """Yield the edges int64[2, k] by blocks of lines, with their data. Raises DataError where there are none.
+
+    share: as in `whole_lines`, which may be without any.
+    """
     delimiter = ord(layout.delimiter) if layout.delimiter else 0
     rows = 0
-    contents = whole_lines(path, layout.lines_before)
+    contents = whole_lines(path, layout.lines_before, share)
     contents = (text if number else text.removeprefix(codecs.BOM_UTF8) for number, text in enumerate(contents))
     for content, (values, lengths, fault) in in_order(lambda text: (text, scanned(text, 2, delimiter)), contents):
         # Numpy reads all that is allowed, and names what is not.
@@ -111,7 +133,7 @@ def _chunks(path: Path, layout: Layout, carried: EdgeColumns) -> Iterator[Chunk]
         chunk = values.reshape(-1, 2).T if plain else _parsed_by_numpy(path, content, layout, rows)
         yield (chunk, carried.of_text(path, content, layout, rows)) if carried else chunk
         rows += chunk.shape[1]
-    if rows == 0:
+    if rows == 0 and share == (0, 1):
         raise DataError(f"{path} holds no edges")
 
 

@@ -6,9 +6,11 @@ Numbers are separated by blanks or tabs; lines that begin with # or % are commen
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -163,30 +165,50 @@ def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, 
     return values[: 2 * plain + count], lengths[: plain + lines], fault if fault < 0 else begin + fault
 
 
-def whole_lines(path: Path, skip: int) -> Iterator[bytes]:
-    """Yield the content of the file `path` (unpacked if .gz) after the first `skip` lines, in blocks of whole lines."""
+def whole_lines(path: Path, skip: int, share: tuple[int, int] = (0, 1)) -> Iterator[bytes]:
+    """Yield the content of the file `path` (unpacked if .gz) after the first `skip` lines, in blocks of whole lines.
+
+    share: (i, n), the lines that begin in the i-th of n ranges of equal size; others than (0, 1) of plain files alone.
+    """
     rest: list[bytes] = []  # of a line whose end is not read yet
     with open_bytes(path) as file:
         for _ in range(skip):
             file.readline()
-        while chunk := file.read(_BLOCK_BYTES):
+        left = None if share == (0, 1) else _seek(file, share)
+        while chunk := file.read(_BLOCK_BYTES if left is None else min(left, _BLOCK_BYTES)):
+            left = None if left is None else left - len(chunk)
             cut = chunk.rfind(b"\n") + 1
             if cut:
                 yield b"".join([*rest, chunk[:cut]])
                 rest = []
             rest.append(chunk[cut:])
+        # The last line of a range ends in the next.
+        if left is not None and any(rest):
+            rest.append(file.readline())
     if any(rest):
         yield b"".join(rest)
 
 
-def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBlock]:
+def _seek(file: BinaryIO, share: tuple[int, int]) -> int:
+    """Go to the first line that begins in the `share` of what is left of `file`; returns the bytes up to its end."""
+    begin, end = file.tell(), file.seek(0, io.SEEK_END)
+    low, high = (begin + (end - begin) * at // share[1] for at in (share[0], share[0] + 1))
+    file.seek(max(low - 1, begin))
+    if low > begin:
+        file.readline()
+    return max(0, high - file.tell())
+
+
+def blocks(path: Path, *, columns: int = _ALL, skip: int = 0, share: tuple[int, int] = (0, 1)) -> Iterator[LineBlock]:
     """Yield lines of the file `path` (unpacked if .gz) after the first `skip`: their first `columns` numbers.
+
+    share: as in `whole_lines`; numbers of lines then count from the first of the share.
 
     Raises DataError naming file, line and text for the first word there that is not a whole number.
     """
     line = skip + 1
     for text, (values, lengths, fault) in in_order(
-        lambda text: (text, scanned(text, columns)), whole_lines(path, skip)
+        lambda text: (text, scanned(text, columns)), whole_lines(path, skip, share)
     ):
         if fault >= 0:
             word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
@@ -196,15 +218,20 @@ def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBl
 
 
 def read_pairs(
-    path: Path, *, skip: int = 0, words: range = range(2, _ALL), kind: str = "two vertex ids"
+    path: Path,
+    *,
+    skip: int = 0,
+    words: range = range(2, _ALL),
+    kind: str = "two vertex ids",
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[np.ndarray, np.ndarray, LineBlock]]:
     """Yield by blocks the first two numbers [k, 2] of each line that has any, and the numbers of these lines int64[k].
 
-    And the lines themselves.
+    And the lines themselves. share: as in `blocks`.
 
     Raises DataError as `blocks`, and for a line whose number of words is not among `words`, which are for `kind`.
     """
-    for block in blocks(path, columns=2, skip=skip):
+    for block in blocks(path, columns=2, skip=skip, share=share):
         wrong = (block.lengths > 0) & ((block.lengths < words.start) | (block.lengths >= words.stop))
         if wrong.any():
             line = int(np.argmax(wrong))

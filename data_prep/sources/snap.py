@@ -12,7 +12,7 @@ from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.columns import EdgeColumns
-from data_prep.formats.edge_text import carried_columns
+from data_prep.formats.edge_text import carried_columns, shares_of_text
 from data_prep.formats.integer_lines import check_between, read_pairs
 from data_prep.formats.numeric_text import find_layout, open_bytes
 from leapmpi.errors import DataError
@@ -45,9 +45,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     given = options.edge_columns, options.edge_labels
     carried = EdgeColumns() if layout is None else carried_columns(path, layout, *given)
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks(share: tuple[int, int] = (0, 1)) -> Iterator[Chunk]:
         rows = 0
-        for pairs, lines, block in read_pairs(path):
+        for pairs, lines, block in read_pairs(path, share=share):
             check_between(pairs, lines, 0, _LARGEST, path)
             yield (
                 pairs.T if layout is None or not carried else (pairs.T, carried.of_text(path, block.text, layout, rows))
@@ -55,7 +55,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             rows += len(pairs)
 
     features, labels = read_companions(options)
-    graph = RawGraph(0, EdgeStream(chunks, carries=carried.dtype), features, labels, edges_name=str(path), compact=True)
+    edges = EdgeStream(chunks, carries=carried.dtype, share=shares_of_text(path, chunks))
+    graph = RawGraph(0, edges, features, labels, edges_name=str(path), compact=True)
 
     # Called once all edges have been read: only then vertices are counted.
     def vertices(largest: int, count: int) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from data_prep.edges.components import components, induced
-from data_prep.edges.edge_stream import sort_edges
+from data_prep.edges.sorted_edges import sort_edges
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 

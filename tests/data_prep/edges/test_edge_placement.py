@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from data_prep.edges import edge_placement
 from data_prep.edges.components import induced
 from data_prep.edges.edge_records import EdgeArrays
-from data_prep.edges.edge_stream import EdgeStream, sort_edges
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.sorted_edges import sort_edges
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 from tests.data_prep.edges.test_components import as_edges

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from data_prep.edges import edge_keys
 from data_prep.edges.edge_sort import EdgeSorter
-from data_prep.edges.edge_stream import EdgeStream, sort_edges
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.sorted_edges import sort_edges
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 from tests.data_prep.edges.test_components import SOME_EDGES, as_edges, plain
@@ -65,9 +66,9 @@ def test_keys_of_ids_beyond_32_bits():
     local = edges - np.array([[0], [first]])
     local[0] |= 2**38  # no loops, and no bucket but the first
     keys, count = np.empty(500, np.uint64), np.zeros(1, np.int64)
-    assert edge_keys.count_keys(*local, bucket_bits, True, count) == 0
+    assert edge_keys.count_keys(*local, 0, 1 << bits, bucket_bits, True, count) == 0
     assert count.tolist() == [500]
-    edge_keys.scatter_keys(*local, bucket_bits, bits + 1, True, np.zeros(1, np.int64), keys)
+    edge_keys.scatter_keys(*local, 0, 1 << bits, bucket_bits, bits + 1, True, np.zeros(1, np.int64), keys)
     bounds, columns = np.zeros(5, np.int64), np.empty(500, np.uint64)
     written, distinct = edge_keys.sort_rows(keys, bits + 1, 0, bounds, columns)
     assert written == distinct == len(set(map(tuple, local.T.tolist())))
