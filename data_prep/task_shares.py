@@ -116,6 +116,13 @@ class TaskShares:
                 raise
         raise ShareFinished(f"share {self.task} of {stage} is finished; {self._next(stage, last)}")
 
+    def notes(self) -> list[str]:
+        """Describe the shares that the final command took, or found and did not take."""
+        if self.taken:
+            return [f"shares taken: {', '.join(self.taken)}"]
+        unused = "shares of tasks are not complete, or of other flags or another source, and were not used"
+        return [unused] if not self.task and _folders(self._output) else []
+
     def _next(self, stage: str, last: bool) -> str:
         assert self.task is not None, "the final command has no share"
         count = self.task.count
@@ -144,5 +151,9 @@ class TaskShares:
 
 def remove_shares(output: Path) -> None:
     """Remove the shares of every command that makes `output`."""
-    for each in output.absolute().parent.glob(f".{glob.escape(output.name)}.shares-*"):
+    for each in _folders(output):
         shutil.rmtree(each, ignore_errors=True)
+
+
+def _folders(output: Path) -> list[Path]:
+    return list(output.absolute().parent.glob(f".{glob.escape(output.name)}.shares-*"))

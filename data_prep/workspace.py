@@ -168,10 +168,10 @@ class Workspace:
             self._stages.save(stage, values, arrays)
 
     def notes(self) -> list[str]:
-        """Describe what was taken from an earlier run."""
-        before, shared = ", ".join(self._taken_over), ", ".join(self.shares.taken) if self.shares else ""
+        """Describe what was taken from an earlier run, and from tasks."""
+        before = ", ".join(self._taken_over)
         notes = [f"an earlier run was stopped; taken from it: {before}"] if before else []
-        return [*notes, f"shares taken: {shared}"] if shared else notes
+        return [*notes, *(self.shares.notes() if self.shares else [])]
 
     @contextmanager
     def written(self, path: Path, mode: Literal["wb", "ab"] = "wb") -> Iterator[_Counted]:

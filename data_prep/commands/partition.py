@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_prep.commands.import_graph import (
     EDGE_SHARES,
@@ -14,6 +14,7 @@ from data_prep.commands.import_graph import (
     LABEL_SHARES,
     SPLIT_BY,
     add_keep_work,
+    add_share,
     add_workers,
 )
 from data_prep.partitioning.method_registry import BALANCES, METHODS
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
     from data_prep.partitioning.request import PartitionRequest
-    from data_prep.progress import Progress, Steps
+    from data_prep.progress import Progress
     from data_prep.workspace import Workspace
     from leapmpi.dataset.graph import Graph
 
@@ -80,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     most = "most bytes of temporary files beside FOLDER; by default what is free there"
     parser.add_argument("--max-disk", metavar="SIZE", help=most)
     add_workers(parser)
+    add_share(parser)
     add_keep_work(parser)
     small = (
         "typed graphs: types of vertices whose rows take less than SIZE are recorded as replicated on every rank; by "
@@ -105,12 +107,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.edge_splits.split_edges import requested_split
+    from data_prep.task_shares import ending_with_a_share, parse_task
     from data_prep.workspace import disk_budget, memory_budget, require, stage_key, use_workers, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
+    task = parse_task(arguments.share)
     use_workers(arguments.workers, memory)
     if arguments.parts_from and arguments.method == "auto":
         arguments.method = GIVEN
@@ -126,7 +130,10 @@ def run(arguments: argparse.Namespace) -> int:
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
     key = stage_key(arguments, [arguments.graph, arguments.parts_from])
-    with workspace_beside(arguments.folder, memory, disk, key, arguments.keep_work) as workspace:
+    with (
+        ending_with_a_share(),
+        workspace_beside(arguments.folder, memory, disk, key, arguments.keep_work, task) as workspace,
+    ):
         print("\n".join(_made(arguments, graph, request, edge_split, training, workspace)))
     return 0
 
@@ -142,13 +149,15 @@ def _made(
     """Make the dataset; return the lines of the final table. Steps that an earlier run finished are left out."""
     from data_prep.assembly.edge_splits.split_edges import split_edges
     from data_prep.assembly.stored_dtype import changes_dtype, with_feature_dtype
+    from data_prep.partitioning.partition_stages import cut, cut_by_tasks, part_files_by_tasks
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
     from leapmpi.dataset.verify import verify_graph
 
     # Each step reads the file again: memory stays bounded.
     steps, vertices = Steps(), graph.vertices
-    if workspace.finished("verified") is None:
+    found = cut_by_tasks(workspace)
+    if found is None and workspace.finished("verified") is None:
         with steps.step("verify") as progress:
             progress.start(vertices, "vertices")
             verify_graph(arguments.graph, progress.reach, graph)
@@ -158,44 +167,22 @@ def _made(
             progress.start(vertices, "vertices")
             by, held = edge_split.by, edge_split.held
             graph = split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)
-    result = _cut(graph, request, workspace, steps)
-    with steps.step("report") as progress:
-        report = report_on(graph, result.assignment, request.parts, training, progress)
-    communities = _ordered(graph, request, workspace, steps) if arguments.order == COMMUNITIES else None
+    result, communities = found or cut(graph, request, workspace, steps, ordered=arguments.order == COMMUNITIES)
     small = None
     if changes_dtype(graph, arguments.feature_dtype):
         with steps.step("features") as progress:
             dtype, name = arguments.feature_dtype, str(arguments.graph)
             graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
+    columns, block_bytes = arguments.layout == "columns", min(_LARGEST_BLOCK, workspace.memory // _BLOCKS_IN_MEMORY)
+    layout = {"columns": columns, "communities": communities, "block_bytes": block_bytes}
+    layout["made"] = part_files_by_tasks(graph, result, layout, workspace, steps)
+    with steps.step("report") as progress:
+        report = report_on(graph, result.assignment, request.parts, training, progress)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
-        _write(arguments, graph, result, report, communities, workspace.memory, progress)
+        _write(arguments, graph, result, report, layout, progress)
     notes = [*([small.note(arguments.feature_dtype)] if small else []), *workspace.notes()]
     return [_table(arguments, result, report), *(f"  {note}" for note in notes), *steps.table()]
-
-
-def _cut(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: Steps) -> Partition:
-    """Cut the graph, or take the parts from an earlier run."""
-    from data_prep.partitioning.partition_graph import Partition, partition_graph
-
-    if found := workspace.finished("cut"):
-        return Partition.of_stored(*found)
-    with steps.step("cut") as progress:
-        result = partition_graph(graph, replace(request, progress=progress))
-    workspace.finish("cut", *result.stored())
-    return result
-
-
-def _ordered(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: Steps) -> np.ndarray:
-    """Put the vertices in order by communities, or take the order from an earlier run: integers[n]."""
-    from data_prep.partitioning.vertex_order import community_order
-
-    if found := workspace.finished("ordered"):
-        return found[1]["vertices"]
-    with steps.step("order") as progress:
-        order = community_order(graph, replace(request, progress=progress))
-    workspace.finish("ordered", {}, {"vertices": order})
-    return order
 
 
 def _check_flags(arguments: argparse.Namespace, graph: Graph, edge_split: SplitRequest | None, parts: int) -> None:
@@ -285,11 +272,10 @@ def _write(
     graph: Graph,
     result: Partition,
     report: CutReport,
-    communities: np.ndarray | None,
-    memory: int,
+    layout: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    """Write the dataset, with the figures of the partition as its attributes."""
+    """Write the dataset, with the figures of the partition as its attributes; layout: arguments for its parts."""
     from data_prep.partitioning.replicated_types import replicated_types
     from leapmpi.dataset.column_encoders import FILE as ENCODERS
     from leapmpi.dataset.column_encoders import KEYS, beside_path
@@ -315,14 +301,12 @@ def _write(
         seed=arguments.seed,
         overwrite=arguments.overwrite,
         command=getattr(arguments, "command_line", ""),
-        columns=arguments.layout == "columns",
-        communities=communities,
         beside={
             FILE: named and named.path,
             **{kind: beside_path(arguments.graph, graph.attributes, kind) for kind in (ENCODERS, KEYS)},
         },
-        block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
+        **layout,
     )
 
 

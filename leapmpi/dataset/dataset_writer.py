@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -87,6 +88,7 @@ def write_dataset(
     beside: Mapping[str, Path | None] = _NOTHING,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
+    made: Iterable[Path] = (),
 ) -> None:
     """Write `graph`, cut by `assignment` (int[n], part numbers), to `folder`, which appears only when complete.
 
@@ -94,14 +96,53 @@ def write_dataset(
     which this takes 16 bytes per vertex. figures: attributes of the partition (edge_cut, balance). columns: also write
     features by columns, which reads them once more for each part. communities: all vertices (integers[n]), in their
     order within parts; None: that of the graph. beside: files to copy, by the attributes that name them.
-    progress: called with the number of finished vertices.
+    progress: called with the number of finished vertices. made: the files of all parts, if `write_part_files` has made
+    them on the same file system.
 
     Raises DataError if a part would be empty or `folder` may not be used; ResourceError if the disk is full.
     """
     # Refuse bad input before anything is written.
     folder = Path(folder).absolute()
-    _check_assignment(assignment, graph, parts)
     check_folder(folder, overwrite)
+    order, common = _renumbered(graph, assignment, parts, columns, communities)
+
+    # The folder appears under its name when all files are complete.
+    remove_abandoned(folder)
+    with written_aside(folder, overwrite=overwrite, into_empty=True) as aside:
+        aside.mkdir()
+        _write_files(aside, graph, order, [] if made else range(parts), common, block_bytes, progress)
+        for file in made:
+            os.link(file, aside / file.name)
+        root = {names.SOURCE: "", **_copied(graph, aside, beside), **figures, names.COMMAND: command}
+        _write_root(aside, graph, order, {**root, "method": method, "seed": seed, **common})
+
+
+def write_part_files(
+    folder: Path,
+    graph: Graph,
+    assignment: np.ndarray,
+    parts: int,
+    chosen: Sequence[int],
+    *,
+    columns: bool = False,
+    communities: np.ndarray | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Callable[[int], object] | None = None,
+) -> list[Path]:
+    """Write the files of the consecutive parts `chosen` to the existing `folder`; return their paths.
+
+    Other arguments are those of `write_dataset`, which makes a dataset of the files of all parts.
+    """
+    order, common = _renumbered(graph, assignment, parts, columns, communities)
+    _write_files(folder, graph, order, chosen, common, block_bytes, progress)
+    return [folder / names.part_file_name(part) for part in chosen]
+
+
+def _renumbered(
+    graph: Graph, assignment: np.ndarray, parts: int, columns: bool, communities: np.ndarray | None
+) -> tuple[Renumbering, Attributes]:
+    """Return the new numbers of the vertices, and the attributes of dataset.h5 and of all parts."""
+    _check_assignment(assignment, graph, parts)
     if columns:
         _check_columns(graph)
     if communities is not None and graph.typed is not None:
@@ -110,8 +151,6 @@ def write_dataset(
     order = renumber(graph, assignment, parts, communities)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
-
-    # Attributes of dataset.h5 and of all parts.
     graph_uuid = graph.uuid or content_uuid(graph)
     common = {
         **counts(graph),
@@ -121,16 +160,7 @@ def write_dataset(
     }
     common |= {names.HAS_COLUMNS: True} if columns else {}
     common |= {names.VERTEX_ORDER: names.COMMUNITIES} if communities is not None else {}
-
-    # The folder appears under its name when all files are complete.
-    remove_abandoned(folder)
-    with written_aside(folder, overwrite=overwrite, into_empty=True) as aside:
-        aside.mkdir()
-        for first in range(0, parts, _FILES_AT_ONCE):
-            chosen = range(first, min(first + _FILES_AT_ONCE, parts))
-            _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-        root = {names.SOURCE: "", **_copied(graph, aside, beside), **figures, names.COMMAND: command}
-        _write_root(aside, graph, order, {**root, "method": method, "seed": seed, **common})
+    return order, common
 
 
 def _copied(graph: Graph, aside: Path, beside: Mapping[str, Path | None]) -> Attributes:
@@ -169,11 +199,25 @@ def check_folder(folder: Path, overwrite: bool) -> None:
             raise DataError(f"{folder} also holds {name}, which is not a part of a dataset; choose another folder")
 
 
+def _write_files(
+    aside: Path,
+    graph: Graph,
+    order: Renumbering,
+    chosen: Sequence[int],
+    common: Attributes,
+    block_bytes: int,
+    progress: Callable[[int], object] | None,
+) -> None:
+    """Write the files of the parts `chosen`, as many at a time as may be open."""
+    for first in range(0, len(chosen), _FILES_AT_ONCE):
+        _write_parts(aside, graph, order, chosen[first : first + _FILES_AT_ONCE], common, block_bytes, progress)
+
+
 def _write_parts(
     aside: Path,
     graph: Graph,
     order: Renumbering,
-    chosen: range,
+    chosen: Sequence[int],
     common: Attributes,
     block_bytes: int,
     progress: Callable[[int], object] | None,
@@ -181,7 +225,7 @@ def _write_parts(
     """Write the files of the parts `chosen`, all of them open at the same time."""
     with ExitStack() as opened:
         files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in chosen]
-        PartWriter(graph, order, chosen.start, files, block_bytes).write(progress)
+        PartWriter(graph, order, chosen[0], files, block_bytes).write(progress)
 
         # Feature columns of each part, and its attributes.
         for part, file in zip(chosen, files, strict=True):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from dataclasses import replace
 
 from leapmpi.config.flags import add_flag, given
+from leapmpi.config.parser import number_between
 from leapmpi.errors import ConfigError
 
 HELP = "show a command as a batch script or manifest; --yes submits it"
@@ -22,11 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="submit the script")
     parser.add_argument("--name", default="leapmpi", help="name of the job")
     parser.add_argument(
-        "--prepare", metavar="COMMAND", help=(
+        "--prepare", metavar="COMMAND", action="append", default=[], help=(
             "run 'leapmpi-prep COMMAND' in a separate job first, such as 'partition graph.h5 data --parts 8'; "
-            "the main job starts when it has succeeded"
+            "the main job starts when it has succeeded; may be repeated, and runs in this order"
         ),
     )  # fmt: skip
+    tasks = "share each --prepare command among a job array of N tasks, for every stage that has shares"
+    parser.add_argument("--prepare-tasks", type=number_between(1), default=1, metavar="N", help=tasks)
     group = parser.add_argument_group("values that replace those of the profile")
     for setting in scalars():
         add_flag(group, setting)
@@ -37,26 +39,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the scripts; with --yes hand them to the scheduler."""
-    from leapmpi.tools.batch.job import job_of, submit
+    from leapmpi.tools.batch.job import job_of, preparation_jobs, submit
     from leapmpi.tools.batch.schedulers import SCHEDULERS
-    from leapmpi.tools.batch.site import Job, read_site
+    from leapmpi.tools.batch.site import read_site
 
     # The job, and before it the preparation of its dataset.
     if not arguments.name.isprintable() or any(letter in arguments.name for letter in " /%$'\"\\"):
         raise ConfigError(f"--name {arguments.name!r}: give a name without blanks, slashes, quotes, % and $")
     site = read_site(arguments.site, given(arguments))
     # What a container sees is in a volume.
-    there = arguments.prepare is None and site.scheduler != "kubernetes"
+    there = not arguments.prepare and site.scheduler != "kubernetes"
     job = job_of(arguments.command, site, arguments.name, data_exists=there)
     about = f"Made by: {arguments.command_line}"
     scheduler = SCHEDULERS[site.scheduler]
     scripts = [scheduler.training_script(site, replace(job, about=about))]
-    if arguments.prepare is not None:
-        if scheduler.preparation_script is None:
+    if arguments.prepare:
+        if (script_of := scheduler.preparation_script) is None:
             raise ConfigError(f"--prepare: jobs of {site.scheduler} do not wait for others; prepare the dataset first")
-        words = tuple(shlex.split(arguments.prepare))
-        prepare = Job(f"{arguments.name}-prepare", words, program="leapmpi-prep", about=about)
-        scripts.insert(0, scheduler.preparation_script(site, prepare))
+        before = preparation_jobs(arguments.prepare, arguments.prepare_tasks, scheduler, arguments.name, about)
+        scripts[:0] = [script_of(site, each) for each in before]
+    elif arguments.prepare_tasks > 1:
+        raise ConfigError("--prepare-tasks shares the commands of --prepare; name one")
 
     # Show the scripts, and submit them only if that was confirmed.
     sys.stdout.write("\n".join(scripts))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import shlex
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from leapmpi.config.flags import config_from
@@ -14,7 +16,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError, LaunchError, nearest, one_line
 from leapmpi.runs.settings_of_run import settings_of_run
-from leapmpi.tools.batch.schedulers import SCHEDULERS
+from leapmpi.tools.batch.schedulers import SCHEDULERS, Scheduler
 from leapmpi.tools.batch.site import Job, Site
 
 COMMANDS = ("train", "sweep", "bench", "evaluate")
@@ -52,6 +54,32 @@ def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_ex
         words += ["--run", f"runs/{SCHEDULERS[site.scheduler].job.format(name=name)}"]
     words += _device(site, arguments, config)
     return Job(name, tuple(words), data=data, data_at=_position_of_data(command, arguments))
+
+
+_STAGES_OF_TASKS = {"import": 2, "partition": 2}
+"""Stages of the commands of leapmpi-prep that have shares, `data_prep/MEMORY.md`."""
+
+
+def preparation_jobs(commands: Sequence[str], tasks: int, scheduler: Scheduler, name: str, about: str) -> list[Job]:
+    """Return the jobs that run each of `commands` of leapmpi-prep, in the order in which they wait for each other.
+
+    With several `tasks`, a job array of so many shares each of its stages, before the job that ends it. Raises
+    ConfigError where a command has no shares, or the scheduler no job arrays.
+    """
+    found = []
+    for text in commands:
+        words = tuple(shlex.split(text))
+        plain = Job(f"{name}-prepare", words, program="leapmpi-prep", about=about)
+        if tasks > 1:
+            if not words or words[0] not in _STAGES_OF_TASKS or "--share" in words:
+                known = " and ".join(_STAGES_OF_TASKS)
+                raise ConfigError(f"--prepare-tasks: {text!r} has no shares to give; {known} have, without --share")
+            if scheduler.task is None:
+                raise ConfigError("--prepare-tasks: jobs of this scheduler have no arrays here; leave the flag out")
+            shared = replace(plain, command=(*words, "--share", f"{scheduler.task}/{tasks}"), runs=tasks)
+            found += [shared] * _STAGES_OF_TASKS[words[0]]
+        found.append(plain)
+    return found
 
 
 def _parsed(command: Sequence[str]) -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leapmpi.tools.batch.shell import clock, environment, launched, opening, quoted, seconds_of, words
+from leapmpi.tools.batch.shell import clock, environment, launched, opening, quoted, seconds_of
 from leapmpi.tools.batch.site import Job, Site
 
 _VARIABLES = "$PBS_"
@@ -17,8 +17,11 @@ def training_script(site: Site, job: Job) -> str:
     cores = site.ranks_per_node * site.cores_per_rank
     chunk = [f"ncpus={cores}", f"mpiprocs={site.ranks_per_node}", f"ompthreads={site.cores_per_rank}"]
     chunk += [f"ngpus={site.gpus_per_node}"] if site.gpus_per_node else []
-    array = [f"-J 0-{job.runs - 1}%{site.array_limit}"] if job.runs > 1 else []
-    options = [*array, f"-l select={site.nodes}:{':'.join([*chunk, *_memory(site)])}", "-l place=scatter:excl"]
+    options = [
+        *_array(site, job),
+        f"-l select={site.nodes}:{':'.join([*chunk, *_memory(site)])}",
+        "-l place=scatter:excl",
+    ]
     index = ["PBS_ARRAY_INDEX=${PBS_ARRAY_INDEX:-0}"] if job.runs else []
     command = " ".join([job.program, *(quoted(word, _VARIABLES) for word in job.command)])
     mpirun = ['mpirun --hostfile "$PBS_NODEFILE"', f"-n {site.ranks}", "--bind-to none", *site.launcher_options]
@@ -29,8 +32,13 @@ def training_script(site: Site, job: Job) -> str:
 def preparation_script(site: Site, job: Job) -> str:
     """Return the script of a job of one process without MPI: data preparation."""
     cores = site.cores_per_rank * site.ranks_per_node
-    options = [f"-l select=1:{':'.join([f'ncpus={cores}', *_memory(site)])}"]
-    return "\n\n".join([_head(site, job, options), environment(site), words(job.program, *job.command)]) + "\n"
+    options = [*_array(site, job), f"-l select=1:{':'.join([f'ncpus={cores}', *_memory(site)])}"]
+    command = " ".join([job.program, *(quoted(word, _VARIABLES) for word in job.command)])
+    return "\n\n".join([_head(site, job, options), environment(site), command]) + "\n"
+
+
+def _array(site: Site, job: Job) -> list[str]:
+    return [f"-J 0-{job.runs - 1}%{site.array_limit}"] if job.runs > 1 else []
 
 
 def _head(site: Site, job: Job, options: list[str]) -> str:

@@ -76,8 +76,8 @@ class Site:
 class Job:
     """Job of a batch script.
 
-    `command`: words after `program`. `data_at`: position of the dataset's folder among them, or None. `runs`: runs of a
-    job array, 0 for a plain job. `about`: comment at the top of the script.
+    `command`: words after `program`. `data_at`: position of the dataset's folder among them, or None. `runs`: runs or
+    tasks of a job array, 0 for a plain job. `about`: comment at the top of the script.
     """
 
     name: str

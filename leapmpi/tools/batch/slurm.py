@@ -20,7 +20,7 @@ def training_script(site: Site, job: Job) -> str:
 
 def preparation_script(site: Site, job: Job) -> str:
     """Return the script of a job of one process without MPI: data preparation."""
-    options = [f"--job-name={job.name}", "--output=%x-%j.out", "--open-mode=append", f"--time={site.time}"]
+    options = [f"--job-name={job.name}", _output(job), "--open-mode=append", *_array(site, job), f"--time={site.time}"]
     options += [f"--nodes=1 --ntasks=1 --cpus-per-task={site.cores_per_rank * site.ranks_per_node}"]
     options += _site_options(site)
     head = "\n".join([_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options), "", _START])
@@ -96,14 +96,13 @@ def _comment(job: Job) -> list[str]:
 
 
 def _head(site: Site, job: Job) -> str:
-    output = "%x-%A_%a.out" if job.runs else "%x-%j.out"
     options = [
         f"--job-name={job.name}",
-        f"--output={output}",
+        _output(job),
         "--open-mode=append",
         f"--nodes={site.nodes} --ntasks={site.ranks} --ntasks-per-node={site.ranks_per_node} "
         f"--cpus-per-task={site.cores_per_rank}",
-        *([f"--array=0-{job.runs - 1}%{site.array_limit}"] if job.runs else []),
+        *_array(site, job),
         f"--time={site.time}",
     ]
 
@@ -127,6 +126,14 @@ def _head(site: Site, job: Job) -> str:
         *_preparing_nodes(site),
     ]
     return "\n".join([*lines, "", _START])
+
+
+def _output(job: Job) -> str:
+    return f"--output={'%x-%A_%a.out' if job.runs else '%x-%j.out'}"
+
+
+def _array(site: Site, job: Job) -> list[str]:
+    return [f"--array=0-{job.runs - 1}%{site.array_limit}"] if job.runs else []
 
 
 def _preparing_nodes(site: Site) -> list[str]:

@@ -1,0 +1,103 @@
+"""Stages of `partition`: parts and order of the vertices, and the files of the parts.
+
+They are made here, taken from an earlier run, or shared by the tasks of a job array: the first task cuts the graph, and
+each then writes the files of some parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.partitioning.partition_graph import Partition, partition_graph
+from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.vertex_order import community_order
+from data_prep.progress import Steps
+from data_prep.workspace import Workspace
+from leapmpi.dataset.dataset_writer import write_part_files
+from leapmpi.dataset.graph import Graph
+
+_FOUND, _WRITTEN, _ORDER = "parts-found", "parts-written", "order"
+"""Stages of tasks, and an array of the first."""
+
+Cut = tuple[Partition, np.ndarray | None]
+"""The parts, and all vertices (integers[n]) in their order within parts, None for that of the graph."""
+
+
+def cut(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: Steps, *, ordered: bool) -> Cut:
+    """Cut the graph, and put its vertices in order by communities if `ordered`, or take both from an earlier run.
+
+    Raises ShareFinished in a task.
+    """
+    if found := workspace.finished("cut"):
+        result = Partition.of_stored(*found)
+    else:
+        with steps.step("cut") as progress:
+            result = partition_graph(graph, replace(request, progress=progress))
+        workspace.finish("cut", *result.stored())
+    order = _order(graph, request, workspace, steps) if ordered else None
+    if workspace.shares and workspace.shares.task:
+        values, arrays = result.stored()
+        workspace.finish(_FOUND, values, arrays | ({} if order is None else {_ORDER: order}))
+        workspace.shares.finish(_FOUND, workspace.folder)
+    return result, order
+
+
+def _order(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: Steps) -> np.ndarray:
+    if found := workspace.finished("ordered"):
+        return found[1]["vertices"]
+    with steps.step("order") as progress:
+        order = community_order(graph, replace(request, progress=progress))
+    workspace.finish("ordered", {}, {"vertices": order})
+    return order
+
+
+def cut_by_tasks(workspace: Workspace) -> Cut | None:
+    """Return the cut that the first task has made; None where it is still to be made, by that task or this command.
+
+    Raises ShareFinished in the other tasks, which wait for it.
+    """
+    shares = workspace.shares
+    if shares is None:
+        return None
+    if found := shares.load(_FOUND):
+        values, arrays = found[0]
+        order = arrays.pop(_ORDER, None)
+        return Partition.of_stored(values, arrays), order
+    if shares.task and shares.begin(_FOUND).index:
+        workspace.finish(_FOUND, {}, {})
+        shares.finish(_FOUND, workspace.folder)
+    return None
+
+
+def part_files_by_tasks(
+    graph: Graph, result: Partition, layout: Mapping[str, Any], workspace: Workspace, steps: Steps
+) -> list[Path]:
+    """Return the files of all parts, if tasks have written them; none without.
+
+    A task writes its own and raises ShareFinished. layout: arguments of `write_part_files`.
+    """
+    shares = workspace.shares
+    if shares is None:
+        return []
+    if shares.task is None:
+        found = shares.load(_WRITTEN) or []
+        return [
+            Path(str(file.filename)) for _, files in found for file in files.values() if isinstance(file, np.memmap)
+        ]
+
+    # Consecutive parts, about as many for each task.
+    task, parts = shares.begin(_WRITTEN, last=True), len(result.vertices)
+    low, high = (parts * each // task.count for each in (task.index, task.index + 1))
+    with steps.step("write") as progress:
+        progress.start(graph.vertices, "vertices")
+        chosen = range(low, high)
+        files = write_part_files(
+            workspace.folder, graph, result.assignment, parts, chosen, progress=progress.reach, **layout
+        )
+    workspace.finish(_WRITTEN, {}, {file.name: np.memmap(file, np.uint8, "r") for file in files})
+    shares.finish(_WRITTEN, workspace.folder, last=True)
