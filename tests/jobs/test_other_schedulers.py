@@ -130,6 +130,11 @@ def test_a_manifest_has_the_form_of_an_mpijob(submitted):
         (["--scheduler", "kubernetes", "train", "d"], "--scheduler kubernetes: name the container image"),
         (["--scheduler", "kubernetes", "--image", "i", *TRAIN], "--prepare: jobs of kubernetes do not wait for others"),
         (
+            ["--scheduler", "flux", "--prepare-tasks", "2", *TRAIN],
+            "--prepare-tasks: jobs of this scheduler have no arrays",
+        ),
+        (["--prepare-tasks", "2", "--prepare", "synth g.h5", "train", "data"], "'synth g.h5' has no shares to give"),
+        (
             ["--scheduler", "kubernetes", "--image", "i", "--name", "A", "train", "d"],
             "Kubernetes allows lower-case letters",
         ),

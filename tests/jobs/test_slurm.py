@@ -5,9 +5,11 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from leapmpi.runs.run import load_run
+from tests.data_prep.commands.test_workers import content
 from tests.support import cluster as clusters
 from tests.support.cluster import Cluster, wait_for
 
@@ -73,10 +75,39 @@ def test_prepared_staged_and_trained_on_four_nodes(cluster, submit, tmp_path):
     summary = load_run(tmp_path / "runs" / f"leapmpi-{train}").summary
     assert summary["ranks"] == 4
     text = log(tmp_path)
-    assert f"data /dev/shm/leapmpi-root.{train}: 400 vertices" in text
-    assert re.search(r"ranks 4 on 4 nodes", text)
+    assert re.search(rf"data +/dev/shm/leapmpi-root\.{train}: 400 vertices", text)
+    assert re.search(r"ranks +4 on 4 nodes", text)
     for host in range(4):
         assert cluster.said("ls", "/dev/shm", host=host) == ""
+
+
+def test_preparation_in_arrays_then_training(cluster, submit, tmp_path):
+    edges = np.random.default_rng(3).integers(0, 400, (3000, 2))
+    (tmp_path / "edges.csv").write_text("".join(f"{s},{d}\n" for s, d in edges.tolist()))
+    labels = "".join(f"{number % 3}\n" for number in range(400))
+    (tmp_path / "labels.csv").write_text(labels)
+    flags = "--labels labels.csv --features random:6 --splits random:0.6,0.2,0.2"
+    jobs = submit(
+        "--nodes", 2, "--prepare", f"import edges.csv graph.h5 {flags}",
+        "--prepare", "partition graph.h5 data --parts 4 --method ldg", "--prepare-tasks", 3,
+        "train", "data", "--epochs", 2, "--hidden", 8,
+    )  # fmt: skip
+    assert len(jobs) == 7
+    assert ended(cluster, jobs[-1], 240) == "COMPLETED 0", log(tmp_path)
+    text = log(tmp_path)
+    for sentence in ("edges-sorted of 3 tasks", "parts-found of 3 tasks, parts-written of 3 tasks"):
+        assert f"shares taken: {sentence}" in text
+    # One process alone makes the same parts.
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    python = [sys.executable, "-m", "data_prep.cli"]
+    cluster.said(*python, "import", "edges.csv", "alone/graph.h5", *flags.split(), cwd=tmp_path)
+    cut = ["--parts", "4", "--method", "ldg"]
+    cluster.said(*python, "partition", "alone/graph.h5", "alone/data", *cut, cwd=tmp_path)
+    parts = sorted((alone / "data").glob("part-*.h5"))
+    assert len(parts) == 4
+    for part in parts:
+        assert content(tmp_path / "data" / part.name) == content(part)
 
 
 def test_a_cancelled_job_leaves_no_process_and_is_not_queued_again(cluster, submit, small_data, tmp_path):

@@ -127,6 +127,19 @@ def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_aga
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
 
+def test_tasks_that_prepare_become_arrays(site, capsys):
+    words = ["--site", site, "--prepare", "import e.csv g.h5", "--prepare", "partition g.h5 out --parts 2"]
+    text = script_of(capsys, *words, "--prepare-tasks", "8", "train", "out")
+    scripts = text.split("#!/bin/bash")[1:]
+    shares = ["--share" in each for each in scripts]
+    assert shares == [True, True, False, True, True, False, False]
+    for each in scripts[:2]:
+        assert "#SBATCH --array=0-7%" in each
+        assert 'leapmpi-prep import e.csv g.h5 --share "$SLURM_ARRAY_TASK_ID/8"' in each
+    assert "--array" not in scripts[2]
+    assert 'leapmpi-prep partition g.h5 out --parts 2 --share "$SLURM_ARRAY_TASK_ID/8"' in scripts[3]
+
+
 def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
     text = script_of(capsys, "--site", site, "--prepare", "partition 'my graph.h5' out --parts 2", "train", "out")
     first, second = text.split("#!/bin/bash -l\n")[1:]
