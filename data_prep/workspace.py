@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from data_prep.task_shares import Task, TaskShares, remove_shares
 from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
 from leapmpi.system.stage_files import StageFiles
+from leapmpi.system.task_shares import Task, TaskShares, remove_shares
 from leapmpi.system.worker_threads import given_processors, processor_count, set_processor_count
 from leapmpi.version import VERSION
 

@@ -168,8 +168,8 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.edges.typed_graph import TypedRawGraph
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
-    from data_prep.task_shares import ending_with_a_share, parse_task
     from data_prep.workspace import disk_budget, memory_budget, stage_key, use_workers, workspace_beside
+    from leapmpi.system.task_shares import ending_with_a_share, parse_task
 
     if arguments.guess_schema is not None:
         return _guess_schema(arguments)
@@ -178,18 +178,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)
-    task = parse_task(arguments.share)
     use_workers(arguments.workers, memory)
     check_output(arguments.graph, arguments.overwrite)
-    drawn = arguments.split_edges not in (None, "source", "none")
-    shares = arguments.split_edges if drawn else None
+    shares = None if arguments.split_edges in ("source", "none") else arguments.split_edges
     edge_split = requested_split(shares, arguments.split_edge_labels, arguments.split_edges_by)
     options = _options(arguments)
     features = Path(arguments.features) if arguments.features and not options.features else None
 
     # Read, assemble, write.
     steps = Steps()
-    key = stage_key(arguments, _sources(arguments), ["max_mem"])
+    key, task = stage_key(arguments, _sources(arguments), ["max_mem"]), parse_task(arguments.share)
     with (
         ending_with_a_share(),
         workspace_beside(arguments.graph, memory, disk, key, arguments.keep_work, task) as workspace,

@@ -107,10 +107,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.edge_splits.split_edges import requested_split
-    from data_prep.task_shares import ending_with_a_share, parse_task
     from data_prep.workspace import disk_budget, memory_budget, require, stage_key, use_workers, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
+    from leapmpi.system.task_shares import ending_with_a_share, parse_task
 
     # Refuse what can be refused before the work.
     memory, disk = memory_budget(arguments.max_mem), disk_budget(arguments.max_disk)

@@ -14,9 +14,9 @@ from data_prep.edges.edge_sort import read_only_ends
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.seen_edges import READ, SeenEdges
 from data_prep.progress import Progress
-from data_prep.task_shares import Task
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError
+from leapmpi.system.task_shares import Task
 
 _COUNTED_RANGES = 12
 """Rows are counted in up to 2**12 ranges, at whose bounds shares may begin."""

@@ -15,9 +15,9 @@ from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
 from data_prep.edges.edge_stream import CountVertices, Edges, as_stream
 from data_prep.edges.seen_edges import SeenEdges
 from data_prep.progress import SILENT, Progress
-from data_prep.task_shares import Stored
 from data_prep.workspace import Workspace, require
 from leapmpi.dataset.edge_data import EdgeData
+from leapmpi.system.task_shares import Stored
 from leapmpi.system.worker_threads import in_order
 
 _BYTES_PER_VERTEX = 20  # held while components, labels and splits are checked; the rest is mapped

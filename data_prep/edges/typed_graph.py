@@ -179,7 +179,7 @@ class TypedEdges:
         return all(each.resumable for each in self._streams)
 
     def read_in_shares(self, workspace: Workspace, progress: Progress) -> None:
-        """In a task, read a share of the edges, or go on with those that all tasks have read; see `edge_shares`."""
+        """Read a share of the edges in a task, or go on with those that all tasks have read; see `edge_shares`."""
         self._streams = read_in_shares(self._streams, workspace, progress)
 
     def _added(self, reverse: bool) -> dict[int, int]:

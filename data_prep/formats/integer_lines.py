@@ -190,7 +190,7 @@ def whole_lines(path: Path, skip: int, share: tuple[int, int] = (0, 1)) -> Itera
 
 
 def _seek(file: BinaryIO, share: tuple[int, int]) -> int:
-    """Go to the first line that begins in the `share` of what is left of `file`; returns the bytes up to its end."""
+    """Find the first line that begins in the `share` of what is left of `file`; returns the bytes up to its end."""
     begin, end = file.tell(), file.seek(0, io.SEEK_END)
     low, high = (begin + (end - begin) * at // share[1] for at in (share[0], share[0] + 1))
     file.seek(max(low - 1, begin))
