@@ -100,10 +100,6 @@ class DatabaseSchema:
     tables: dict[str, TableSchema]
     target: str | None
 
-    def referenced(self, name: str) -> bool:
-        """Return whether a foreign key names the table."""
-        return any(key.table == name for each in self.tables.values() for key in each.foreign_keys)
-
 
 def stored_table(table: TableSchema) -> dict[str, Any]:
     """Return what new rows of `table` are read by, as JSON holds it: its name, keys, time, columns and texts."""

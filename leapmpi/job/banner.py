@@ -30,7 +30,7 @@ from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.model import canonical, input_width, schema_of_typed, settings_without_effect
 from leapmpi.nn.task import EdgeTask
-from leapmpi.runs.text import rank_table, ranks_text, size_text
+from leapmpi.runs.text import counted, rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -153,7 +153,8 @@ def _by_type(dataset: Dataset) -> str:
         return ""
     vertices = dataset.types.vertices
     lacking = sum(not each.feature_dim for each in vertices)
-    return f"{len(vertices)} types, {lacking} without features, {len(dataset.types.relations)} relations"
+    relations = counted(len(dataset.types.relations), "relation")
+    return f"{counted(len(vertices), 'type')}, {lacking} without features, {relations}"
 
 
 def _rows_by_type(config: Config, dataset: Dataset) -> list[str]:
