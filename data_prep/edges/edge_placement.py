@@ -43,7 +43,9 @@ def merge_notes(data: EdgeData, counts: EdgeCounts) -> list[str]:
         return []
     rules = {"weight": "weights summed", "time": "the earliest time kept", "features": "the first features kept"}
     rules["labels"] = "the first label kept"
-    kept = [rules[name.removeprefix("edge_")] for name in data.arrays()]
+    # The relation of an edge is never merged.
+    names = [name.removeprefix("edge_") for name in data.arrays()]
+    kept = [rules[name] for name in names if name in rules]
     differ = f" ({counts.differing:,} had others)" if counts.differing else ""
     return [f"duplicate edges merged ({counts.merged:,}): {', '.join(kept)}{differ}"]
 

@@ -10,7 +10,7 @@ import pytest
 from data_prep.cli import main
 from leapmpi.errors import ResourceError
 from tests.data_prep.commands.test_workers import content
-from tests.data_prep.typed_folders import write_folder
+from tests.data_prep.small_sources import write_sources
 from tests.support.file_size import largest_file
 
 EDGES = "data_prep.edges.edge_sort.EdgeSorter.finish"
@@ -23,19 +23,7 @@ DATASET = "leapmpi.dataset.dataset_writer.write_dataset"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("source")
-    edges = np.random.default_rng(3).integers(0, 2000, (12_000, 2))
-    (folder / "edges.csv").write_text("".join(f"{s},{d},{s % 7}\n" for s, d in edges.tolist()))
-    (folder / "snap.txt").write_text("# Nodes: 9 Edges: 9\n" + "".join(f"{5 * s} {5 * d}\n" for s, d in edges.tolist()))
-    np.save(folder / "edges.npy", edges.T)
-    (folder / "table.csv").write_text("src,dst\n" + "".join(f"{s},{d}\n" for s, d in edges.tolist()))
-    (folder / "typed").mkdir()
-    write_folder(folder / "typed")
-    (folder / "triples").mkdir()
-    triples = [f"e{s}\tr{s % 3}\te{d}\n" for s, d in edges.tolist()]
-    for name, some in (("train", triples[:-200]), ("valid", triples[-200:-100]), ("test", triples[-100:])):
-        (folder / "triples" / f"{name}.txt").write_text("".join(some))
-    return folder
+    return write_sources(tmp_path_factory.mktemp("source"))
 
 
 def killed_in(place: str, *words: object) -> None:

@@ -3,32 +3,20 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.formats.integer_lines import whole_lines
 from tests.data_prep.commands.test_workers import content
-from tests.data_prep.typed_folders import write_folder
+from tests.data_prep.small_sources import write_sources
 
 FLAGS = {"edges.csv": ["--edge-columns", "weight"], "typed": ["--add-reverse"], "triples": ["--add-reverse"]}
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("source")
-    edges = np.random.default_rng(3).integers(0, 2000, (12_000, 2))
-    (folder / "edges.csv").write_text("".join(f"{s},{d},{s % 7}\n" for s, d in edges.tolist()))
-    (folder / "snap.txt").write_text("# Nodes: 9 Edges: 9\n" + "".join(f"{5 * s} {5 * d}\n" for s, d in edges.tolist()))
-    (folder / "table.csv").write_text("src,dst\n" + "".join(f"{s},{d}\n" for s, d in edges.tolist()))
-    np.save(folder / "edges.npy", edges.T)
-    write_folder(folder / "typed")
-    (folder / "triples").mkdir()
-    triples = [f"e{s}\tr{s % 3}\te{d}\n" for s, d in edges.tolist()]
-    for name, some in (("train", triples[:-200]), ("valid", triples[-200:-100]), ("test", triples[-100:])):
-        (folder / "triples" / f"{name}.txt").write_text("".join(some))
-    return folder
+    return write_sources(tmp_path_factory.mktemp("source"))
 
 
 def shared(prep, count, *words):
