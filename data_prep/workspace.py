@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,7 +25,7 @@ from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
-from leapmpi.system.stage_files import StageFiles
+from leapmpi.system.stage_files import StageFiles, Stored
 from leapmpi.system.task_shares import Task, TaskShares, remove_shares
 from leapmpi.system.worker_threads import given_processors, processor_count, set_processor_count
 from leapmpi.version import VERSION
@@ -151,7 +151,7 @@ class Workspace:
                     "write elsewhere"
                 )
 
-    def finished(self, stage: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    def finished(self, stage: str) -> Stored | None:
         """Return values and arrays of a `stage` that an earlier run of the same command finished; None without."""
         found = self._stages.load(stage) if self._stages else None
         if found is None:
@@ -166,6 +166,19 @@ class Workspace:
         """
         if self._stages:
             self._stages.save(stage, values, arrays)
+
+    @property
+    def task(self) -> Task | None:
+        """The task whose share of the work is done here; None where all of it is."""
+        return self.shares.task if self.shares else None
+
+    def finish_share(
+        self, stage: str, values: dict[str, Any], arrays: dict[str, np.ndarray], *, last: bool = False
+    ) -> NoReturn:
+        """Record the task's share of `stage`, and raise ShareFinished. last: no stage of tasks follows."""
+        assert self.shares is not None, "a task has shares"
+        self.finish(stage, values, arrays)
+        self.shares.finish(stage, self.folder, last=last)
 
     def notes(self) -> list[str]:
         """Describe what was taken from an earlier run, and from tasks."""

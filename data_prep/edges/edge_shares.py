@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.edges.edge_keys import count_keys
-from data_prep.edges.edge_records import Chunk, with_records
+from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_sort import read_only_ends
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.seen_edges import READ, SeenEdges
@@ -29,7 +29,7 @@ def read_in_shares(streams: Sequence[EdgeStream], workspace: Workspace, progress
     numbered as they are read.
     """
     shares = workspace.shares
-    if shares is None or shares.task is None or all(each.mapped for each in streams):
+    if shares is None or workspace.task is None or all(each.mapped for each in streams):
         return list(streams)
     if not all(each.resumable for each in streams):
         raise ConfigError(
@@ -47,8 +47,7 @@ def read_in_shares(streams: Sequence[EdgeStream], workspace: Workspace, progress
             seen.stage(progress)
             values[str(r)], of_stream = seen.stored()
             arrays |= {f"{r}-{name}": array for name, array in of_stream.items()}
-    workspace.finish(READ, values, arrays)
-    shares.finish(READ, workspace.folder)
+    workspace.finish_share(READ, values, arrays)
 
 
 def _share_of(stream: EdgeStream, r: int, task: Task) -> Callable[[], Iterator[Chunk]]:
@@ -74,23 +73,15 @@ def _joined(stream: EdgeStream, r: int, shares: list, workspace: Workspace) -> E
     return replace(stream, chunks=chunks, count=sum(each.count for each in parts), mapped=True, share=None)
 
 
-def rows_of_share(
-    task: Task,
-    chunks: Iterator[Chunk],
-    vertices: int,
-    directed: bool,
-    checked: Callable[[np.ndarray, int], np.ndarray],
-) -> tuple[int, int]:
+def rows_of_share(task: Task, edges: Iterator[np.ndarray], vertices: int, directed: bool) -> tuple[int, int]:
     """Return first and end of the rows that `task` sorts: shares of about as many edges, found by counting all.
 
-    checked: returns valid numbers of vertices for the edges of a chunk; also takes the number of its first edge.
+    edges: all of them, by chunks [2, k] of valid numbers.
     """
     bits = max(0, (vertices - 1).bit_length() - _COUNTED_RANGES)
     counts = np.zeros(((vertices - 1) >> bits) + 1, np.int64)
-    first = 0
-    for chunk, _ in with_records(chunks):
-        count_keys(*read_only_ends(checked(chunk, first)), 0, vertices, bits, directed, counts)
-        first += chunk.shape[1]
+    for chunk in edges:
+        count_keys(*read_only_ends(chunk), 0, vertices, bits, directed, counts)
     # An edge less or more per vertex keeps shares of graphs without edges equal, too.
     total = np.cumsum(counts + 1)
     goals = total[-1] * np.arange(1, task.count) / task.count

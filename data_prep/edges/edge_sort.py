@@ -111,34 +111,19 @@ class EdgeSorter:
     """Sorts edges, which are added by chunks, into one adjacency, each edge both ways unless `directed`.
 
     name: what messages call the edges. columns: number of columns, where they are other keys than vertices, which have
-    been checked; such edges are `directed` and no loops. rows: first and end of the rows of the adjacency, by default
-    of all vertices; keys of other rows are left out.
+    been checked; such edges are `directed` and no loops.
     """
 
     def __init__(
-        self,
-        vertices: int,
-        *,
-        directed: bool,
-        name: str,
-        workspace: Workspace,
-        columns: int | None = None,
-        rows: tuple[int, int] | None = None,
+        self, vertices: int, *, directed: bool, name: str, workspace: Workspace, columns: int | None = None
     ) -> None:
         self.vertices = vertices
-        low, end = rows or (0, vertices)
-        self._low, self._rows = low, end - low
         self._directed, self._name, self._workspace = directed, name, workspace
         self._checked = columns is not None
         self._dtype = np.dtype(index_dtype(columns or vertices))
 
-        # Buckets of 2**bucket_bits rows.
         self._key_shift = max(1, (max(vertices, columns or 1) - 1).bit_length()) + 1
-        bits = max(1, (self._rows - 1).bit_length())
-        # Key and row must fit in 64 bits: beyond 2**36 vertices there are more buckets.
-        self._bucket_bits = max(0, min(bits - _MOST_BUCKETS.bit_length() + 1, 64 - self._key_shift))
-        self._buckets = ((self._rows - 1) >> self._bucket_bits) + 1
-        self._sizes = np.zeros(self._buckets, np.int64)
+        self.keep((0, vertices))
 
         # Edges held before they are scattered, and keys of a group that is sorted; several groups are at work at once.
         self._most_edges = min(_EDGES_IN_MEMORY, max(1, workspace.capacity(0.4) // _BYTES_PER_EDGE))
@@ -149,6 +134,16 @@ class EdgeSorter:
         self._pending_edges = 0
         self._folder: Path | None = None
         self._read = self._loops = 0
+
+    def keep(self, rows: tuple[int, int]) -> None:
+        """Leave out keys of other rows than these, by first and end; before any edge is taken."""
+        self._low, self._rows = rows[0], rows[1] - rows[0]
+        # Buckets of 2**bucket_bits rows.
+        bits = max(1, (self._rows - 1).bit_length())
+        # Key and row must fit in 64 bits: beyond 2**36 vertices there are more buckets.
+        self._bucket_bits = max(0, min(bits - _MOST_BUCKETS.bit_length() + 1, 64 - self._key_shift))
+        self._buckets = ((self._rows - 1) >> self._bucket_bits) + 1
+        self._sizes = np.zeros(self._buckets, np.int64)
 
     def add(self, edges: np.ndarray) -> None:
         """Take `edges` [2, k], sources and destinations. Raises DataError naming the first id out of range."""

@@ -15,6 +15,7 @@ from data_prep.edges.edge_records import Chunk, with_records
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.progress import Progress
 from data_prep.workspace import Workspace
+from leapmpi.system.stage_files import Stored
 from leapmpi.system.worker_threads import in_order
 
 _BYTES_PER_ID = 9  # of a table by id: whether it occurs, and its place
@@ -67,7 +68,7 @@ class SeenEdges:
                 for file, array in zip(files, (chunk, records), strict=False):
                     file.write(np.ascontiguousarray(array).view(np.uint8).data)
 
-    def stored(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def stored(self) -> Stored:
         """Return values and arrays by which a stage holds the edges."""
         values = {name: getattr(self, name) for name in _SEEN}
         values["chunks"] = [(count, dtype.str) for count, dtype in self._chunks]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from data_prep.edges.seen_edges import SeenEdges
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace, require
 from leapmpi.dataset.edge_data import EdgeData
-from leapmpi.system.task_shares import Stored
+from leapmpi.system.stage_files import Stored
 from leapmpi.system.worker_threads import in_order
 
 _BYTES_PER_VERTEX = 20  # held while components, labels and splits are checked; the rest is mapped
@@ -52,9 +51,8 @@ def sort_edges(
     Returns also what became of them, and the source's id of each vertex, where vertices were renumbered.
     vertices: their number, or a function that gives it from the largest id and the number of edges. compact: ids are
     any numbers, and vertices are numbered by ascending id. arrays: what edges carry, unless the stream itself brings
-    it; the adjacency then has it too, and `notes` grow where edges were read several times. carried: if false,
-    all of that is left out. Raises DataError naming the
-    first edge with a bad id or a value that is not finite.
+    it; the adjacency then has it too, and `notes` grow where edges were read several times. carried: if false, none of
+    it is kept. Raises DataError naming the first edge with a bad id or a value that is not finite.
     """
     stream = as_stream(edges, arrays if carried else None)
     seen = ids = None
@@ -117,9 +115,9 @@ class SortedEdges:
         arrays = {"indptr": self.adjacency.indptr, "indices": self.adjacency.indices, **data.arrays()}
         arrays |= {} if self.ids is None else {"ids": self.ids}
         values = {"counts": asdict(self.counts), "relations": data.relations, "counted": list(self.counted)}
+        if workspace.task:
+            workspace.finish_share(SORTED, values, arrays, last=True)
         workspace.finish(SORTED, values, arrays)
-        if workspace.shares and workspace.shares.task:
-            workspace.shares.finish(SORTED, workspace.folder, last=True)
 
 
 def sorted_before(workspace: Workspace) -> SortedEdges | None:
@@ -198,16 +196,7 @@ def adjacency_of(
 
     final: maps ids to vertex numbers, where they are not. A task sorts the rows of its share.
     """
-    numbered = final or (lambda chunk: chunk)
-    sorter = partial(EdgeSorter, vertices, directed=directed, name=name, workspace=workspace, columns=columns)
-    rows = 0, vertices
-    if workspace.shares and (task := workspace.shares.task):
-        check = sorter().checked
-        rows = rows_of_share(task, chunks(), vertices, directed, lambda chunk, first: check(numbered(chunk), first))
-    taken = sorter(rows=rows)
-    placer = None
-    if carries is not None:
-        placer = EdgePlacer(rows, carries, directed=directed, name=name, workspace=workspace)
+    sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace, columns=columns)
 
     # Several threads read mapped edges, number and check them; they are then taken in order.
     def counted() -> Iterator[tuple[np.ndarray, np.ndarray | None, int]]:
@@ -218,15 +207,25 @@ def adjacency_of(
 
     def checked(each: tuple[np.ndarray, np.ndarray | None, int]) -> tuple[np.ndarray, np.ndarray | None]:
         chunk, records, first = each
-        return taken.checked(numbered(chunk), first), records
+        return sorter.checked(final(chunk) if final else chunk, first), records
 
-    for chunk, records in in_order(checked, counted(), workspace.threads):
-        taken.hold(chunk)
+    def numbered() -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        return in_order(checked, counted(), workspace.threads)
+
+    rows = 0, vertices
+    if workspace.task:
+        rows = rows_of_share(workspace.task, (chunk for chunk, _ in numbered()), vertices, directed)
+        sorter.keep(rows)
+    placer = None
+    if carries is not None:
+        placer = EdgePlacer(rows, carries, directed=directed, name=name, workspace=workspace)
+    for chunk, records in numbered():
+        sorter.hold(chunk)
         if placer and records is not None:
             placer.add(chunk, records)
         progress.advance(chunk.shape[1])
     check_memory(vertices, workspace)
-    adjacency, counts = taken.finish(progress)
+    adjacency, counts = sorter.finish(progress)
     if placer is None:
         return SortedEdges(adjacency, counts)
     placed = placer.finish(adjacency, progress)

@@ -23,6 +23,7 @@ from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.system.jit import compiled
+from leapmpi.system.stage_files import Stored
 
 _ABOUT = 1.02
 """A balance of edges or work that exceeds the tolerance by this factor loses against one that does not."""
@@ -70,7 +71,7 @@ class Partition:
             "work_balance": _balance(self.work),
         }
 
-    def stored(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def stored(self) -> Stored:
         """Return values and arrays from which `of_stored` makes the same."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         types = {f"type{number}": each for number, each in enumerate(self.types.values())}

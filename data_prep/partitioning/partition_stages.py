@@ -40,10 +40,9 @@ def cut(graph: Graph, request: PartitionRequest, workspace: Workspace, steps: St
             result = partition_graph(graph, replace(request, progress=progress))
         workspace.finish("cut", *result.stored())
     order = _order(graph, request, workspace, steps) if ordered else None
-    if workspace.shares and workspace.shares.task:
+    if workspace.task:
         values, arrays = result.stored()
-        workspace.finish(_FOUND, values, arrays | ({} if order is None else {_ORDER: order}))
-        workspace.shares.finish(_FOUND, workspace.folder)
+        workspace.finish_share(_FOUND, values, arrays | ({} if order is None else {_ORDER: order}))
     return result, order
 
 
@@ -69,8 +68,7 @@ def cut_by_tasks(workspace: Workspace) -> Cut | None:
         order = arrays.pop(_ORDER, None)
         return Partition.of_stored(values, arrays), order
     if shares.task and shares.begin(_FOUND).index:
-        workspace.finish(_FOUND, {}, {})
-        shares.finish(_FOUND, workspace.folder)
+        workspace.finish_share(_FOUND, {}, {})
     return None
 
 
@@ -99,5 +97,4 @@ def part_files_by_tasks(
         files = write_part_files(
             workspace.folder, graph, result.assignment, parts, chosen, progress=progress.reach, **layout
         )
-    workspace.finish(_WRITTEN, {}, {file.name: np.memmap(file, np.uint8, "r") for file in files})
-    shares.finish(_WRITTEN, workspace.folder, last=True)
+    workspace.finish_share(_WRITTEN, {}, {file.name: np.memmap(file, np.uint8, "r") for file in files}, last=True)

@@ -208,33 +208,23 @@ def _write_files(
     block_bytes: int,
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Write the files of the parts `chosen`, as many at a time as may be open."""
+    """Write the files of the consecutive parts `chosen`, as many at a time as may be open."""
     for first in range(0, len(chosen), _FILES_AT_ONCE):
-        _write_parts(aside, graph, order, chosen[first : first + _FILES_AT_ONCE], common, block_bytes, progress)
+        group = chosen[first : first + _FILES_AT_ONCE]
+        with ExitStack() as opened:
+            files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in group]
+            PartWriter(graph, order, group[0], files, block_bytes).write(progress)
+            for part, file in zip(group, files, strict=True):
+                _finish_part(file, graph, order, part, common)
 
 
-def _write_parts(
-    aside: Path,
-    graph: Graph,
-    order: Renumbering,
-    chosen: Sequence[int],
-    common: Attributes,
-    block_bytes: int,
-    progress: Callable[[int], object] | None,
-) -> None:
-    """Write the files of the parts `chosen`, all of them open at the same time."""
-    with ExitStack() as opened:
-        files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in chosen]
-        PartWriter(graph, order, chosen[0], files, block_bytes).write(progress)
-
-        # Feature columns of each part, and its attributes.
-        for part, file in zip(chosen, files, strict=True):
-            if names.HAS_COLUMNS in common:
-                assert isinstance(graph.features, np.ndarray), "`write_dataset` has seen to it"
-                _write_columns(file, graph.features, order, part)
-            rows, edges = int(order.offsets[part + 1] - order.offsets[part]), int(order.edges[part])
-            of_part = {"part": part, "part_vertices": rows, "part_edges": edges}
-            write_attributes(file, names.PART_FORMAT, {**common, **of_part})
+def _finish_part(file: NewFile, graph: Graph, order: Renumbering, part: int, common: Attributes) -> None:
+    """Write the feature columns of `part`, if the dataset has some, and its attributes."""
+    if names.HAS_COLUMNS in common:
+        assert isinstance(graph.features, np.ndarray), "`_renumbered` has seen to it"
+        _write_columns(file, graph.features, order, part)
+    rows, edges = int(order.offsets[part + 1] - order.offsets[part]), int(order.edges[part])
+    write_attributes(file, names.PART_FORMAT, {**common, "part": part, "part_vertices": rows, "part_edges": edges})
 
 
 def _write_columns(file: NewFile, features: np.ndarray, order: Renumbering, part: int) -> None:

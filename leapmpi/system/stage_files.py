@@ -23,6 +23,10 @@ _DIGEST_BYTES = 16
 _BLOCK_BYTES = 16 * 2**20
 
 
+Stored = tuple[dict[str, Any], dict[str, np.ndarray]]
+"""Values, as in JSON, and arrays of a stage."""
+
+
 class StageFiles:
     """The stages in `folder`, of the command that `key` identifies. Files in it that belong to none are removed."""
 
@@ -64,7 +68,7 @@ class StageFiles:
         aside.write_text(json.dumps({"values": values, "arrays": described}))
         os.replace(aside, self._folder / f"{stage}{_RECORD}")
 
-    def load(self, stage: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    def load(self, stage: str) -> Stored | None:
         """Return values and arrays, mapped, of `stage`; None where it is not finished or a file is damaged."""
         try:
             record = json.loads((self._folder / f"{stage}{_RECORD}").read_text())

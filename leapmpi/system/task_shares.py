@@ -16,15 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import NoReturn
 
 from leapmpi.errors import ConfigError
-from leapmpi.system.stage_files import StageFiles
-
-Stored = tuple[dict[str, Any], dict[str, np.ndarray]]
-"""Values, as in JSON, and arrays."""
+from leapmpi.system.stage_files import StageFiles, Stored
 
 
 @dataclass(frozen=True)
