@@ -329,7 +329,8 @@ def _systematic(
     # picks and a lower total make more of them certain, never fewer.
     short = positive <= fanout
     whole_total, picks = total, fanout.to(tl.int64)
-    by_picks, by_total = picks, total
+    # Of no use to short lists. Were they `picks` and `total` at first, MLIR would take them for loop invariants.
+    by_picks, by_total = tl.full((), -1, tl.int64), tl.full((), -1, tl.int64)
     certain_count = tl.full((), 0, tl.int64)
     more = short == 0
     while more:

@@ -93,7 +93,7 @@ def drawn_at(topology: DeviceTopology, to: Destinations, indptr: Tensor, positio
 def drawn_from(topology: DeviceTopology, indptr: Tensor, places: Tensor) -> DeviceDrawn:
     """Return the edges at `places` (int64[edges]); indptr: int64[n + 1]."""
     numbers = topology.numbers(places)
-    return DeviceDrawn(indptr, topology.indices[numbers], numbers=numbers)
+    return DeviceDrawn(indptr, topology.indices.index_select(0, numbers), numbers=numbers)
 
 
 def all_of_short_lists(to: Destinations, fanout: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -76,6 +76,18 @@ def test_settings_of_the_user_win():
     assert job.stdout.split() == ["0"]
 
 
+@pytest.mark.parametrize(("version", "plain"), [("4.1.4", "vader"), ("5.0.11", "sm")])
+@pytest.mark.parametrize("built", ["smcuda", "tcp"])
+def test_a_transport_that_reads_gpus_is_taken_where_there_are_some(built, version, plain, tmp_path):
+    show = f'case $1 in --version) echo "mpirun (Open MPI) {version}" ;; *) echo $OMPI_MCA_btl ;; esac'
+    tools = {"mpirun": show, "ompi_info": f"echo mca:btl:{built}:version:4", "nvidia-smi": "exit 0"}
+    for name, text in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    job = local("2", "true", LEAPMPI_ENV=str(tmp_path), PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert job.stdout == f"self,{'smcuda' if built == 'smcuda' else plain}\n"
+
+
 def start_waiting_job(folder, ranks=2):
     """A job whose ranks wait, its temporary folder being `folder`; returns when all of them do."""
     (folder / "rank.py").write_text(WAITING_RANK)

@@ -24,11 +24,12 @@ class Launch(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Machine code: registers of a thread, bytes that it spills to memory, and its instructions as text."""
+    """Machine code: registers of a thread, bytes that it spills to memory, its instructions as text, and Triton's."""
 
     registers: int
     spilled: int
     instructions: str
+    triton: str
 
 
 class _Recorder:
@@ -88,7 +89,7 @@ def compiled(launch: Launch, target: str) -> Code:
     nvidia = target.startswith("sm_")
     where = GPUTarget("cuda", int(target[3:]), 32) if nvidia else GPUTarget("hip", target, 64)
     found = triton.compile(source, target=where, options=launch.options)
-    return _of_nvidia(found.asm) if nvidia else _of_amd(found.asm["amdgcn"])
+    return _of_nvidia(found.asm) if nvidia else _of_amd(found.asm)
 
 
 def _of_nvidia(code: dict[str, Any]) -> Code:
@@ -101,10 +102,11 @@ def _of_nvidia(code: dict[str, Any]) -> Code:
     number = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage.stdout)}
     # It reads no code for sm_70, whose instructions are those given to the assembler.
     listing = subprocess.run([tools / "nvdisasm", "-c", file], capture_output=True, text=True)
-    return Code(number["REG"], number["STACK"] + number["LOCAL"], listing.stdout or code["ptx"])
+    return Code(number["REG"], number["STACK"] + number["LOCAL"], listing.stdout or code["ptx"], code["ttir"])
 
 
-def _of_amd(text: str) -> Code:
+def _of_amd(code: dict[str, Any]) -> Code:
+    text = code["amdgcn"]
     number = {name: int(value) for name, value in re.findall(r"\.([a-z_]+):\s+(\d+)", text)}
     spilled = number["vgpr_spill_count"] + number["sgpr_spill_count"] + number["private_segment_fixed_size"]
-    return Code(number["vgpr_count"], spilled, text)
+    return Code(number["vgpr_count"], spilled, text, code["ttir"])

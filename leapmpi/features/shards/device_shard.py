@@ -40,7 +40,7 @@ class DeviceShard:
 
     def rows(self, ids: np.ndarray) -> torch.Tensor:
         """Return the rows of `ids` (int64[k], all in this shard) as a device tensor (k, width) of the stored type."""
-        return self.values[torch.from_numpy(ids - self.first).to(self.device)]
+        return self.values.index_select(0, _uploaded(ids - self.first, self.device))
 
     def new_rows(self, count: int) -> torch.Tensor:
         """Allocate `count` rows on the device; their values are arbitrary."""
@@ -100,4 +100,12 @@ class DeviceRows:
         """Do nothing: the device needs no kernel of ours."""
 
     def _index(self, positions: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(positions).to(self.device)
+        return _uploaded(positions, self.device)
+
+
+def _uploaded(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Copy `array` to `device`; to a GPU through pinned memory, so that the host does not wait for the copy."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+    return tensor.to(device, non_blocking=True)

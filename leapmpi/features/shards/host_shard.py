@@ -21,12 +21,16 @@ from leapmpi.nn.rows import LEAST_WIDTH, Rows, ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
 from leapmpi.system.jit import compiled
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.worker_threads import share_rows
+
+_LEAST_BYTES = 1 << 18
+"""Fewer bytes are copied by the calling thread alone."""
 
 
 @compiled
-def _copy_rows(source, rows, first, target, positions):
+def _copy_rows(begin, end, source, rows, first, target, positions):
     width = source.shape[1]
-    for i in range(rows.size):
+    for i in range(begin, end):
         row, position = rows[i] - first, positions[i]
         for j in range(width):
             target[position, j] = source[row, j]
@@ -42,17 +46,19 @@ def place_rows(
 ) -> None:
     """Copy target[positions[i]] = source[rows[i] - first], converted to the target's type; `source` holds all rows.
 
-    Rows of the target's own type are copied as they are. `scale`: of int8, steps and middles of the columns.
+    Rows of the target's own type are copied as they are, by all threads. No position occurs twice. `scale`: of int8,
+    steps and middles of the columns.
     """
     if source.dtype == target.dtype:
         kind = f"u{source.itemsize}"  # numba has no half precision on processors: bits are moved
-        _copy_rows(source.view(kind), rows, first, target.view(kind), positions)
+        least = max(1, _LEAST_BYTES // max(1, source.itemsize * source.shape[1]))
+        share_rows(_copy_rows, len(rows), source.view(kind), rows, first, target.view(kind), positions, least=least)
     elif target.dtype.kind == "f" and source.flags.c_contiguous and row_type(source.dtype, scale):
         read_rows(source, rows - first, scale, target, positions)
     elif source.dtype == np.float16:
         target[positions] = source[rows - first]
     else:
-        _copy_rows(source, rows, first, target, positions)
+        _copy_rows(0, len(rows), source, rows, first, target, positions)
 
 
 class HostShard:

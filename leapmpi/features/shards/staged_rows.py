@@ -12,7 +12,7 @@ from torch import Tensor
 from leapmpi.features.shards.host_shard import HostRows, place_rows
 from leapmpi.features.shards.row_request import RowCache, RowRequest
 
-STAGING_BYTES = 8 << 20
+STAGING_BYTES = 32 << 20
 """Of each of the two buffers."""
 
 Fill = Callable[[slice, np.ndarray], None]

@@ -177,6 +177,15 @@ def test_products_are_fused_with_sums_unless_the_launch_forbids_it(target, monke
     assert FUSED.search(compiled(launch._replace(options={"enable_fp_fusion": True}), target).instructions)
 
 
+@pytest.mark.parametrize("name", ["draws by weights", "draws by weights of edges"])
+def test_a_loop_hands_on_all_that_the_source_does(name, monkeypatch):
+    # MLIR dropped two of them, and drew wrongly on an H100, where the interpreter drew rightly.
+    for launch in launched(LAUNCHES[name][0], monkeypatch):
+        (carried,) = re.findall(r"scf\.while \((.*?)\) :", compiled(launch, "sm_90").triton)
+        names = {each.split(" = ")[0] for each in carried.split(", ")}
+        assert names >= {"%picks", "%total", "%by_picks", "%by_total", "%certain_count"}
+
+
 def launched(run, monkeypatch):
     """Return the launches that `run` makes."""
     of_draws = draws_triton, list_draws_triton, table_draws_triton, walk_draws_triton, numbering_triton
