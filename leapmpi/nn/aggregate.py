@@ -78,10 +78,10 @@ def at_sources(edges: Edges, weight: Tensor, grad: Tensor) -> Tensor:
 
     `weight` is float[edges, heads] as in `weighted_sum`. Each row is summed in the order of edges.
     """
-    if weight.shape[1] == 1 and on_host(grad.device) and threads() == 1:
+    if on_host(grad.device) and threads() == 1:
         # The same bits without the edges by source, which most blocks would need only once.
         found = grad.new_zeros(edges.sources, grad.shape[1])
-        csr.add_to_sources(found, edges.indptr, edges.indices, weight.view(-1), grad.contiguous())
+        csr.add_to_sources(found, edges.indptr, edges.indices, weight, grad.contiguous())
         return found
     by_source, number = edges.transposed
     if on_host(grad.device):

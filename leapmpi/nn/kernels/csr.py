@@ -19,13 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leapmpi.nn.kernels import row_sums
+from leapmpi.nn.kernels import head_rows, row_sums
 from leapmpi.system.jit import compiled, compiled_dot
 from leapmpi.system.worker_threads import share_rows, threads
 
 _WIDE_ROW = 128
-"""Columns from which on rows are prefetched: 512 bytes and more. Rows of 300 columns out of memory then take half the
-time, narrower ones more than torch's own kernel."""
+"""Columns from which on rows are prefetched: rows of 300 then take half the time, narrower ones more than torch's."""
 
 _COLUMNS = 16
 """Fewer columns are not worth another thread: a cache line."""
@@ -38,7 +37,6 @@ def _sum_row(first, last, indices, weight, z, out, i, heads, width):
     """Compute row i of `_weighted_sum`, from edges `first` to `last` (exclusive)."""
     for f in range(heads * width):
         out[i, f] = 0
-
     # Four edges at a time: the output row is loaded and stored a quarter as often.
     e = _U(first)
     end = _U(last)
@@ -50,7 +48,6 @@ def _sum_row(first, last, indices, weight, z, out, i, heads, width):
             for f in range(h * width, h * width + width):
                 out[i, f] = out[i, f] + a * z[p, f] + b * z[q, f] + c * z[r, f] + d * z[s, f]
         e += _U(4)
-
     # The last edges, up to three, one by one.
     while e < end:
         p = _U(indices[e])
@@ -100,7 +97,6 @@ def _products_row(first, last, indices, g, z, out, heads, width):
             products = _four_dots(g[lo:hi], z[p, lo:hi], z[q, lo:hi], z[r, lo:hi], z[s, lo:hi])
             out[e, h], out[e + 1, h], out[e + 2, h], out[e + 3, h] = products
         e += 4
-
     # The last edges, up to three, one by one.
     while e < last:
         p = _U(indices[e])
@@ -240,13 +236,13 @@ def _add_rows(out, positions, rows):
 @compiled
 def _add_to_sources(first, end, indptr, indices, weight, g, out):
     # Sources `first` to `end` (exclusive): a thread walks through all edges and adds to its own rows.
+    width = g.shape[1] // weight.shape[1]
     for i in range(len(g)):
         for e in range(indptr[i], indptr[i + 1]):
             source = indices[e]
             if first <= source < end:
-                w = weight[e]
                 for f in range(g.shape[1]):
-                    out[source, f] += w * g[i, f]
+                    out[source, f] += weight[e, f // width] * g[i, f]
 
 
 @compiled
@@ -283,7 +279,10 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
         offsets = indptr[:-1].to(indices.dtype)
         return F.embedding_bag(indices, z.contiguous(), offsets, mode="sum", per_sample_weights=weight.reshape(-1))
     out = z.new_empty(len(indptr) - 1, z.shape[1])
-    run_compiled(_weighted_sum, len(out), indptr, indices, weight, z, out)
+    if head_rows.serves(z, weight.shape[1]):
+        head_rows.head_sums(*_arrays(indptr, indices, weight, z, out))
+    else:
+        run_compiled(_weighted_sum, len(out), indptr, indices, weight, z, out)
     return out
 
 
@@ -293,7 +292,10 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
     `g` is float[rows, width].
     """
     out = z.new_empty(len(indices), heads)
-    run_compiled(_edge_products, len(indptr) - 1, indptr, indices, g, z, out)
+    if head_rows.serves(z, heads):
+        head_rows.head_products(*_arrays(indptr, indices, g, z, out))
+    else:
+        run_compiled(_edge_products, len(indptr) - 1, indptr, indices, g, z, out)
     return out
 
 
@@ -376,13 +378,16 @@ def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
 
 
 def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor, g: Tensor) -> None:
-    """Add weight[e] * g[i] to row indices[e] of `out`, for each edge e of row i, in the order of edges.
+    """Add weight[e] * g[i], head by head, to row indices[e] of `out`, for each edge e of row i, in the order of edges.
 
-    `weight` is float[edges], `g` float[rows, width], `out` float[sources, width], contiguous. Not differentiable.
+    `weight` is float[edges] or float[edges, heads], `g` float[rows, width], `out` float[sources, width], contiguous.
+    Not differentiable.
     """
+    weight = weight if weight.dim() == 2 else weight.unsqueeze(1)
+    by_vectors = out.dtype == torch.float32 and (weight.shape[1] == 1 or head_rows.serves(out, weight.shape[1]))
+    kernel = head_rows.add_to_sources if by_vectors else _add_to_sources
     # As many ranges as threads: each walks through all edges.
     least = max(1, -(-len(out) // threads()))
-    kernel = row_sums.add_rows_to_sources if out.dtype == torch.float32 else _add_to_sources
     share_rows(kernel, len(out), *_arrays(indptr, indices, weight, g, out), least=least)
 
 

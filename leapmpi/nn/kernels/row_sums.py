@@ -111,7 +111,7 @@ def _locate(first, end, indices, addresses, of_edges):
 
 
 @compiled
-def _locate_in_matrix(first, end, indices, base, step, of_edges):
+def locate_in_matrix(first, end, indices, base, step, of_edges):
     """Locate as `_locate` does, for rows from `base` on, `step` bytes apart."""
     for e in range(first, end):
         of_edges[e] = base + step * np.int64(indices[e])
@@ -160,7 +160,7 @@ def weighted_sums_of_matrix(
     """Sum as functions of `weighted_sums_of` do, for x float32[sources, width], C-contiguous, maybe read-only."""
     base, step = x.ctypes.data, 4 * x.shape[1]
     of_edges = _room_for_addresses(indptr, indices, base + step * int(indices[-1]))
-    share_rows(_locate_in_matrix, len(indices), indices, base, step, of_edges)
+    share_rows(locate_in_matrix, len(indices), indices, base, step, of_edges)
     share_rows(_sum_rows, len(out), indptr, of_edges, weight, NO_SCALE, out)
 
 
@@ -189,19 +189,3 @@ def add_row(typing_context, to, row, factor, columns):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.float32, types.int64), generate
-
-
-@compiled
-def add_rows_to_sources(first, end, indptr, indices, weight, g, out):
-    """Compute out[indices[e]] += weight[e] * g[i] for each edge e of row i whose source is in [first, end).
-
-    indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges], g float32[n, width] and out
-    float32[sources, width], C-contiguous. A thread walks through all edges and adds to its own rows.
-    """
-    width = g.shape[1]
-    row_at, out_at = np.int64(g.ctypes.data), np.int64(out.ctypes.data)
-    for i in range(len(g)):
-        for e in range(indptr[i], indptr[i + 1]):
-            source = np.int64(indices[e])
-            if first <= source < end:
-                add_row(out_at + 4 * width * source, row_at + 4 * width * i, weight[e], width)

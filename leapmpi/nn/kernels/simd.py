@@ -1,6 +1,6 @@
 """Vectors of 16 single-precision numbers that stay in registers, in LLVM's intermediate language.
 
-The kernels of gemm_tile.py, row_sums.py and row_sums.py are built of these. numba alone cannot: it compiles loops over
+The kernels of gemm_tile.py, row_sums.py and head_rows.py are built of these. numba alone cannot: it compiles loops over
 arrays, and keeps no array in registers. `build` is LLVM's instruction builder; addresses are 64-bit integers.
 """
 
@@ -30,17 +30,30 @@ def load(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) 
     return build.load(pointer(build, base, step, number, kind), align=8 if kind is INDEX else 1)
 
 
-def _repeated(build: ir.IRBuilder, value: Any) -> Any:
-    """Make a vector with `value` in all places."""
-    undefined = ir.Constant(VECTOR, ir.Undefined)
+def _repeated(build: ir.IRBuilder, value: Any, lanes: int = COLUMNS) -> Any:
+    """Make a vector with `value` in all `lanes` places."""
+    undefined = ir.Constant(ir.VectorType(FLOAT, lanes), ir.Undefined)
     first = build.insert_element(undefined, value, _NUMBER(0))
-    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, COLUMNS), [0] * COLUMNS))
+    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, lanes), [0] * lanes))
 
 
 def add_product(build: ir.IRBuilder, total: Any, factor: Any, row: Any) -> None:
     """Add factor * row to the stack slot `total` of a vector, for the vector `row` and the number `factor`."""
-    product = build.fmul(_repeated(build, factor), row, flags=_FUSED)
+    product = build.fmul(_repeated(build, factor, row.type.count), row, flags=_FUSED)
     build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
+
+
+def add_products(build: ir.IRBuilder, total: Any, a: Any, b: Any) -> None:
+    """Add a * b, element by element, to the stack slot `total` of a vector, for the vectors `a` and `b`."""
+    build.store(build.fadd(build.fmul(a, b, flags=_FUSED), build.load(total), flags=_FUSED), total)
+
+
+def sum_of(build: ir.IRBuilder, vector: Any) -> Any:
+    """Return the sum of the elements of `vector`, added up in the order that takes the fewest instructions."""
+    kind = ir.FunctionType(FLOAT, [FLOAT, vector.type])
+    name = f"llvm.vector.reduce.fadd.v{vector.type.count}f32"
+    add_up = build.module.globals.get(name) or ir.Function(build.module, kind, name)
+    return build.call(add_up, [FLOAT(-0.0), vector], fastmath=("reassoc",))
 
 
 def add_product_to(build: ir.IRBuilder, to: Any, factor: Any, row: Any, number: Any, kind: ir.Type) -> None:

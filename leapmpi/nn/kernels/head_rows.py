@@ -1,0 +1,217 @@
+"""Sums and products of rows by edge where each head weights columns of its own: attention, in single precision.
+
+Columns of a head are a multiple of four. As many as registers hold are summed at a time, over all edges of a
+destination, in their order. Meanwhile the rows of later edges are prefetched, as they are far apart.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from torch import Tensor
+
+from leapmpi.nn.kernels.row_sums import add_row, locate_in_matrix
+from leapmpi.nn.kernels.simd import FLOAT, INDEX, add_product, add_products, load, prefetch, sum_of
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
+
+_WIDE = 4
+"""Vectors of a row that are summed at once."""
+
+_LANES = (16, 8, 4)
+"""Elements of a vector: the first of these that divides the columns of a head."""
+
+_AHEAD = 12
+"""Edges between the one whose row is read and the one whose row is prefetched."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+
+def serves(rows: Tensor, heads: int) -> bool:
+    """Return whether these kernels serve `rows` (float[n, width]) with so many heads."""
+    return rows.dtype == torch.float32 and rows.shape[1] // heads % _LANES[-1] == 0
+
+
+def _sum_of_heads(vectors: int, lanes: int) -> Any:
+    """Make an intrinsic that sums `vectors` vectors of rows, each weighted by the head that its columns are of."""
+
+    @intrinsic
+    def set_sum(typing_context, rows, weights, stride, edges, offset, out):
+        """Set out[:] to the sum over e < edges of weight[e] * rows[e][:], of the columns from `offset` (bytes) on.
+
+        rows: address of int64[edges + _AHEAD], addresses of rows; weights: a tuple of the addresses of each vector's
+        first weight, whose next one is `stride` bytes further; out: address of float32. All are int64.
+        """
+
+        def generate(context, build, signature, arguments):
+            rows, weights, stride, edges, offset, out = arguments
+            kind = ir.VectorType(FLOAT, lanes)
+            sums = [cgutils.alloca_once_value(build, ir.Constant(kind, [0.0] * lanes)) for _ in range(vectors)]
+            factors = cgutils.unpack_tuple(build, weights, vectors)
+
+            with cgutils.for_range(build, edges) as loop:
+                row = build.add(offset, load(build, rows, INDEX(8), loop.index, INDEX))
+                ahead = build.add(loop.index, INDEX(_AHEAD))
+                later = build.add(offset, load(build, rows, INDEX(8), ahead, INDEX))
+                for k, total in enumerate(sums):
+                    if k * 4 * lanes % _LINE == 0:
+                        prefetch(build, build.add(later, INDEX(k * 4 * lanes)))
+                    factor = load(build, factors[k], stride, loop.index, FLOAT)
+                    add_product(build, total, factor, load(build, row, INDEX(4 * lanes), INDEX(k), kind))
+
+            for k, total in enumerate(sums):
+                at = build.add(out, INDEX(4 * lanes * k))
+                build.store(build.load(total), build.inttoptr(at, kind.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        number = types.int64
+        return types.void(number, types.UniTuple(number, vectors), number, number, number, number), generate
+
+    return set_sum
+
+
+@functools.cache
+def _sums_of(lanes: int) -> Callable[..., None]:
+    """Make a kernel that sums the rows `first` to `end` (exclusive) of `head_sums`, by vectors of `lanes` elements."""
+    narrow, wide = _sum_of_heads(1, lanes), _sum_of_heads(_WIDE, lanes)
+
+    @compiled
+    def sum_heads(first, end, indptr, addresses, weight, out):
+        heads, vectors = weight.shape[1], out.shape[1] // lanes
+        # Vectors of a head, and addresses as numbers.
+        each, stride = vectors // heads, 4 * heads
+        rows_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
+        out_at = np.int64(out.ctypes.data)
+        for i in range(first, end):
+            begin, edges = indptr[i], indptr[i + 1] - indptr[i]
+            rows, by, sums = rows_at + 8 * begin, weight_at + stride * begin, out_at + 4 * i * out.shape[1]
+            v = 0
+            while v < vectors:
+                at = 4 * lanes * v
+                if vectors - v >= _WIDE:
+                    a, b, c, d = v // each, (v + 1) // each, (v + 2) // each, (v + 3) // each
+                    wide(rows, (by + 4 * a, by + 4 * b, by + 4 * c, by + 4 * d), stride, edges, at, sums + at)
+                    v += _WIDE
+                else:
+                    narrow(rows, (by + 4 * (v // each),), stride, edges, at, sums + at)
+                    v += 1
+
+    return sum_heads
+
+
+def _dot_of(lanes: int) -> Any:
+    """Make an intrinsic that multiplies two rows of `vectors` vectors."""
+
+    @intrinsic
+    def dot(typing_context, a, b, vectors):
+        """Return the product of the rows at the addresses `a` and `b` (int64) of float32."""
+
+        def generate(context, build, signature, arguments):
+            a, b, vectors = arguments
+            kind = ir.VectorType(FLOAT, lanes)
+            total = cgutils.alloca_once_value(build, ir.Constant(kind, [0.0] * lanes))
+            build.store(ir.Constant(kind, [0.0] * lanes), total)
+            with cgutils.for_range(build, vectors) as loop:
+                add_products(build, total, *(load(build, each, INDEX(4 * lanes), loop.index, kind) for each in (a, b)))
+            return sum_of(build, build.load(total))
+
+        return types.float32(types.int64, types.int64, types.int64), generate
+
+    return dot
+
+
+@intrinsic
+def _prefetch_row(typing_context, row, size):
+    """Prefetch `size` bytes from the address `row` on (int64)."""
+
+    def generate(context, build, signature, arguments):
+        row, size = arguments
+        lines = build.sdiv(build.add(size, INDEX(_LINE - 1)), INDEX(_LINE))
+        with cgutils.for_range(build, lines) as loop:
+            prefetch(build, build.add(row, build.mul(loop.index, INDEX(_LINE))))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@functools.cache
+def _products_of(lanes: int) -> Callable[..., None]:
+    """Make a kernel of the rows `first` to `end` (exclusive) of `head_products`, by vectors of `lanes` elements."""
+    dot = _dot_of(lanes)
+
+    @compiled
+    def multiply_heads(first, end, indptr, addresses, g, out):
+        heads, width = out.shape[1], g.shape[1]
+        each = width // heads
+        g_at = np.int64(g.ctypes.data)
+        for i in range(first, end):
+            mine = g_at + 4 * width * i
+            for e in range(indptr[i], indptr[i + 1]):
+                _prefetch_row(addresses[e + _AHEAD], 4 * width)
+                for h in range(heads):
+                    out[e, h] = dot(mine + 4 * each * h, addresses[e] + 4 * each * h, each // lanes)
+
+    return multiply_heads
+
+
+@compiled
+def add_to_sources(first, end, indptr, indices, weight, g, out):
+    """Compute out[indices[e]] += weight[e] * g[i], head by head, for each edge e of row i to a source in [first, end).
+
+    indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges, heads], g float32[n, width] and out
+    float32[sources, width], C-contiguous; heads may have any number of columns. A thread walks through all edges and
+    adds to its own rows.
+    """
+    heads, width, edges = weight.shape[1], g.shape[1], len(indices)
+    each = width // heads
+    row_at, out_at = np.int64(g.ctypes.data), np.int64(out.ctypes.data)
+    for i in range(len(g)):
+        for e in range(indptr[i], indptr[i + 1]):
+            later = np.int64(indices[min(e + _AHEAD, edges - 1)])
+            if first <= later < end:
+                _prefetch_row(out_at + 4 * width * later, 4 * width)
+            source = np.int64(indices[e])
+            if first <= source < end:
+                to, row = out_at + 4 * width * source, row_at + 4 * width * i
+                for h in range(heads):
+                    add_row(to + 4 * each * h, row + 4 * each * h, weight[e, h], each)
+
+
+def head_sums(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
+    """Set row i of `out`, head by head, to the sum over its edges e, in their order, of weight[e] * z[indices[e]].
+
+    indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges, heads], z float32[sources, width] and
+    out float32[n, width] are C-contiguous; `serves` the columns of a head. Threads share the rows.
+    """
+    kernel = _sums_of(_lanes(z.shape[1] // weight.shape[1]))
+    share_rows(kernel, len(out), indptr, _addresses(indices, z), weight, out)
+
+
+def head_products(indptr: np.ndarray, indices: np.ndarray, g: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
+    """Set out[e], head by head, to the product of g[i] and z[indices[e]], for each edge e of row i.
+
+    g float32[n, width], out float32[edges, heads]; the others as in `head_sums`.
+    """
+    kernel = _products_of(_lanes(z.shape[1] // out.shape[1]))
+    share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, z), g, out)
+
+
+def _lanes(columns: int) -> int:
+    return next(each for each in _LANES if columns % each == 0)
+
+
+def _addresses(indices: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Return int64[edges + _AHEAD]: the address of each edge's row of `z`, then those that are prefetched last."""
+    found = np.empty(len(indices) + _AHEAD, np.int64)
+    found[len(indices) :] = z.ctypes.data
+    share_rows(locate_in_matrix, len(indices), indices, z.ctypes.data, 4 * z.shape[1], found)
+    return found
