@@ -258,14 +258,14 @@ def _with_self(indptr, indices, out_indptr, out_indices):
         out_indptr[i + 1] = place
 
 
-def _arrays(*arguments: Tensor | np.generic | float) -> Iterator[Any]:
+def arrays(*arguments: Tensor | np.generic | float) -> Iterator[Any]:
     """Return the memory of tensors, copied where they are not contiguous. Numbers stay unchanged."""
     return (each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments)
 
 
 def run_compiled(kernel: Callable[..., None], rows: int, *arguments: Tensor | np.generic | float) -> None:
     """Run a compiled kernel for all of `rows` on the memory of tensors; those that it fills are contiguous."""
-    share_rows(kernel, rows, *_arrays(*arguments))
+    share_rows(kernel, rows, *arrays(*arguments))
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
@@ -274,13 +274,13 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
     if weight.shape[1] == 1 and z.dtype == torch.float32:
         if z.shape[1] >= _WIDE_ROW and len(indices):
             out = z.new_empty(len(indptr) - 1, z.shape[1])
-            row_sums.weighted_sums_of_matrix(*_arrays(indptr, indices, weight.view(-1), z, out))
+            row_sums.weighted_sums_of_matrix(*arrays(indptr, indices, weight.view(-1), z, out))
             return out
         offsets = indptr[:-1].to(indices.dtype)
         return F.embedding_bag(indices, z.contiguous(), offsets, mode="sum", per_sample_weights=weight.reshape(-1))
     out = z.new_empty(len(indptr) - 1, z.shape[1])
     if head_rows.serves(z, weight.shape[1]):
-        head_rows.head_sums(*_arrays(indptr, indices, weight, z, out))
+        head_rows.head_sums(*arrays(indptr, indices, weight, z, out))
     else:
         run_compiled(_weighted_sum, len(out), indptr, indices, weight, z, out)
     return out
@@ -293,7 +293,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
     """
     out = z.new_empty(len(indices), heads)
     if head_rows.serves(z, heads):
-        head_rows.head_products(*_arrays(indptr, indices, g, z, out))
+        head_rows.head_products(*arrays(indptr, indices, g, z, out))
     else:
         run_compiled(_edge_products, len(indptr) - 1, indptr, indices, g, z, out)
     return out
@@ -316,7 +316,7 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
     `chosen` int32[rows, width] is the result of `maximum`.
     """
     out = grad.new_zeros(sources, grad.shape[1])
-    share_rows(_maximum_backward, grad.shape[1], *_arrays(chosen, grad, out), least=_COLUMNS)
+    share_rows(_maximum_backward, grad.shape[1], *arrays(chosen, grad, out), least=_COLUMNS)
     return out
 
 
@@ -365,7 +365,7 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices), dtype=indices.dtype)
     edges = torch.empty(len(indices), dtype=torch.int64)
-    _transpose(*_arrays(indptr, indices, out_indptr, out_indices, edges))
+    _transpose(*arrays(indptr, indices, out_indptr, out_indices, edges))
     return out_indptr, out_indices, edges
 
 
@@ -374,7 +374,7 @@ def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
 
     `out` is contiguous. Not differentiable.
     """
-    _add_rows(*_arrays(out, positions, rows))
+    _add_rows(*arrays(out, positions, rows))
 
 
 def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor, g: Tensor) -> None:
@@ -388,7 +388,7 @@ def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor,
     kernel = head_rows.add_to_sources if by_vectors else _add_to_sources
     # As many ranges as threads: each walks through all edges.
     least = max(1, -(-len(out) // threads()))
-    share_rows(kernel, len(out), *_arrays(indptr, indices, weight, g, out), least=least)
+    share_rows(kernel, len(out), *arrays(indptr, indices, weight, g, out), least=least)
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -396,5 +396,5 @@ def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     rows = len(indptr) - 1
     out_indptr = torch.empty(rows + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices) + rows, dtype=indices.dtype)
-    _with_self(*_arrays(indptr, indices, out_indptr, out_indices))
+    _with_self(*arrays(indptr, indices, out_indptr, out_indices))
     return out_indptr, out_indices

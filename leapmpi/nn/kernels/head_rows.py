@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from leapmpi.nn.kernels.row_sums import add_row, locate_in_matrix
-from leapmpi.nn.kernels.simd import FLOAT, INDEX, add_product, add_products, load, prefetch, sum_of
+from leapmpi.nn.kernels.simd import FLOAT, INDEX, add_product, add_products, load, prefetch, repeated, sum_of
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
@@ -129,6 +129,52 @@ def _dot_of(lanes: int) -> Any:
     return dot
 
 
+def _score_of(lanes: int) -> Any:
+    """Make an intrinsic that scores two rows of `vectors` vectors as GATv2 does."""
+
+    @intrinsic
+    def score(typing_context, attend, a, b, vectors, slope):
+        """Return attend . LeakyReLU(a + b) of float32 at these addresses (int64); slope: float32, for negative numbers."""
+
+        def generate(context, build, signature, arguments):
+            *rows, vectors, slope = arguments
+            kind = ir.VectorType(FLOAT, lanes)
+            zero = ir.Constant(kind, [0.0] * lanes)
+            total = cgutils.alloca_once_value(build, zero)
+            build.store(zero, total)
+            with cgutils.for_range(build, vectors) as loop:
+                by, a, b = (load(build, each, INDEX(4 * lanes), loop.index, kind) for each in rows)
+                value = build.fadd(a, b)
+                lower = build.fmul(value, repeated(build, slope, lanes))
+                add_products(build, total, by, build.select(build.fcmp_ordered(">", value, zero), value, lower))
+            return sum_of(build, build.load(total))
+
+        number = types.int64
+        return types.float32(number, number, number, number, types.float32), generate
+
+    return score
+
+
+@functools.cache
+def _scores_of(lanes: int) -> Callable[..., None]:
+    """Make a kernel of the rows `first` to `end` (exclusive) of `head_scores`, by vectors of `lanes` elements."""
+    score = _score_of(lanes)
+
+    @compiled
+    def score_heads(first, end, indptr, addresses, target, attend, slope, out):
+        heads, each = attend.shape
+        attend_at, target_at = np.int64(attend.ctypes.data), np.int64(target.ctypes.data)
+        for i in range(first, end):
+            mine = target_at + 4 * heads * each * i
+            for e in range(indptr[i], indptr[i + 1]):
+                _prefetch_row(addresses[e + _AHEAD], 4 * heads * each)
+                for h in range(heads):
+                    at = 4 * each * h
+                    out[e, h] = score(attend_at + at, addresses[e] + at, mine + at, each // lanes, slope)
+
+    return score_heads
+
+
 @intrinsic
 def _prefetch_row(typing_context, row, size):
     """Prefetch `size` bytes from the address `row` on (int64)."""
@@ -203,6 +249,20 @@ def head_products(indptr: np.ndarray, indices: np.ndarray, g: np.ndarray, z: np.
     """
     kernel = _products_of(_lanes(z.shape[1] // out.shape[1]))
     share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, z), g, out)
+
+
+def head_scores(
+    indptr: np.ndarray, indices: np.ndarray, source: np.ndarray, target: np.ndarray, attend: np.ndarray, slope: float,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    """Set out[e], head by head, to attend . LeakyReLU(source[indices[e]] + target[i]), for each edge e of row i.
+
+    source float32[sources, width], target float32[n, width], attend float32[heads, columns], out float32[edges, heads];
+    the others as in `head_sums`.
+    """
+    addresses = _addresses(indices, source)
+    given = target, attend, np.float32(slope)
+    share_rows(_scores_of(_lanes(attend.shape[1])), len(indptr) - 1, indptr, addresses, *given, out)
 
 
 def _lanes(columns: int) -> int:

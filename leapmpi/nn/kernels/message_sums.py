@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.nn.kernels.csr import run_compiled
+from leapmpi.nn.kernels import head_rows
+from leapmpi.nn.kernels.csr import arrays, run_compiled
 from leapmpi.nn.kernels.exponential import exponential, logarithm
 from leapmpi.system.jit import compiled, compiled_dividing
 
@@ -231,7 +232,11 @@ def pair_scores(
     `source` float[sources, heads x width], `target` float[rows, heads x width], `attend` float[heads, width].
     """
     out = source.new_empty(len(indices), len(attend))
-    run_compiled(_pair_scores, len(target), indptr, indices, source, target, attend, out.numpy().dtype.type(slope), out)
+    given = indptr, indices, source, target, attend, out.numpy().dtype.type(slope), out
+    if head_rows.serves(source, len(attend)):
+        head_rows.head_scores(*arrays(*given))
+    else:
+        run_compiled(_pair_scores, len(target), *given)
     return out
 
 

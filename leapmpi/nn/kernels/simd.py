@@ -30,7 +30,7 @@ def load(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) 
     return build.load(pointer(build, base, step, number, kind), align=8 if kind is INDEX else 1)
 
 
-def _repeated(build: ir.IRBuilder, value: Any, lanes: int = COLUMNS) -> Any:
+def repeated(build: ir.IRBuilder, value: Any, lanes: int = COLUMNS) -> Any:
     """Make a vector with `value` in all `lanes` places."""
     undefined = ir.Constant(ir.VectorType(FLOAT, lanes), ir.Undefined)
     first = build.insert_element(undefined, value, _NUMBER(0))
@@ -39,7 +39,7 @@ def _repeated(build: ir.IRBuilder, value: Any, lanes: int = COLUMNS) -> Any:
 
 def add_product(build: ir.IRBuilder, total: Any, factor: Any, row: Any) -> None:
     """Add factor * row to the stack slot `total` of a vector, for the vector `row` and the number `factor`."""
-    product = build.fmul(_repeated(build, factor, row.type.count), row, flags=_FUSED)
+    product = build.fmul(repeated(build, factor, row.type.count), row, flags=_FUSED)
     build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
 
 
@@ -63,7 +63,7 @@ def add_product_to(build: ir.IRBuilder, to: Any, factor: Any, row: Any, number: 
     """
     total, summand = (pointer(build, base, INDEX(4), number, kind) for base in (to, row))
     product = build.fmul(
-        _repeated(build, factor) if kind is VECTOR else factor, build.load(summand, align=4), flags=_FUSED
+        repeated(build, factor) if kind is VECTOR else factor, build.load(summand, align=4), flags=_FUSED
     )
     build.store(build.fadd(product, build.load(total, align=4), flags=_FUSED), total, align=4)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn.kernels import csr, head_rows
+from leapmpi.nn.kernels import csr, head_rows, message_sums
 from leapmpi.system.worker_threads import set_threads
 from tests.nn.kernels.test_csr import CASES, edge_list
 
@@ -45,6 +45,12 @@ def test_they_are_those_of_the_definition(counts, sources, heads, columns, index
 
     products = csr.edge_products(indptr, indices.to(index), g, z, heads)
     torch.testing.assert_close(products.double(), (by_edge * mine).sum(2), rtol=1e-5, atol=1e-5)
+
+    attend = torch.linspace(-1, 1, heads * columns).view(heads, columns)
+    scores = message_sums.pair_scores(indptr, indices.to(index), z, g, attend, 0.2)
+    value = by_edge + mine
+    expected = (torch.where(value > 0, value, 0.2 * value) * attend.double()).sum(2)
+    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-5)
 
     expected = torch.zeros(sources, heads, columns, dtype=torch.float64)
     expected.index_add_(0, indices.long(), mine * weight[:, :, None].double())
