@@ -134,7 +134,7 @@ def _score_of(lanes: int) -> Any:
 
     @intrinsic
     def score(typing_context, attend, a, b, vectors, slope):
-        """Return attend . LeakyReLU(a + b) of float32 at these addresses (int64); slope: float32, for negative numbers."""
+        """Return attend . LeakyReLU(a + b) of float32 at these addresses (int64); negative ones times `slope`."""
 
         def generate(context, build, signature, arguments):
             *rows, vectors, slope = arguments
