@@ -75,6 +75,15 @@ TYPED = {
         ),
         4,
     ),
+    "igbh": (
+        schema_of(
+            "paper",
+            {"author": 64, "fos": 64, "institute": 64, "paper": 64},
+            [("author", "affiliated_to", "institute"), ("paper", "cites", "paper"), ("paper", "topic", "fos"),
+             ("paper", "written_by", "author")],
+        ),
+        19,
+    ),
     "hgb-acm": (
         schema_of(
             "paper",
