@@ -68,14 +68,20 @@ def digests(data, folder, name):
     data = written(name, folder / "data") or data
 
     def run(device):
-        values = {"data": str(data), "train.epochs": 1, "train.batch_size": 40, "model.hidden": 8,
-                  "sampling.fanout": "4,3", "strategy.name": "leap", "run.threads": 1, "evaluate.every": 0,
-                  "run.folder": str(folder / device), "run.log_level": "error", "run.device": device}  # fmt: skip
-        return leapmpi.train(Config.from_values(values | CASES[name])).summary["parameters_digest"]
+        changes = {"train.epochs": 1, "evaluate.every": 0} | CASES[name]
+        return trained(data, folder / device, device, changes)["parameters_digest"]
 
     expected = run("stand-in")
     with present():
         return run("cuda"), expected
+
+
+def trained(data, folder, device, changes):
+    """Return the summary of a training on `device`."""
+    values = {"data": str(data), "train.batch_size": 40, "model.hidden": 8, "sampling.fanout": "4,3",
+              "strategy.name": "leap", "run.threads": 1, "run.folder": str(folder), "run.log_level": "error",
+              "run.device": device}  # fmt: skip
+    return leapmpi.train(Config.from_values(values | changes)).summary
 
 
 def written(name, folder):

@@ -62,26 +62,24 @@ class RowRequest:
     def __init__(self, ids: np.ndarray, rank_offsets: np.ndarray, rank: int, slots: np.ndarray | None = None) -> None:
         ranks = len(rank_offsets) - 1
 
-        self.ids = ids
-        if ranks == 1 and slots is None:
-            none, counts = np.empty(0, np.int64), np.zeros(1, np.int64)
-            self.local_positions, self.local_ids, self.remote_counts = np.arange(len(ids)), ids, counts
-            self.remote_positions = self.remote_ids = self.cached_positions = self.cached_slots = none
-            return
-
         # Sort stably by owner; cached rows come last, as if one more rank owned them.
-        home = home_of(ids, rank_offsets).astype(np.uint16)
-        if slots is not None:
-            home[slots >= 0] = ranks
-        order = np.argsort(home, kind="stable")
-        counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
+        if ranks == 1 and slots is None:
+            order, counts = np.arange(len(ids)), np.array([len(ids), 0])
+        else:
+            home = home_of(ids, rank_offsets).astype(np.uint16)
+            if slots is not None:
+                home[slots >= 0] = ranks
+            order = np.argsort(home, kind="stable")
+            counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
         begin = int(counts[:rank].sum())
         end = begin + int(counts[rank])
         cached = len(ids) - int(counts[ranks])
 
         # Local rows are at [begin, end) of that order, cached ones from `cached` on; the others are remote.
+        self.ids = ids
         self.local_positions = order[begin:end]
-        self.local_ids = ids[self.local_positions]
+        # Where all are local they are in order.
+        self.local_ids = ids if end - begin == len(ids) else ids[self.local_positions]
         self.remote_positions = np.concatenate((order[:begin], order[end:cached]))
         self.remote_ids = ids[self.remote_positions]
         self.cached_positions = order[cached:]

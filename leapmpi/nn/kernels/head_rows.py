@@ -108,73 +108,6 @@ def _sums_of(lanes: int) -> Callable[..., None]:
     return sum_heads
 
 
-def _dot_of(lanes: int) -> Any:
-    """Make an intrinsic that multiplies two rows of `vectors` vectors."""
-
-    @intrinsic
-    def dot(typing_context, a, b, vectors):
-        """Return the product of the rows at the addresses `a` and `b` (int64) of float32."""
-
-        def generate(context, build, signature, arguments):
-            a, b, vectors = arguments
-            kind = ir.VectorType(FLOAT, lanes)
-            total = cgutils.alloca_once_value(build, ir.Constant(kind, [0.0] * lanes))
-            build.store(ir.Constant(kind, [0.0] * lanes), total)
-            with cgutils.for_range(build, vectors) as loop:
-                add_products(build, total, *(load(build, each, INDEX(4 * lanes), loop.index, kind) for each in (a, b)))
-            return sum_of(build, build.load(total))
-
-        return types.float32(types.int64, types.int64, types.int64), generate
-
-    return dot
-
-
-def _score_of(lanes: int) -> Any:
-    """Make an intrinsic that scores two rows of `vectors` vectors as GATv2 does."""
-
-    @intrinsic
-    def score(typing_context, attend, a, b, vectors, slope):
-        """Return attend . LeakyReLU(a + b) of float32 at these addresses (int64); negative ones times `slope`."""
-
-        def generate(context, build, signature, arguments):
-            *rows, vectors, slope = arguments
-            kind = ir.VectorType(FLOAT, lanes)
-            zero = ir.Constant(kind, [0.0] * lanes)
-            total = cgutils.alloca_once_value(build, zero)
-            build.store(zero, total)
-            with cgutils.for_range(build, vectors) as loop:
-                by, a, b = (load(build, each, INDEX(4 * lanes), loop.index, kind) for each in rows)
-                value = build.fadd(a, b)
-                lower = build.fmul(value, repeated(build, slope, lanes))
-                add_products(build, total, by, build.select(build.fcmp_ordered(">", value, zero), value, lower))
-            return sum_of(build, build.load(total))
-
-        number = types.int64
-        return types.float32(number, number, number, number, types.float32), generate
-
-    return score
-
-
-@functools.cache
-def _scores_of(lanes: int) -> Callable[..., None]:
-    """Make a kernel of the rows `first` to `end` (exclusive) of `head_scores`, by vectors of `lanes` elements."""
-    score = _score_of(lanes)
-
-    @compiled
-    def score_heads(first, end, indptr, addresses, target, attend, slope, out):
-        heads, each = attend.shape
-        attend_at, target_at = np.int64(attend.ctypes.data), np.int64(target.ctypes.data)
-        for i in range(first, end):
-            mine = target_at + 4 * heads * each * i
-            for e in range(indptr[i], indptr[i + 1]):
-                _prefetch_row(addresses[e + _AHEAD], 4 * heads * each)
-                for h in range(heads):
-                    at = 4 * each * h
-                    out[e, h] = score(attend_at + at, addresses[e] + at, mine + at, each // lanes, slope)
-
-    return score_heads
-
-
 @intrinsic
 def _prefetch_row(typing_context, row, size):
     """Prefetch `size` bytes from the address `row` on (int64)."""
@@ -189,24 +122,57 @@ def _prefetch_row(typing_context, row, size):
     return types.void(types.int64, types.int64), generate
 
 
+def _value_of(lanes: int, scored: bool) -> Any:
+    """Make an intrinsic of two rows of `vectors` vectors: their product, or, if `scored`, their score of GATv2."""
+
+    @intrinsic
+    def value(typing_context, a, b, attend, vectors, slope):
+        """Return a . b, or attend . LeakyReLU(a + b), of float32 at these addresses (int64).
+
+        slope: float32, of the rectifier below zero.
+        """
+
+        def generate(context, build, signature, arguments):
+            *rows, attend, vectors, slope = arguments
+            kind = ir.VectorType(FLOAT, lanes)
+            zero = ir.Constant(kind, [0.0] * lanes)
+            total = cgutils.alloca_once_value(build, zero)
+            build.store(zero, total)
+            with cgutils.for_range(build, vectors) as loop:
+                a, b = (load(build, each, INDEX(4 * lanes), loop.index, kind) for each in rows)
+                if scored:
+                    both = build.fadd(a, b)
+                    lower = build.fmul(both, repeated(build, slope, lanes))
+                    a = load(build, attend, INDEX(4 * lanes), loop.index, kind)
+                    b = build.select(build.fcmp_ordered(">", both, zero), both, lower)
+                add_products(build, total, a, b)
+            return sum_of(build, build.load(total))
+
+        number = types.int64
+        return types.float32(number, number, number, number, types.float32), generate
+
+    return value
+
+
 @functools.cache
-def _products_of(lanes: int) -> Callable[..., None]:
-    """Make a kernel of the rows `first` to `end` (exclusive) of `head_products`, by vectors of `lanes` elements."""
-    dot = _dot_of(lanes)
+def _values_of(lanes: int, scored: bool) -> Callable[..., None]:
+    """Make a kernel of the values of `_value_of`, for the edges of rows `first` to `end` (exclusive)."""
+    value = _value_of(lanes, scored)
 
     @compiled
-    def multiply_heads(first, end, indptr, addresses, g, out):
-        heads, width = out.shape[1], g.shape[1]
+    def set_values(first, end, indptr, addresses, rows, attend, slope, out):
+        heads, width = out.shape[1], rows.shape[1]
         each = width // heads
-        g_at = np.int64(g.ctypes.data)
+        rows_at, attend_at = np.int64(rows.ctypes.data), np.int64(attend.ctypes.data)
         for i in range(first, end):
-            mine = g_at + 4 * width * i
+            mine = rows_at + 4 * width * i
             for e in range(indptr[i], indptr[i + 1]):
                 _prefetch_row(addresses[e + _AHEAD], 4 * width)
                 for h in range(heads):
-                    out[e, h] = dot(mine + 4 * each * h, addresses[e] + 4 * each * h, each // lanes)
+                    at = 4 * each * h
+                    out[e, h] = value(addresses[e] + at, mine + at, attend_at + at, each // lanes, slope)
 
-    return multiply_heads
+    return set_values
 
 
 @compiled
@@ -247,8 +213,9 @@ def head_products(indptr: np.ndarray, indices: np.ndarray, g: np.ndarray, z: np.
 
     g float32[n, width], out float32[edges, heads]; the others as in `head_sums`.
     """
-    kernel = _products_of(_lanes(z.shape[1] // out.shape[1]))
-    share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, z), g, out)
+    kernel = _values_of(_lanes(z.shape[1] // out.shape[1]), False)
+    unread = np.empty((0, 0), np.float32), np.float32(0)
+    share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, z), g, *unread, out)
 
 
 def head_scores(
@@ -260,9 +227,9 @@ def head_scores(
     source float32[sources, width], target float32[n, width], attend float32[heads, columns], out float32[edges, heads];
     the others as in `head_sums`.
     """
-    addresses = _addresses(indices, source)
+    kernel = _values_of(_lanes(attend.shape[1]), True)
     given = target, attend, np.float32(slope)
-    share_rows(_scores_of(_lanes(attend.shape[1])), len(indptr) - 1, indptr, addresses, *given, out)
+    share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, source), *given, out)
 
 
 def _lanes(columns: int) -> int:

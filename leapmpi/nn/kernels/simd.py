@@ -39,8 +39,7 @@ def repeated(build: ir.IRBuilder, value: Any, lanes: int = COLUMNS) -> Any:
 
 def add_product(build: ir.IRBuilder, total: Any, factor: Any, row: Any) -> None:
     """Add factor * row to the stack slot `total` of a vector, for the vector `row` and the number `factor`."""
-    product = build.fmul(repeated(build, factor, row.type.count), row, flags=_FUSED)
-    build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
+    add_products(build, total, repeated(build, factor, row.type.count), row)
 
 
 def add_products(build: ir.IRBuilder, total: Any, a: Any, b: Any) -> None:
