@@ -309,7 +309,8 @@ class RunConfig:
     )
     topology_memory: str = setting(
         "",
-        "memory for in-neighbours on each node, such as 8G: holds the most read; others are read from a file in TMPDIR",
+        "memory for in-neighbours on each node, such as 8G: holds the most read; others are read from a file in "
+        "TMPDIR, or requested if sharded",
         metavar="SIZE",
         check=check_size,
         group=MACHINE,

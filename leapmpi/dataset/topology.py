@@ -106,10 +106,14 @@ class Topology:
 
     def in_neighbours(self, ids: np.ndarray) -> np.ndarray:
         """Return those of the vertices `ids` (int64[k]), one after the other, with repetitions."""
+        return self.indices[self.in_edges(ids)]
+
+    def in_edges(self, ids: np.ndarray) -> np.ndarray:
+        """Return the numbers of the in-edges of the vertices `ids` (int64[k]), one list after the other: int64."""
         degree = self.degree(ids)
         places = np.repeat(self.indptr[ids] - (np.cumsum(degree) - degree), degree)
         places += np.arange(len(places))
-        return self.indices[places]
+        return places
 
     @property
     def degrees(self) -> np.ndarray:

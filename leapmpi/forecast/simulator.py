@@ -35,7 +35,7 @@ from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
 from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
 from leapmpi.forecast.type_counts import of_first_iteration
-from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
+from leapmpi.forecast.virtual_job import CHOICE_EPOCH, DRY_EPOCH, Batches, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -146,6 +146,7 @@ class Forecaster:
         job = self.job(config, ranks, scatters=bool(models))
         engines = job.engines
         first, batches, begun = engines[0], *self.batches(job, config)
+        copied = job.copy_lists(self.batches(job, config, CHOICE_EPOCH)[0] if config.run.topology_memory else batches)
         names = modes_for(several, first.ctx.features, config) if several else None
         drawn = None
         if mode_is_open(first.placement) and not self.takes_known_mode(job, config, names):
@@ -156,6 +157,7 @@ class Forecaster:
         whole = max(1, len(batches) - 1)
         chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
         found = [self._sampled(job, config, batches[i], i, models, None if i else drawn) for i in chosen.tolist()]
+        held = [sum(each) for each in zip(self.topology_bytes(config, ranks), copied, strict=True)]
         last = found[-1]
         if len(batches) > 1:
             last = self._sampled(job, config, batches[len(batches) - 1], len(batches) - 1, models)
@@ -177,7 +179,7 @@ class Forecaster:
             rows=rows,
             micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
-            memory=self._memory(engines, found, self.topology_bytes(config, ranks), sum(models)),
+            memory=self._memory(engines, found, held, sum(models)),
             epoch_seconds=seconds,
             epoch_sent={
                 kind: begun[kind] + others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()
@@ -209,14 +211,16 @@ class Forecaster:
         """Keep what was counted of an `iteration` of `config`, for its forecast."""
         self._kept[_place_of(job, config, iteration)] = sampled
 
-    def batches(self, job: VirtualJob, config: Config) -> tuple[Sequence[Batches], dict[str, int]]:
+    def batches(
+        self, job: VirtualJob, config: Config, epoch: int = DRY_EPOCH
+    ) -> tuple[Sequence[Batches], dict[str, int]]:
         """Return the batches of an epoch of dry runs by rank, and the bytes by kind that ranks send to cut it.
 
         They are training vertices on rank 0, or edges int64[B, 2], if these are roots; with a sharded topology each
         rank has its share of the edges.
         """
         train, engines, both = config.train, job.engines, both_ways(self.dataset.attributes)
-        order = train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE
+        order = train.seed, epoch, train.batch_size, PRESAMPLE
         job.world.take()
 
         # Cut as in training, from a random stream of dry runs.

@@ -13,11 +13,13 @@ from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.forecast.virtual_world import Result, VirtualWorld
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.list_copies import OBSERVED
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import count_models
 
-DRY_EPOCH = 1
-"""Epoch of the random streams of dry runs that forecasts draw from; rows to cache are chosen by epoch 0."""
+DRY_EPOCH, CHOICE_EPOCH = 1, 0
+"""Epochs of the random streams of dry runs: forecasts draw from one, and what to cache is chosen by the other."""
 
 
 Batches = Sequence[np.ndarray | None]
@@ -32,9 +34,9 @@ class VirtualJob:
     engines: Sequence[Engine]
     sampler: Sampler
 
-    def key(self, iteration: int) -> DrawKey:
+    def key(self, iteration: int, epoch: int = DRY_EPOCH) -> DrawKey:
         """Return the key of the draws of an iteration of a dry run: no run draws from its streams."""
-        return DrawKey(PRESAMPLE, self.engines[0].ctx.seed, DRY_EPOCH, iteration)
+        return DrawKey(PRESAMPLE, self.engines[0].ctx.seed, epoch, iteration)
 
     def on_first(self, batch: np.ndarray) -> Batches:
         """List by rank the roots of an iteration that rank 0 alone has."""
@@ -60,6 +62,21 @@ class VirtualJob:
             # Exchanges before the first iteration belong to no iteration.
             self.world.take()
         return minibatches
+
+    def copy_lists(self, batches: Sequence[Batches]) -> list[int]:
+        """Let ranks copy remote lists as training's first samples choose them; return the bytes of each rank.
+
+        batches: those of CHOICE_EPOCH. That is not counted, since it belongs to no iteration.
+        """
+        samplers = [each.ctx.sampler for each in self.engines]
+        copies = [each.copies for each in samplers if isinstance(each, ShardedSampler) and each.copies is not None]
+        # An iteration has at least one sample, unless no vertex is sampled at all.
+        for iteration in range(OBSERVED + 1 if copies else 0):
+            if copies[0].observes:
+                key = self.key(iteration, CHOICE_EPOCH)
+                self.draw_planned(self.plan(batches[iteration % len(batches)], key), key)
+        self.world.take()
+        return [each.nbytes for each in copies] or [0] * len(samplers)
 
     def uncounted(self, work: Callable[[int], Result]) -> list[Result]:
         """Return the results of `work(rank)` of all ranks; what they exchange is not counted."""

@@ -34,7 +34,13 @@ from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import shard_of
 from leapmpi.session.setup import typed_shard_of
-from leapmpi.session.topology_kind import SHARDED, check_topology, names_sources, reads_last_sources
+from leapmpi.session.topology_kind import (
+    SHARDED,
+    check_topology,
+    names_sources,
+    reads_last_sources,
+    room_for_copies,
+)
 from leapmpi.system.phase_timers import PhaseTimers
 
 
@@ -127,9 +133,10 @@ def _samplers(
     named, last = names_sources(config, dataset), reads_last_sources(config, dataset)
     # Each rank gets the lists that it would hold in a job, and no other.
     shards = [shard_of(topology, first, end, named) for first, end in pairwise(offsets.tolist())]
+    rooms = [room_for_copies(config, dataset, shard.own.list_bytes, len(shards)) for shard in shards]
     samplers = [
-        build_sharded_sampler(config, shard, communicator, offsets, dataset, largest, 1, reads, last)
-        for shard, communicator in zip(shards, world.communicators, strict=True)
+        build_sharded_sampler(config, shard, communicator, offsets, dataset, largest, 1, reads, last, room)
+        for shard, communicator, room in zip(shards, world.communicators, rooms, strict=True)
     ]
     splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
 

@@ -48,7 +48,15 @@ from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.label_statistics import prepare_loss
-from leapmpi.session.topology_kind import hold_lists, is_sharded, load_lists, reads_last_sources, scores_exactly
+from leapmpi.session.topology_kind import (
+    hold_lists,
+    is_sharded,
+    load_lists,
+    logs_copies,
+    reads_last_sources,
+    room_for_copies,
+    scores_exactly,
+)
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.worker_threads import set_threads
@@ -253,8 +261,10 @@ def _sampler(
         return world.on_all(lambda: build_sampler(config, topology, train, threads, reads))
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
     last = world.on_all(lambda: reads_last_sources(config, dataset))
-    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
+    room = room_for_copies(config, dataset, topology.own.list_bytes, world.node_comm.size)
+    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last, room
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    sampler.when_copied = logs_copies(communicator)
     # Draws by time read times of vertices or edges that other ranks hold: these are exchanged once.
     splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
     share_times(sampler.inner, topology, communicator, offsets, splits)

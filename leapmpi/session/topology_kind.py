@@ -5,6 +5,8 @@ In memory, or in a file with the most read ones in memory (`--topology-memory`).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -39,7 +41,11 @@ from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of
 from leapmpi.system.memory import available_bytes, check_memory
 
 if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import World
+    from leapmpi.sampling.sharded.list_copies import ListCopies
+
+log = logging.getLogger("leapmpi")
 
 SHARDED = "sharded"
 
@@ -176,6 +182,31 @@ def list_room(config: Config) -> int | None:
     """Return the bytes of memory that in-neighbour lists may take on a node; None: as many as they take."""
     text = config.run.topology_memory
     return parse_size(text, "run.topology_memory") if text else None
+
+
+def room_for_copies(config: Config, dataset: Dataset, lists: int, ranks: int) -> int | None:
+    """Return the bytes for copies of remote lists on a rank whose own lists take `lists` bytes. Local.
+
+    That is what they leave of the room that `ranks` ranks of a node share. None, on all ranks alike, where lists have
+    no limit, or draws read more than a list: names of sources, or times.
+    """
+    room = list_room(config)
+    if room is None or names_sources(config, dataset) or reads_times(config):
+        return None
+    return max(0, room // ranks - lists)
+
+
+def logs_copies(communicator: Communicator) -> Callable[[ListCopies], None]:
+    """Return a function that logs what copies of all ranks take and spare. It is collective."""
+
+    def log_copies(copies: ListCopies) -> None:
+        figures = communicator.all_gather_rows(np.array([copies.nbytes, round(1000 * copies.spared)]))
+        size, spared = size_text(int(figures[:, 0].sum())), figures[:, 1].mean() / 10
+        log.info(
+            "most read lists of other ranks are copied: %s in all; spares %.0f %% of sampling's bytes", size, spared
+        )
+
+    return log_copies
 
 
 def _root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.ndarray:

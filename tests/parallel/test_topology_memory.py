@@ -48,3 +48,15 @@ def test_lists_in_a_file_train_to_the_same_bits(data, settings, train, world):
     assert apart.summary["epochs"][-1]["accuracy"] == whole.summary["epochs"][-1]["accuracy"]
     assert "lists in files" in (apart.path / "log.txt").read_text()
     assert "lists in files" not in (whole.path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("strategy", here(["pull", "leap", "owner"]))
+def test_copies_of_remote_lists_train_to_the_same_bits(strategy, train, world):
+    settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 4, "train.epochs": 2}
+    whole = train(f"requested-{strategy}", PLAIN, **settings)
+    copied = train(f"copied-{strategy}", PLAIN, **settings, **{"run.topology_memory": "1G"})
+    world.comm.barrier()
+    assert copied.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert "lists of other ranks are copied" in (copied.path / "log.txt").read_text()
+    requested, spared = (run.summary["epochs"][-1]["bytes"]["topology"] for run in (whole, copied))
+    assert spared < requested or world.size == 1

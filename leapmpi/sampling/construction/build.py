@@ -48,11 +48,12 @@ def build_sharded_sampler(
     threads: int = 1,
     edge_numbers: bool = False,
     last: bool = True,
+    room: int | None = None,
 ) -> ShardedSampler:
     """Build the same sampler for a rank that holds only `shard`.
 
     rank_offsets: int64[ranks + 1], first vertex of each rank; largest: maximum over ranks of `largest_number`; last:
-    whether the last hop's sources are described.
+    whether the last hop's sources are described; room: bytes for copies of remote lists, None for no copies.
     """
     # The same sampler as with a whole topology draws from the shard, so that draws are the same (rule R1).
     inner = drawing_sampler(config, shard.own, np.empty(0, np.int64), threads)
@@ -68,7 +69,16 @@ def build_sharded_sampler(
     answers = answer_format(
         largest, dataset.edges, inner.weighted, edge_numbers, carried, last, dataset.types is not None
     )
-    return ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
+    sampler = ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
+    if room is not None:
+        sampler.copy_lists(room, partial(_drawing_from, config, threads))
+    return sampler
+
+
+def _drawing_from(config: Config, threads: int, lists: Topology) -> HopSampler:
+    sampler = drawing_sampler(config, lists, np.empty(0, np.int64), threads)
+    assert isinstance(sampler, HopSampler), "remote lists are copied for samplers by hop alone"
+    return sampler
 
 
 def largest_number(topology: Topology, vertices: int, fanouts: tuple[int, ...]) -> int:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.edge_lookup import edge_numbers
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack
+from leapmpi.sampling.sharded.list_copies import ListCopies, among
 from leapmpi.sampling.sharded.owner_draws import OwnerDraws
 from leapmpi.sampling.sharded.shared_walks import SharedWalks
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -101,6 +103,8 @@ class RemoteLists:
         if isinstance(sampler, RandomWalk):
             self._draws = SharedWalks(sampler, shard, communicator, rank_offsets, answers)
         self.id_codec = IdCodec.home_ranks(rank_offsets)
+        self.copies: ListCopies | None = None
+        """Copies of remote lists, if there may be any."""
         self.begin()
 
     def begin(self) -> None:
@@ -108,6 +112,8 @@ class RemoteLists:
         none = np.empty(0, np.int64)
         self._home = none
         self._own = none
+        self._copied = none
+        self._ids = none
         self._named = [none] * self.communicator.size
 
     def draw(self, key: DrawKey, hop: int, new: np.ndarray, alone: bool = False) -> HopDraws:
@@ -116,7 +122,8 @@ class RemoteLists:
         alone: do not involve other ranks. Remote vertices draw nothing and their ids serve as original ids. Local then.
         """
         # Owners keep the vertices named so far: a later hop draws for all of them, and names only new ones.
-        home, order, counts = self._by_owner(new)
+        copies = None if alone else self.copies
+        home, order, counts = self._by_owner(new, None if copies is None else copies.lists)
         rank = self.communicator.rank
         self._home = np.concatenate((self._home, home))
         mine = self.shard.own_numbers(new[home == rank])
@@ -130,8 +137,9 @@ class RemoteLists:
             ]
             return self._merged(parts, order)
 
-        # Own draws overlap the transfer of requests, unless draws are collective themselves.
+        # Draws from lists that are here overlap the transfer of requests, unless draws are collective themselves.
         finish = self._start_naming(new[order], counts)
+        copied = [] if copies is None else [self._copied_part(copies, key, hop, new[home == self.communicator.size])]
         if self._draws.collective:
             requested = self._note(finish())
             drawn = self._drawn(key, hop, np.concatenate((self._own, *self._named)))
@@ -145,14 +153,16 @@ class RemoteLists:
         received = self._exchange_answers(replies, sizes)
         parts = [
             own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
-            for owner in range(len(counts))
+            for owner in range(self.communicator.size)
         ]
-        return self._merged(parts, order)
+        found = self._merged([*parts, *copied], order)
+        self._observe(new, home, found)
+        return found
 
     def describe(self, new: np.ndarray) -> list[np.ndarray]:
         """Return original ids, in-degrees, ... of the vertices `new` (int64[k]), in their order. Collective."""
-        home, order, counts = self._by_owner(new)
-        rank, answers = self.communicator.rank, self.answers
+        rank, answers, copies = self.communicator.rank, self.answers, self.copies
+        home, order, counts = self._by_owner(new, None if copies is None else copies.known)
         # Own vertices need no message.
         own = self._about(self.shard.own_numbers(new[home == rank]))
         requested = self._start_naming(new[order], counts)()
@@ -163,7 +173,7 @@ class RemoteLists:
         start = 0
         for each in requested:
             start = pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
-        wanted = counts.copy()
+        wanted = counts[: self.communicator.size].copy()
         wanted[rank] = 0
         expected = answers.about_words(wanted)
         receive = np.empty(int(expected.sum()), answers.word)
@@ -172,14 +182,75 @@ class RemoteLists:
         begin = np.cumsum(expected) - expected
         parts = [
             own if owner == rank else unpack(answers.of_vertices, count, receive, int(begin[owner]))[0]
-            for owner, count in enumerate(counts.tolist())
+            for owner, count in enumerate(counts[: len(begin)].tolist())
         ]
+        if copies is not None:
+            parts.append(copies.about(new[home == self.communicator.size]))
+            if copies.observes:
+                copies.note_descriptions(new[home != rank], self._description_bytes)
         return _restored(parts, order)
 
-    def _by_owner(self, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the owner of each of `new`, their order by owner, and the count of each owner (int64[ranks])."""
-        home = np.searchsorted(self.rank_offsets, new, side="right") - 1
-        counts = np.bincount(home, minlength=self.communicator.size).astype(np.int64)
+    def copy_most_requested(self, copies: ListCopies) -> None:
+        """Fetch what `copies` chooses, and draw from its lists from now on. Collective."""
+        known, ids = copies.chosen()
+        copies.hold_facts(known, *self.describe(known))
+        own, (original, degree) = self.shard.own, copies.about(ids)
+        counts = self._by_owner(ids)[2]
+        requested = self._start_naming(ids, counts)()
+
+        # Both sides know the in-degrees, so no sizes are exchanged. Sources travel by their ids in the dataset.
+        edges, indptr = own.in_edges(np.concatenate(requested)), indptr_of(degree)
+        sizes = np.array([int(own.degree(each).sum()) for each in requested])
+        expected = np.diff(indptr[indptr_of(counts)])
+
+        def fetched(values: np.ndarray) -> np.ndarray:
+            received = np.empty(int(expected.sum()), values.dtype)
+            self.communicator.exchange(values, sizes, received, expected, KIND)
+            return received
+
+        indices = fetched(self.shard.ids_of(own.indices[edges]).astype(own.indices.dtype))
+        relation = None if own.relation is None else fetched(own.relation[edges])
+        copies.hold_lists(ids, Topology(indptr, indices, original, relation=relation, types=own.types))
+
+    def _copied_part(self, copies: ListCopies, key: DrawKey, hop: int, new: np.ndarray) -> OwnerPart:
+        """Return the draws of copied lists as a reply, those of `new` vertices (int64[k]) after the others. Local."""
+        self._copied, about = np.concatenate((self._copied, new)), copies.about(new)
+        if not len(self._copied):
+            return OwnerPart(self._copied, [column.none() for column in self.answers.of_edges], about)
+        drawn = copies.draw(key, hop, self._copied)
+        columns = [] if drawn.relation is None else [drawn.relation]
+        return OwnerPart(np.diff(drawn.indptr), [drawn.neighbours, *columns], about)
+
+    @property
+    def _description_bytes(self) -> int:
+        """Bytes of a request for facts about a vertex, and of its answer."""
+        words = int(self.answers.about_words(np.ones(1, np.int64))[0])
+        return self.id_codec.id_bytes + words * self.answers.word.itemsize
+
+    def _observe(self, new: np.ndarray, home: np.ndarray, found: HopDraws) -> None:
+        """Note the bytes of the remote draws `found`, and of `new` requests to `home` (int64[k] each)."""
+        copies, answers, rank = self.copies, self.answers, self.communicator.rank
+        if copies is None or not copies.observes:
+            return
+        self._ids = np.concatenate((self._ids, new))
+        remote, remote_new = self._home != rank, home != rank
+        edges = np.diff(found.indptr)[remote]
+        one = np.ones_like(edges)
+        copies.note_draws(self._ids[remote], answers.answer_words(one, 0 * one, edges) * answers.word.itemsize)
+        requests = new[remote_new]
+        copies.note_draws(requests, np.full(len(requests), self._description_bytes))
+        copies.note_degrees(requests, found.of_vertices[1][remote_new])
+
+    def _by_owner(self, new: np.ndarray, copied: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the owner of each of `new`, their order by owner, and the count of each owner (int64[ranks]).
+
+        With `copied` (int64[n], ascending) these have one more owner, after the ranks.
+        """
+        home, owners = np.searchsorted(self.rank_offsets, new, side="right") - 1, self.communicator.size
+        if copied is not None:
+            home[among(new, copied)] = owners
+            owners += 1
+        counts = np.bincount(home, minlength=owners).astype(np.int64)
         return home, np.argsort(home, kind="stable"), counts
 
     def _start_naming(self, ids: np.ndarray, counts: np.ndarray) -> Callable[[], list[np.ndarray]]:
@@ -188,6 +259,9 @@ class RemoteLists:
         The result waits, and returns the own numbers requested by each.
         """
         rank, network = self.communicator.rank, self.communicator
+        # Copied lists need no message, and are the last.
+        counts = counts[: network.size]
+        ids = ids[: int(counts.sum())]
         # Own ids are answered in place and do not travel.
         begin = int(counts[:rank].sum())
         ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))

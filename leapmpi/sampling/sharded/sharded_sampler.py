@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from leapmpi.dataset.graph_types import GraphTypes
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hash_frontier import HashFrontier
@@ -16,6 +17,7 @@ from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.list_copies import ListCopies
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
 from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.counter_rng import ORDER, DrawKey
@@ -53,6 +55,24 @@ class ShardedSampler(Sampler):
         self._find_original_ids = original_ids
         self._last_train: tuple[np.ndarray, np.ndarray] | None = None
         """Training vertices and their original ids, cached because files are slow."""
+        self.when_copied: Callable[[ListCopies], None] | None = None
+        """Called on all ranks once remote lists are copied."""
+
+    def copy_lists(self, room: int, sampler_of: Callable[[Topology], HopSampler]) -> None:
+        """Copy what is requested most from other ranks, in at most `room` bytes, after the first samples.
+
+        Called on all ranks alike.
+
+        sampler_of: builds a sampler like `inner` for other lists. Draws read nothing but their own list.
+        """
+        own = self.shard.own
+        edge_bytes = own.indices.itemsize + (0 if own.relation is None else own.relation.itemsize)
+        self._lists.copies = ListCopies(room, edge_bytes, sampler_of)
+
+    @property
+    def copies(self) -> ListCopies | None:
+        """Copies of remote lists, if there may be any."""
+        return self._lists.copies
 
     @property
     def inner(self) -> HopSampler:
@@ -157,9 +177,11 @@ class ShardedSampler(Sampler):
     def describing_all(self) -> ShardedSampler:
         """Return the same sampler with original ids and degrees of the last hop's sources."""
         lists, answers = self._lists, replace(self.answers, last=True)
-        return ShardedSampler(
+        found = ShardedSampler(
             *(self.inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )
+        found._lists.copies, found.when_copied = self.copies, self.when_copied
+        return found
 
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:
         """Check roots; see Sampler.checked_roots."""
@@ -173,6 +195,10 @@ class ShardedSampler(Sampler):
 
         Collective.
         """
+        if self.copies is not None and self.copies.sample_begins():
+            self._lists.copy_most_requested(self.copies)
+            if self.when_copied is not None:
+                self.when_copied(self.copies)
         if batch is None and self.inner.family == FRONTIER_GLOBAL:
             roots = np.ascontiguousarray(roots, np.int64)
             counts = self.communicator.all_gather_rows(np.array([len(roots)]))[:, 0].copy()

@@ -12,6 +12,7 @@ from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.samplers.temporal import TimesOf
 from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
 from leapmpi.sampling.sharded.frontier_ranks import FrontierRanks
+from leapmpi.sampling.sharded.list_copies import OBSERVED, ListCopies
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes, shard_of
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -151,6 +152,85 @@ def test_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks, largest, wh
     # Walks make three more for each step after the first: vertices, words, answers.
     steps = plain.options.steps - 1 if kind == "random-walk" else 0
     assert {exchanges for _, _, exchanges in found} == {2 * (2 + 3 * steps) + 2}
+
+
+@pytest.mark.parametrize("ranks", OFFSETS)
+@pytest.mark.parametrize("kind", ["node-wise", "with-replacement"])
+@pytest.mark.parametrize("room", [0, 500, 1 << 20])
+def test_copied_lists_draw_the_same_and_travel_no_more(kind, ranks, room, whole):
+    offsets, plain = OFFSETS[ranks], kinds.make(kind, whole, (4, 3))
+    answers = answer_format(VERTICES, whole.edges, plain.weighted)
+    keys = [DrawKey(TRAIN, 7, 1, iteration) for iteration in range(OBSERVED + 2)]
+    roots = [np.random.default_rng(rank).permutation(VERTICES)[: 25 * (rank != 1)] for rank in range(ranks)]
+
+    def work(rank, copies=True):
+        sampler = sampler_of(rank, whole, kind, offsets, answers)
+        if copies:
+            sampler.copy_lists(room, lambda lists: kinds.make(kind, lists, (4, 3), train=np.empty(0, np.int64)))
+        found = [sampler.sample(key, roots[rank.rank]) for key in keys[:-1]]
+        before = rank.sent["topology"]
+        alone = sampler.sample_here(keys[-1], roots[rank.rank][:3])
+        found.append(sampler.sample(keys[-1], roots[rank.rank]))
+        return found, alone, rank.sent["topology"] - before, sampler.copies
+
+    copied, requested = (on_ranks(ranks, work), on_ranks(ranks, lambda rank: work(rank, copies=False)))
+    for rank, (blocks, alone, _, copies) in enumerate(copied):
+        for key, each in zip(keys, blocks, strict=True):
+            same(each, plain.sample(key, roots[rank]))
+        same(alone, requested[rank][1])
+        held = 24 * (len(copies.known) + len(copies.lists))
+        held += whole.indices.itemsize * int(whole.degree(copies.lists).sum())
+        assert held <= room
+        known = copies.known
+        assert not ((offsets[rank] <= known) & (known < offsets[rank + 1])).any(), "own lists are here"
+    sent, whole_sent = (sum(each[2] for each in found) for found in (copied, requested))
+    if room == 0 or ranks == 1:
+        assert sent == whole_sent
+    elif ranks == 4:
+        assert sent < whole_sent
+        assert all(0 < copies.spared <= 1 for (*_, copies), each in zip(copied, roots, strict=True) if len(each))
+    if room == 1 << 20 and ranks == 4:
+        assert sent < whole_sent / 2, "few lists are drawn for the first time after so many samples"
+
+
+@pytest.mark.parametrize("kind", ["node-wise", "with-replacement"])
+def test_copied_lists_of_relations_draw_the_same(kind):
+    whole = replace(typed_topology(SCHOLARS, 300, 8), edge_weight=None, weight_sum=None)
+    offsets, plain = np.array([0, 41, 62, 105]), made(kind, whole)
+    answers = replace(answer_format(whole.vertices, whole.edges), relations=True)
+    roots = [np.random.default_rng(rank).permutation(60)[:20] for rank in range(3)]
+    keys = [DrawKey(TRAIN, 7, 1, iteration) for iteration in range(OBSERVED + 1)]
+
+    def work(rank):
+        # Sources are numbered, as where inference reads all lists.
+        shard = cut(whole, *offsets[rank.rank : rank.rank + 2].tolist(), named=True)
+        inner = made(kind, shard.own)
+        sampler = ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
+        sampler.copy_lists(1 << 20, lambda lists: made(kind, lists))
+        return [sampler.sample(key, roots[rank.rank]) for key in keys], len(sampler.copies.lists)
+
+    for rank, (found, copies) in enumerate(on_ranks(3, work)):
+        assert copies
+        for key, blocks in zip(keys, found, strict=True):
+            same(blocks, plain.sample(key, roots[rank]))
+
+
+def test_what_spares_most_for_its_size_is_copied():
+    copies = ListCopies(48 + 40 + 48 + 4 + 24, 4, lambda lists: pytest.fail("nothing is held yet"))
+    ids = np.array([9, 3, 5])
+    copies.sample_begins()
+    copies.note_degrees(ids, np.array([10, 1000, 1]))
+    copies.note_draws(np.array([3, 9]), np.array([100, 80]))
+    copies.note_descriptions(np.array([7]), 12)
+    copies.sample_begins()
+    copies.note_draws(ids, np.array([300, 500, 100]))
+    copies.note_descriptions(np.array([7, 8]), 12)
+    # One list is too large. Facts about vertex 7 were requested twice, those of 8 once.
+    known, lists = copies.chosen()
+    assert known.tolist() == [5, 7, 9]
+    assert lists.tolist() == [5, 9]
+    # The second sample alone would have chosen the same but for vertex 8; it says what to expect of the first.
+    assert copies.spared == (80 + 12) / (100 + 80 + 12)
 
 
 @pytest.mark.parametrize("ranks", OFFSETS)

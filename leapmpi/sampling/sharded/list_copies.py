@@ -1,0 +1,135 @@
+"""Copies of what this rank requests most from other ranks: facts about their vertices, and lists to draw from.
+
+The first samples of a job observe how many bytes each request takes. What spares the most of them for each byte of
+memory is then fetched from its owners, once: facts alone (original id and in-degree) of vertices that are sources and
+never draw, or also their lists. Draws are the same, since a list draws by its original id. Sun et al., "Legion:
+automatically pushing the envelope of multi-GPU system for billion-scale GNN training" (USENIX ATC 2023, section 4),
+keep lists that are read often in the same way, by a count before training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.sampler import Drawn
+from leapmpi.system.counter_rng import DrawKey
+
+OBSERVED = 16
+"""Samples whose requests choose the copies."""
+
+_FACTS, _LIST = 24, 24
+"""Bytes of the facts about a vertex with its id; and of a list, beside its edges: id, original id and first edge."""
+
+_NONE = np.empty(0, np.int64)
+
+_Noted = list[tuple[np.ndarray, np.ndarray]]
+"""Ids or items int64[k] with a number of each, int64[k]."""
+
+
+class ListCopies:
+    """Copies of facts and lists in at most `room` bytes; none before `hold`."""
+
+    def __init__(self, room: int, edge_bytes: int, sampler_of: Callable[[Topology], HopSampler]) -> None:
+        """Draw by the sampler that `sampler_of` builds for copied lists, of `edge_bytes` bytes an edge."""
+        self._room, self._edge_bytes, self._sampler_of = room, edge_bytes, sampler_of
+        self.known, self.lists = _NONE, _NONE
+        """int64[k], ascending: the vertices whose facts, and those whose lists, are copied."""
+        self.spared = 0.0
+        """Estimated share of the bytes of requests."""
+        self.nbytes = 0
+        self._samples = 0
+        self._noted: tuple[_Noted, _Noted] = ([], [])
+        self._degrees: _Noted = []
+        self._facts: Sequence[np.ndarray] = (_NONE, _NONE)
+        self._sampler: HopSampler | None = None
+
+    def sample_begins(self) -> bool:
+        """Count a sample; returns whether copies are to be chosen now: once, at the same sample on all ranks."""
+        self._samples += 1
+        return self._samples == OBSERVED + 1
+
+    @property
+    def observes(self) -> bool:
+        """Whether requests are still observed."""
+        return self._samples <= OBSERVED
+
+    def note_draws(self, ids: np.ndarray, nbytes: np.ndarray) -> None:
+        """Note the bytes (int64[k]) that draws of remote vertices `ids` (int64[k]) took."""
+        self._note(2 * ids + 1, nbytes)
+
+    def note_degrees(self, ids: np.ndarray, degrees: np.ndarray) -> None:
+        """Note the in-degrees (int64[k]) of remote vertices `ids` (int64[k]) that draw."""
+        self._degrees.append((ids, degrees))
+
+    def note_descriptions(self, ids: np.ndarray, nbytes: int) -> None:
+        """Note that facts about each of the remote vertices `ids` (int64[k]) took `nbytes`."""
+        self._note(2 * ids, np.full(len(ids), nbytes))
+
+    def _note(self, items: np.ndarray, nbytes: np.ndarray) -> None:
+        """Note the bytes of `items`, int64[k]: twice the id for facts, and one more for a list."""
+        self._noted[self._samples % 2].append((items, nbytes))
+
+    def chosen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Choose the vertices whose facts, and those whose lists, are to be copied: int64, ascending each."""
+        noted = [_joined(half) for half in self._noted]
+        items, places = np.unique(np.concatenate([each for each, _ in noted]), return_inverse=True)
+        halves = np.split(places, [len(noted[0][0])])
+        first, second = (np.bincount(half, nbytes, len(items)) for half, (_, nbytes) in zip(halves, noted, strict=True))
+        ids, of_list = items // 2, items % 2 == 1
+        sizes = np.full(len(items), _FACTS)
+        sizes[of_list] += _LIST + self._edge_bytes * self._degrees_of(ids[of_list])
+        self._noted, self._degrees = ([], []), []
+
+        # What every other sample would choose is tried on the others, since it looks better on its own.
+        self.spared = float(second[self._most_sparing(first, sizes)].sum() / max(1.0, second.sum()))
+        taken = self._most_sparing(first + second, sizes)
+        return np.unique(ids[taken]), ids[taken & of_list]
+
+    def _most_sparing(self, spared: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return bool[k]: the items that have room, by the bytes that they spare for each byte of memory."""
+        order = np.argsort(-spared / sizes, kind="stable")
+        taken = np.zeros(len(order), bool)
+        taken[order[np.cumsum(sizes[order]) <= self._room]] = True
+        return taken & (spared > 0)
+
+    def _degrees_of(self, ids: np.ndarray) -> np.ndarray:
+        known, degrees = _joined(self._degrees)
+        known, first = np.unique(known, return_index=True)
+        return degrees[first][np.searchsorted(known, ids)]
+
+    def hold_facts(self, ids: np.ndarray, original: np.ndarray, degree: np.ndarray) -> None:
+        """Keep the original ids and in-degrees (int64[k] each) of the vertices `ids` (int64[k], ascending)."""
+        self.known, self._facts = ids, (original, degree)
+        self.nbytes += _FACTS * len(ids)
+
+    def hold_lists(self, ids: np.ndarray, lists: Topology) -> None:
+        """Draw for the vertices `ids` (int64[k], ascending) from `lists`, in their order, from now on."""
+        self.lists = ids
+        self.nbytes += lists.nbytes + ids.nbytes
+        self._sampler = self._sampler_of(lists)
+
+    def about(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Return original ids and in-degrees of known vertices `ids` (int64[k]): int64[k] each."""
+        places = np.searchsorted(self.known, ids)
+        return [column[places] for column in self._facts]
+
+    def draw(self, key: DrawKey, hop: int, ids: np.ndarray) -> Drawn:
+        """Draw for vertices `ids` (int64[n]) with copied lists; neighbours are ids in the dataset. Local."""
+        assert self._sampler is not None, "lists are held"
+        return self._sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
+
+
+def among(ids: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """Return bool[k]: whether each of `ids` (int64[k]) is one of `ascending` (int64[n])."""
+    if not len(ascending):
+        return np.zeros(len(ids), bool)
+    return ascending[np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)] == ids
+
+
+def _joined(pairs: _Noted) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenate pairs of arrays int64[k]."""
+    return np.concatenate([_NONE, *(ids for ids, _ in pairs)]), np.concatenate([_NONE, *(of for _, of in pairs)])
