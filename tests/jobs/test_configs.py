@@ -75,6 +75,15 @@ TYPED = {
         ),
         4,
     ),
+    "mag240m": (
+        schema_of(
+            "paper",
+            {"author": 0, "institution": 0, "paper": 768},
+            [("author", "affiliated_with", "institution"), ("author", "writes", "paper"),
+             ("paper", "cites", "paper")],
+        ),
+        153,
+    ),
     "igbh": (
         schema_of(
             "paper",
