@@ -179,7 +179,8 @@ class _Count:
         sampler, (self.batches, _) = self.first.sampler, forecaster.batches(self.first, config)
         self.edges = edges_of(sampler, roots_of(self.first, self.batches[0]), self.first.key(0), ranks)
         passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
-        self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
+        fewest = min(_ITERATIONS, forecaster.iterations, len(self.batches))
+        self.iterations = int(min(fewest, MOST_EDGES // max(1, self.edges * passes)))
 
     def _config_of(self, name: str) -> Config:
         return self.config.replaced({"strategy.name": name})

@@ -76,6 +76,16 @@ def test_bytes_are_those_that_plan_predicts(chosen, data):
         assert found.bytes == pytest.approx(sum(forecast.epoch_sent.values()), rel=0.12)
 
 
+def test_no_more_iterations_are_counted_than_requested(data):
+    dataset = open_dataset(data / "8")
+    topology = load_topology(dataset)
+    config = Config.from_values({"data": "", "model.hidden": 4, "train.batch_size": 32})
+    for iterations, counted in ((1, 1), (8, 3)):
+        forecaster = Forecaster(dataset, topology, iterations=iterations)
+        found = choose(config, dataset, topology, 2, MachineRates(), forecaster=forecaster)
+        assert found.iterations == counted
+
+
 def test_strategies_of_typed_graphs_are_compared_by_their_counts(tmp_path):
     graph = whole_graph()
     write_dataset(tmp_path, graph, np.arange(graph.vertices) % 4, 4, method="test", figures={}, seed=0)
