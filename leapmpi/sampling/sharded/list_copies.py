@@ -49,6 +49,13 @@ class ListCopies:
 
     def sample_begins(self) -> bool:
         """Count a sample; returns whether copies are to be chosen now: once, at the same sample on all ranks."""
+        if self.observes:
+            # Memory is that of distinct vertices, not of all requests.
+            half = self._noted[self._samples % 2]
+            half[:] = [_sums(half)]
+            known, degrees = _joined(self._degrees)
+            known, first = np.unique(known, return_index=True)
+            self._degrees = [(known, degrees[first])]
         self._samples += 1
         return self._samples == OBSERVED + 1
 
@@ -80,8 +87,11 @@ class ListCopies:
         halves = np.split(places, [len(noted[0][0])])
         first, second = (np.bincount(half, nbytes, len(items)) for half, (_, nbytes) in zip(halves, noted, strict=True))
         ids, of_list = items // 2, items % 2 == 1
+        known, degrees = _joined(self._degrees)
+        order = np.argsort(known, kind="stable")
+        found = order[np.searchsorted(known, ids[of_list], sorter=order)]
         sizes = np.full(len(items), _FACTS)
-        sizes[of_list] += _LIST + self._edge_bytes * self._degrees_of(ids[of_list])
+        sizes[of_list] += _LIST + self._edge_bytes * degrees[found]
         self._noted, self._degrees = ([], []), []
 
         # What every other sample would choose is tried on the others, since it looks better on its own.
@@ -95,11 +105,6 @@ class ListCopies:
         taken = np.zeros(len(order), bool)
         taken[order[np.cumsum(sizes[order]) <= self._room]] = True
         return taken & (spared > 0)
-
-    def _degrees_of(self, ids: np.ndarray) -> np.ndarray:
-        known, degrees = _joined(self._degrees)
-        known, first = np.unique(known, return_index=True)
-        return degrees[first][np.searchsorted(known, ids)]
 
     def hold_facts(self, ids: np.ndarray, original: np.ndarray, degree: np.ndarray) -> None:
         """Keep the original ids and in-degrees (int64[k] each) of the vertices `ids` (int64[k], ascending)."""
@@ -133,3 +138,12 @@ def among(ids: np.ndarray, ascending: np.ndarray) -> np.ndarray:
 def _joined(pairs: _Noted) -> tuple[np.ndarray, np.ndarray]:
     """Concatenate pairs of arrays int64[k]."""
     return np.concatenate([_NONE, *(ids for ids, _ in pairs)]), np.concatenate([_NONE, *(of for _, of in pairs)])
+
+
+def _sums(pairs: _Noted) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct items of `pairs`, int64[n] ascending, and the sum of the numbers of each: int64[n]."""
+    items, numbers = _joined(pairs)
+    found, places = np.unique(items, return_inverse=True)
+    sums = np.zeros(len(found), np.int64)
+    np.add.at(sums, places, numbers)
+    return found, sums
