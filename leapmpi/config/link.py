@@ -34,7 +34,12 @@ class LinkConfig:
         "whether message passing sees the edges of a batch; auto: leave-out for links, keep for classes of edges",
         choices=("auto", "keep", "leave-out"),
     )
-    negatives: str = setting("uniform", "negatives of edges in training", registry="leapmpi.sampling.negatives")
+    negatives: str = setting(
+        "uniform",
+        "negatives of edges in training; hard:FILE: those of a text file of edges that are false",
+        registry="leapmpi.sampling.negatives",
+        with_file="hard",
+    )
     negatives_per_edge: int = setting(1, "negatives of each edge in training", least=1, below=2**20)
     eval_negatives: str = setting(
         AUTO,

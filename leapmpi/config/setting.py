@@ -29,9 +29,9 @@ def setting(default: Any, help: str, **limits: Any) -> Any:
     """Declare a config field; all but `default` and `help` is optional.
 
     Values: `choices`, or `registry` (a package whose members are the choices) with `also` (further choices); `code`
-    (a class in a file may take the place of a choice); `least` (>=), `above` (>) and `below` (<) for numbers, and
-    `words` (numbers by the words that stand for them); `check` (a function of the value and the place it comes from,
-    which raises ConfigError).
+    (a class in a file may take the place of a choice); `with_file` (the choice that a colon and a file follow); `least`
+    (>=), `above` (>) and `below` (<) for numbers, and `words` (numbers by the words that stand for them); `check` (a
+    function of the value and the place it comes from, which raises ConfigError).
     Command line: `flag` (its name), `metavar` (what stands for the value in --help), `group` (the heading it stands
     under) and `common` (whether --help shows it; --help-all shows every flag).
     """
@@ -105,6 +105,10 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
 
     # Limits of the declaration.
     is_code = bool(setting.limits.get("code")) and names_code(checked)
+    if with_file := setting.limits.get("with_file"):
+        is_code = checked.startswith(f"{with_file}:") and len(checked) > len(with_file) + 1
+        if checked in (with_file, f"{with_file}:"):
+            raise ConfigError(f"{where}: {with_file} needs a file; give {with_file}:FILE")
     if not is_code and (choices := setting.choices()) and checked not in choices:
         section, _, name = setting.key.partition(".")
         kind = section if name == "name" else "value"

@@ -10,8 +10,9 @@ vertices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,9 +27,9 @@ from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
-from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.candidates import Candidates, HardLists
 from leapmpi.sampling.edge_lookup import numbers_of_edges
-from leapmpi.sampling.negative_sampler import NEGATIVES, NegativeSampler
+from leapmpi.sampling.negative_sampler import NegativeSampler, negatives_named
 from leapmpi.sampling.replaced_ends import OwnEnds, ReplacedEnds
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_candidates import SharedCandidates
@@ -69,7 +70,7 @@ class EdgesOfNode:
             labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
         return BatchEdges(edges, topology.original_id[edges], labels, relations=relations)
 
-    def negatives(self, kind: type[NegativeSampler]) -> Negatives:
+    def negatives(self, kind: Callable[[Candidates], NegativeSampler]) -> Negatives:
         """Return draws of negatives by samplers of `kind`. Local."""
         if self.ctx.sampler.types is not None:
             return TypedNegatives(kind, self.ctx.sampler.topology)
@@ -139,8 +140,15 @@ class EdgeRoots(RootSource):
         link = self.task.link
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
-        self.kind = NEGATIVES.load(link.negatives).sampler
-        self.negatives = self.edges.negatives(self.kind) if self.per_edge else None
+        self.kind = negatives_named(link.negatives)
+        self.negatives = self._negatives() if self.per_edge else None
+
+    def _negatives(self) -> Negatives:
+        """Return draws of negatives, from lists of a file where these are read. Local."""
+        if not self.kind.reads_lists:
+            return self.edges.negatives(self.kind)
+        lists = HardLists(self.task.hard_negatives, self.ctx.sampler.topology)
+        return self.edges.negatives(partial(self.kind, lists=lists))
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> EdgePlan:
         """Bring the edges of `batch` to all ranks and draw negatives. Collective.

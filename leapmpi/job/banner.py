@@ -32,7 +32,7 @@ from leapmpi.nn.model import canonical, input_width, schema_of_typed, settings_w
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.text import counted, rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
-from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.session import facts_of
 from leapmpi.session.setup import direct_path
@@ -240,8 +240,9 @@ def _edges(trainer: Trainer) -> list[str]:
     against = f"; ranked against {scoring.ranked_against}" if any(sizes) else ""
     each = "each" if trainer.ctx.sampler.types is None else "each end"
     count = link.negatives_per_edge
-    takes_all = NEGATIVES.load(link.negatives).sampler.takes_all
-    drawn = "all vertices as negatives" if takes_all else f"{count} {link.negatives} negative{'s' * (count > 1)}"
+    takes_all = negatives_named(link.negatives).takes_all
+    kind = link.negatives.partition(":")[0]
+    drawn = "all vertices as negatives" if takes_all else f"{count} {kind} negative{'s' * (count > 1)}"
     return [f"{splits}, held back; scorer {scorer}; {drawn} of {each}{against}; a batch's own edges {own}"]
 
 

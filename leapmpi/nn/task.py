@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.dataset.named_triples import read_triples
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.scorer import Scorer
 from leapmpi.registry import Member, Registry
@@ -123,7 +126,13 @@ class EdgeTask(Task):
         if not dataset.edges:
             raise DataError(f"{dataset.folder} has no edges, which --task {self.name} trains on")
         self.width, self.classes = config.model.hidden, dataset.classes
-        self.link = config.link
+        self.link, self._dataset = config.link, dataset
+
+    @cached_property
+    def hard_negatives(self) -> np.ndarray:
+        """Read the file of `--negatives hard:FILE`: int64[k, 3], as `read_triples`; DataError where it is damaged."""
+        path = Path(self.link.negatives.partition(":")[2])
+        return read_triples(path, self._dataset, "--negatives hard:FILE,")
 
     @abstractmethod
     def loss_of_edges(self, scores: Tensor, sources: int, labels: Tensor | None, batch: int) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.topology import Topology
+from leapmpi.errors import ConfigError
 from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
 
@@ -45,6 +46,8 @@ class Candidates:
 
     salt: int | None = None
     """A number that keeps these draws apart from others of the same edges."""
+    relation, replaced = 0, 1
+    """The relation of the edges, and the column of the end that candidates replace."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -82,6 +85,37 @@ class Candidates:
     def _order(self) -> np.ndarray:
         """Vertices by original id, int64[n]."""
         return np.argsort(self.topology.original_id)
+
+
+class HardLists:
+    """Hard negatives: for an end of a relation's edges, the vertices that are candidates for the other end.
+
+    triples: int64[k, 3], original ids of sources and destinations with the number of their relation between them.
+    """
+
+    def __init__(self, triples: np.ndarray, topology: Topology) -> None:
+        """Raise ConfigError for an original id that no vertex of `topology` has."""
+        order, ends = np.argsort(topology.original_id), triples[:, [0, 2]]
+        places = np.minimum(np.searchsorted(topology.original_id, ends, sorter=order), len(order) - 1)
+        self._ends, self._relations, self._topology = order[places], triples[:, 1], topology
+        missing = np.flatnonzero(topology.original_id[self._ends] != ends)
+        if len(missing):
+            name = ends.flat[missing[0]]
+            raise ConfigError(
+                f"--negatives hard:FILE names vertex {name}, which the dataset lacks; leave out its lines"
+            )
+
+    def of(self, relation: int, replaced: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the lists for edges of `relation`, in which column `replaced` gets other vertices.
+
+        That is int64[n], ascending: the vertices that stay; int64[n + 1]: where the list of each begins; int64[m]: the
+        lists, by original id in any partition.
+        """
+        ends = np.unique(self._ends[self._relations == relation], axis=0)
+        stay, found = ends[:, 1 - replaced], ends[:, replaced]
+        order = np.lexsort((self._topology.original_id[found], stay))
+        known, counts = np.unique(stay, return_counts=True)
+        return known, running_total(counts), found[order]
 
 
 def running_total(weights: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.registry import Member, Registry
-from leapmpi.sampling.candidates import Candidates
+from leapmpi.sampling.candidates import Candidates, HardLists
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
@@ -31,7 +31,11 @@ class NegativeSampler(ABC):
     takes_all = False
     """Whether these are all vertices, whatever number is requested."""
 
-    def __init__(self, candidates: Candidates) -> None:
+    reads_lists = False
+    """Whether draws are from the lists of a file."""
+
+    def __init__(self, candidates: Candidates, lists: HardLists | None = None) -> None:
+        """Draw from `candidates`; `lists` are those of a file, for samplers that read them."""
         self.candidates = candidates
 
     @abstractmethod
@@ -74,6 +78,11 @@ class NegativeSampler(ABC):
     def _base(self, key: DrawKey) -> np.uint64:
         base = np.uint64(fold(key_hash(key), _NEGATIVE))
         return base if self.candidates.salt is None else np.uint64(fold(base, self.candidates.salt))
+
+
+def negatives_named(text: str) -> type[NegativeSampler]:
+    """Return the sampler of the setting `text`, a name, or a name with a file."""
+    return NEGATIVES.load(text.partition(":")[0]).sampler
 
 
 @compiled

@@ -68,7 +68,7 @@ class RelationCandidates(Candidates):
 
     def __init__(self, of_type: TypeCandidates, relation: int, replaced: int) -> None:
         super().__init__(of_type.topology)
-        self._of_type, self._relation, self._replaced = of_type, relation, replaced
+        self._of_type, self.relation, self.replaced = of_type, relation, replaced
         self.salt = 3 * relation + replaced
 
     @property
@@ -85,7 +85,7 @@ class RelationCandidates(Candidates):
         """Return bool[k]; `sources` are the ends that stay."""
         lists = self.topology
         arrays = lists.indptr, lists.indices, lists.relation, lists.original_id
-        return _is_edge(sources, found, self._relation, self._replaced == SOURCE, *arrays)
+        return _is_edge(sources, found, self.relation, self.replaced == SOURCE, *arrays)
 
 
 class Negatives(Protocol):
@@ -122,7 +122,7 @@ class PlainNegatives:
 class TypedNegatives:
     """Negatives of typed edges by samplers of `kind`: one for each end of a relation, or for each type."""
 
-    def __init__(self, kind: type[NegativeSampler], topology: Topology) -> None:
+    def __init__(self, kind: Callable[[Candidates], NegativeSampler], topology: Topology) -> None:
         assert topology.types is not None, "the graph is typed"
         self._kind, self._ends, self._topology = kind, topology.types.ends, topology
         self._types: dict[int, TypeCandidates] = {}

@@ -87,6 +87,16 @@ def test_given_twice_the_last_one_counts():
     assert (config.train.lr, config.train.seed) == (2.0, 2)
 
 
+def test_a_choice_may_have_a_file():
+    given = Config.from_values({"data": "d", "link.negatives": "hard:some/false edges.txt"})
+    assert given.link.negatives == "hard:some/false edges.txt"
+    for value in ("hard", "hard:"):
+        with pytest.raises(ConfigError, match="hard needs a file; give hard:FILE"):
+            Config.from_values({"data": "d", "link.negatives": value})
+    with pytest.raises(ConfigError, match="unknown value 'uniform:x'"):
+        Config.from_values({"data": "d", "link.negatives": "uniform:x"})
+
+
 def test_values_need_to_fit_together_only_when_all_sources_are_heard(tmp_path):
     path = tmp_path / "base.toml"
     path.write_text('[model]\nname = "gat"\nhidden = 10\n[evaluate]\nfanout = [1, 2, 3]\n')

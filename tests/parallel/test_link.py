@@ -66,6 +66,7 @@ ATTENTION = TYPED | {
     "model.name": "hgt", "link.scorer": "complex", "train.loss": "cross-entropy", "link.negatives": "shared",
     "link.eval_negatives": "4",
 }  # fmt: skip
+HARD = {"link.negatives": "hard:false.txt", "link.negatives_per_edge": 3}
 SHARDED = {"run.topology": "sharded"}
 RING = {"strategy.time_steps": "N"}
 CASES = {
@@ -86,6 +87,8 @@ CASES = {
     "typed, pulled": (RELATIONS, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "typed, knowledge": (GRAPHS_OF_KNOWLEDGE, {"strategy.remote": "raw"} | RING),
     "typed, all": (KNOWN_BY_ALL, {"strategy.remote": "raw"} | RING),
+    "hard": (PLAIN | HARD, {"strategy.remote": "partial"}),
+    "typed, hard": (RELATIONS | HARD, {"strategy.remote": "projected"} | RING),
     "typed, attention": (ATTENTION, {"strategy.remote": "projected"}),
     "leap, sharded": (PLAIN, {"strategy.remote": "raw", **SHARDED}),
     "pulled mlp, sharded": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "partial", **SHARDED}),
@@ -117,16 +120,26 @@ def base(world, folder):
         for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
             cut = np.arange(typed.vertices) * 7 % parts
             write_dataset(folder / "typed" / partition, typed, cut, parts, method=partition, figures={}, seed=1)
+        ids, types = typed.original_id, typed.types
+        of_type = [ids[types.of_original(ids) == kind] for kind in range(len(types.vertices))]
+        lines = [
+            f"{rng.choice(of_type[source])}\t{relation}\t{rng.choice(of_type[destination])}"
+            for relation, (source, destination) in zip(types.relations, types.ends.tolist(), strict=True)
+            for _ in range(60)
+        ]
+        (folder / "typed" / "false.txt").write_text("\n".join(lines))
+        pairs = graph.original_id[rng.integers(0, graph.vertices, (300, 2))]
+        (folder / names.HELD_EDGES / "false.txt").write_text("\n".join(f"{u},{v}" for u, v in pairs))
     wait_for(world.comm.Ibarrier)
     return folder
 
 
 def data_of(name: str, base, partition: str) -> dict[str, str]:
     """The dataset of a case."""
-    if name.startswith("typed"):
-        return {"data": str(base / "typed" / partition)}
     held = names.HELD_LABELS if name in LABELS_HELD else names.HELD_EDGES
-    return {"data": str(base / held / partition)}
+    folder = base / ("typed" if name.startswith("typed") else held)
+    false = {"link.negatives": f"hard:{folder / 'false.txt'}"} if name.endswith("hard") else {}
+    return {"data": str(folder / partition), **false}
 
 
 def outcome(values: dict, world) -> list[tuple[dict, float]]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.candidates import Candidates
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.candidates import Candidates, HardLists
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
@@ -128,6 +129,35 @@ def test_negatives_depend_on_the_edge_alone_and_are_no_edges(name, whole):
     assert len({tuple(row) for row in found.tolist()}) > 50
     if name == "in-batch":
         assert np.isin(found, targets[:, 1]).all()
+
+
+def test_hard_negatives_are_those_of_the_file_in_any_partition(whole):
+    other, new = renumbered(whole, 2)
+    targets = targets_of(whole)
+    sources = np.unique(targets[:, 0])
+    listed, rng = sources[::2], np.random.default_rng(0)
+    edges = {tuple(each) for each in pairs_of(whole).tolist()}
+    pairs = np.stack([np.repeat(listed, 6), rng.integers(0, whole.vertices, 6 * len(listed))], axis=1)
+    named = np.array([(u, v) for u, v in pairs.tolist() if u != v and (u, v) not in edges])
+    triples = np.insert(whole.original_id[named], 1, 0, axis=1)
+    hard = NEGATIVES.load("hard").sampler
+
+    found = hard(Candidates(whole), HardLists(triples, whole)).draw(KEY, targets, 5)
+    shuffled = HardLists(rng.permutation(triples), other)
+    assert np.array_equal(new[found], hard(Candidates(other), shuffled).draw(KEY, new[targets], 5))
+    lists = {source: set(named[named[:, 0] == source, 1].tolist()) for source in named[:, 0].tolist()}
+    for (source, _), row in zip(targets.tolist(), found.tolist(), strict=True):
+        assert source not in lists or set(row) <= lists[source]
+    # Ends without a list draw as uniform ones do.
+    others = ~np.isin(targets[:, 0], named[:, 0])
+    uniform = NEGATIVES.load("uniform").sampler(Candidates(whole)).draw(KEY, targets, 5)
+    assert others.any()
+    assert np.array_equal(found[others], uniform[others])
+
+
+def test_hard_negatives_of_an_unknown_vertex_are_refused(whole):
+    with pytest.raises(ConfigError, match="names vertex 10000000000, which the dataset lacks"):
+        HardLists(np.array([[int(whole.original_id[0]), 0, 10**10]]), whole)
 
 
 def test_negatives_by_degree_have_their_chances():

@@ -1,11 +1,13 @@
 """Typed edges as roots: their relations and order, negatives of both ends, and draws that leave them out."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.sampling.candidates import HardLists
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.training_edges import BatchEdges, TrainingEdges, target_relations
 from leapmpi.sampling.typed_negatives import DESTINATION, SOURCE, TypedNegatives
@@ -60,6 +62,36 @@ def test_an_epoch_visits_each_target_edge_once_with_its_relation(whole):
     assert len(found) == len(edges) == len(wanted)
     assert {tuple(each) for each in found.tolist()} == wanted
     assert not np.array_equal(found, np.concatenate(list(edges.batches(3, 2, 50))))
+
+
+@pytest.mark.parametrize("replaced", [SOURCE, DESTINATION])
+def test_hard_negatives_belong_to_an_end_and_its_relation(replaced, whole):
+    triples = triples_of(whole)
+    known = {tuple(each) for each in triples.tolist()}
+    cites = triples[triples[:, 2] == CITES]
+    # Edges that are false: each source of a citation with the destinations of the next ones.
+    pairs = [
+        (u, v, CITES) for shift in (1, 2, 3) for u, v in zip(cites[:, 0], np.roll(cites[:, 1], shift), strict=True)
+    ]
+    false = np.array(sorted({each for each in pairs if each not in known and each[0] != each[1]}))
+    original = whole.original_id[false[:, :2]]
+    lists = HardLists(np.stack([original[:, 0], false[:, 2], original[:, 1]], axis=1), whole)
+    kind = partial(NEGATIVES.load("hard").sampler, lists=lists)
+
+    edges = triples[np.isin(triples[:, 2], [CITES, REVIEWS])]
+    found = TypedNegatives(kind, whole).draw(KEY, batch_of(whole, edges), 4, replaced)
+    uniform = TypedNegatives(NEGATIVES.load("uniform").sampler, whole).draw(KEY, batch_of(whole, edges), 4, replaced)
+    of_file = {(int(stays), CITES): set() for stays in false[:, 1 - replaced]}
+    for each in false.tolist():
+        of_file[each[1 - replaced], CITES].add(each[replaced])
+    named = 0
+    for edge, row, other in zip(edges.tolist(), found.tolist(), uniform.tolist(), strict=True):
+        if (edge[1 - replaced], edge[2]) in of_file:
+            named += 1
+            assert set(row) <= of_file[edge[1 - replaced], edge[2]]
+        else:
+            assert row == other
+    assert named > 10
 
 
 @pytest.mark.parametrize("replaced", [SOURCE, DESTINATION])
