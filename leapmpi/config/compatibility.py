@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from leapmpi.config.run_facts import Facts
+from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 
 
@@ -30,6 +31,10 @@ class Row:
 
 def _learned(facts: Facts) -> bool:
     return not facts.features
+
+
+def _own_model(facts: Facts) -> bool:
+    return names_code(facts.config.model.name)
 
 
 def _varies(facts: Facts) -> bool:
@@ -314,6 +319,13 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(f"link.{name}", "`--task edge-class`", lambda f: f.edge_labels, "classes of edges need no negatives", False)
         for name in ("negatives", "negatives_per_edge", "eval_negatives")
+    ),
+    Row(
+        "model.dropout",
+        "one layer, except of `deepgcn`",
+        lambda f: len(f.config.sampling.fanout) == 1 and f.config.model.name != "deepgcn" and not _own_model(f),
+        "one layer has no hidden rows to drop; give --input-dropout",
+        False,
     ),
     Row(
         "link.negatives_per_edge",

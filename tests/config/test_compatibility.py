@@ -92,6 +92,9 @@ IDLE = [
     ({}, {"edge_labels": True}, {f"link.{name}" for name in ("negatives", "negatives_per_edge", "eval_negatives")}),
     ({"link.negatives": "all"}, {"roots": "edges"}, {"link.negatives_per_edge", "model.missing_features"}),
     ({}, {"edge_weights": False}, {"sampling.edge_weights"}),
+    ({"sampling.fanout": (5,)}, {}, {"model.dropout"}),
+    ({"sampling.fanout": (5,), "model.name": "deepgcn"}, {}, set()),
+    ({"sampling.fanout": (5,), "model.name": "mine.py:Net"}, {}, set()),
 ]  # fmt: skip
 
 
