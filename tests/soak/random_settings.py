@@ -232,9 +232,10 @@ def write_data(folder: Path, kind: str, chance: random.Random) -> None:
     """A random graph of `kind`, one of MADE, cut at random, in `folder`. Raises AssertionError where that fails."""
     count = chance.choice((60, 200, 500, 900))
     synthetic, source, graph = (folder.with_name(f"{folder.name}{end}") for end in ("-s.npz", "-f.npz", ".h5"))
-    size = ["--vertices", count, "--edges", count * chance.choice((1, 3, 8)), "--features", chance.choice((3, 16, 40))]
     # Eight edges a vertex do not fit into communities of six.
-    size += ["--classes", 5, "--communities", 10 if count > 60 else 3, "--seed", chance.randrange(1000)]
+    edges = count * min(chance.choice((1, 3, 8)), 8 if count > 60 else 4)
+    size = ["--vertices", count, "--edges", edges, "--features", chance.choice((3, 16, 40))]
+    size += ["--classes", 5, "--communities", 10, "--seed", chance.randrange(1000)]
     flags, cut = MADE[kind]
     method = chance.choice(("metis", "hash", "random", "contiguous", "ldg", "grem"))
     cut = ["--parts", chance.choice((1, 3, 4, 4, 4, 7)), "--method", method, *cut[4:]]
