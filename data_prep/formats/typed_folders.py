@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.edge_records import with_records
+from data_prep.edges.edge_records import EdgeArrays, with_records
 from data_prep.edges.edge_stream import EdgeStream, as_stream
+from data_prep.edges.raw_graph import checked_pairs
 from data_prep.edges.typed_graph import RawRelation
+from data_prep.formats.array_files import read_array
 from leapmpi.errors import DataError
 
 
@@ -26,6 +29,21 @@ def relation_of(name: str, separator: str, types: Iterable[str] | None = None) -
             if name.startswith(begin) and name.endswith(end) and len(name) > len(begin) + len(end):
                 return source, name[len(begin) : -len(end)], destination
     return None
+
+
+def read_relation(
+    folder: Path, separator: str, types: Iterable[str], *, rows: bool, arrays: EdgeArrays | None = None
+) -> RawRelation:
+    """Read edge_index.npy in `folder`, which is called SOURCE, RELATION, DESTINATION with `separator` between them.
+
+    Edges are mapped: [k, 2] if they are `rows`, else [2, k]. types, arrays: as in `relation_of` and RawRelation. Raises
+    DataError for another name, and for a damaged array.
+    """
+    named = relation_of(folder.name, separator, types)
+    if named is None:
+        raise DataError(f"{folder}: expected SOURCE{separator}RELATION{separator}DESTINATION as its name")
+    file = folder / "edge_index.npy"
+    return RawRelation(*named, checked_pairs(read_array(file), str(file), rows=rows), str(file), arrays)
 
 
 def counted(

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, checked_pairs
-from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
+from data_prep.edges.typed_graph import RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array
-from data_prep.formats.typed_folders import counted, relation_of
+from data_prep.formats.typed_folders import counted, read_relation
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of IGB or IGB-heterogeneous: [processed/]paper/node_feat.npy, paper__cites__paper/edge_index.npy"
@@ -52,7 +52,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
         return _typed(path, folder, relations, RawVertices(len(features), features, labels, splits), used)
     return RawGraph(
         len(features),
-        _edges(folder / _EDGES),
+        checked_pairs(read_array(folder / _EDGES), str(folder / _EDGES), rows=True),
         features,
         labels,
         splits,
@@ -60,11 +60,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
         split_origin=_ORIGIN,
         files={str((folder / each).relative_to(path)): each.stem for each in used},
     )
-
-
-def _edges(file: Path) -> np.ndarray:
-    """Read the edges in `file`, mapped: integers [2, E]."""
-    return checked_pairs(read_array(file), str(file), rows=True)
 
 
 def _labels(folder: Path, kind: str, papers: int) -> tuple[np.ndarray | None, dict[str, np.ndarray] | None]:
@@ -86,10 +81,7 @@ def _typed(path: Path, folder: Path, relations: list[Path], papers: RawVertices,
     graph = TypedRawGraph({str(_PAPERS): papers}, [], str(_PAPERS), split_origin=_ORIGIN)
     types = {each.name for each in folder.iterdir() if each.is_dir()}
     for each in relations:
-        named = relation_of(each.name, _SEPARATOR, types)
-        if named is None:
-            raise DataError(f"{each}: expected SOURCE{_SEPARATOR}RELATION{_SEPARATOR}DESTINATION as its name")
-        graph.relations.append(RawRelation(*named, _edges(each / _INDEX), str(each / _INDEX)))
+        graph.relations.append(read_relation(each, _SEPARATOR, types, rows=True))
         used.append((each / _INDEX).relative_to(folder))
     rows = {str(_PAPERS): {str(folder / _PAPERS / "node_feat.npy"): papers.count}}
     # Types are those that relations join; files of features are optional but for papers.

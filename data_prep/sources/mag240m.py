@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import ReadOptions, Source, checked_pairs, whole_numbers
-from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
+from data_prep.edges.raw_graph import ReadOptions, Source, whole_numbers
+from data_prep.edges.typed_graph import RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array
 from data_prep.formats.torch_files import load_torch
-from data_prep.formats.typed_folders import counted, relation_of
+from data_prep.formats.typed_folders import counted, read_relation
 from leapmpi.errors import DataError
 
 SUMMARY = "folder of MAG240M (OGB-LSC): meta_dict.pt, split_dict.pt, processed/paper___cites___paper/edge_index.npy"
@@ -39,13 +39,8 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     if not can_read(path):
         raise DataError(f"{path} must hold processed/{_PAPER}{_SEPARATOR}cites{_SEPARATOR}{_PAPER}/{_INDEX}")
     stated = _counts(path / _COUNTS)
-    relations = []
-    for each in sorted(folder.glob(f"*{_SEPARATOR}*")):
-        named = relation_of(each.name, _SEPARATOR, stated)
-        if named is None:
-            raise DataError(f"{each}: expected SOURCE{_SEPARATOR}RELATION{_SEPARATOR}DESTINATION as its name")
-        file = each / _INDEX
-        relations.append(RawRelation(*named, checked_pairs(read_array(file), str(file), rows=False), str(file)))
+    folders = sorted(folder.glob(f"*{_SEPARATOR}*"))
+    relations = [read_relation(each, _SEPARATOR, stated, rows=False) for each in folders]
 
     # Arrays of papers have a row for each.
     files = {name: folder / _PAPER / f"node_{name}.npy" for name in ("feat", "label", "year")}

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
-from data_prep.edges.raw_graph import SPLIT_NAMES, ReadOptions, Source, checked_pairs
-from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
+from data_prep.edges.raw_graph import SPLIT_NAMES, ReadOptions, Source
+from data_prep.edges.typed_graph import RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array, read_ids
 from data_prep.formats.description import entry, read_json
-from data_prep.formats.typed_folders import counted, relation_of
+from data_prep.formats.typed_folders import counted, read_relation
 from leapmpi.errors import DataError
 
 SUMMARY = "folder of .npy files by type and relation: nodes/TYPE/feat.npy, edges/A__RELATION__B/edge_index.npy"
@@ -49,17 +49,13 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
 
     # The edges.
     for folder in _relation_folders(path):
-        named = relation_of(folder.name, _SEPARATOR, {**stated, **folders})
-        if named is None:
-            raise DataError(f"{folder}: expected SOURCE{_SEPARATOR}RELATION{_SEPARATOR}DESTINATION as its name")
-        file = folder / "edge_index.npy"
         arrays = EdgeArrays(
             str(folder), weight=_first(folder, _WEIGHTS, graph), features=_first(folder, _EDGE_FEATURES, graph),
             time=_first(folder, ("time", "edge_time"), graph),
         )  # fmt: skip
-        edges = checked_pairs(read_array(file), str(file), rows=False)
-        graph.relations.append(RawRelation(*named, edges, str(file), arrays))
-        graph.files[str(file)] = "edges"
+        types = {**stated, **folders}
+        graph.relations.append(read_relation(folder, _SEPARATOR, types, rows=False, arrays=arrays))
+        graph.files[graph.relations[-1].where] = "edges"
 
     # What vertices carry, and their numbers.
     order = {**stated, **folders}

@@ -104,12 +104,12 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: no fan-out given; give one per layer, such as 10,10")
 
     # Limits of the declaration.
-    is_code = bool(setting.limits.get("code")) and names_code(checked)
-    if with_file := setting.limits.get("with_file"):
-        is_code = checked.startswith(f"{with_file}:") and len(checked) > len(with_file) + 1
-        if checked in (with_file, f"{with_file}:"):
+    free = bool(setting.limits.get("code")) and names_code(checked)
+    if (with_file := setting.limits.get("with_file")) and checked.partition(":")[0] == with_file:
+        free = bool(checked.partition(":")[2])
+        if not free:
             raise ConfigError(f"{where}: {with_file} needs a file; give {with_file}:FILE")
-    if not is_code and (choices := setting.choices()) and checked not in choices:
+    if not free and (choices := setting.choices()) and checked not in choices:
         section, _, name = setting.key.partition(".")
         kind = section if name == "name" else "value"
         raise ConfigError(f"{where}: unknown {kind} {checked!r}; {nearest(checked, choices)}")

@@ -35,6 +35,7 @@ from leapmpi.plan.homes import rank_offsets
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times, uses_weights
 from leapmpi.sampling.hop_sampler import ALL
+from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes
@@ -98,7 +99,7 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
-    if config.link.negatives.startswith("hard:") and task_of(config, dataset).roots == "edges":
+    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives).reads_lists:
         return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
     if why := strategy_named(strategy.name).why_whole_topology(strategy):
         return why

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leapmpi.dataset.named_vertices import read_vertices
 from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.task_rows import RowTexts
 from leapmpi.errors import DataError
 from leapmpi.inference.output.raw_files import Shape
 from leapmpi.inference.output.words import class_names
-from leapmpi.inference.prediction.named_vertices import read_vertices
 from leapmpi.inference.prediction.pair_scores import Ends, best_partners, find_ends, flat_partners, pair_scores
 from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.inference.prediction.scores_file import PairTable

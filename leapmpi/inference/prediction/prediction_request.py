@@ -10,11 +10,11 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import check_size
+from leapmpi.dataset.named_vertices import read_vertices
 from leapmpi.dataset.names_of_vertices import VertexNames
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import RankContext
-from leapmpi.inference.prediction.named_vertices import read_vertices
 from leapmpi.nn.task import Task
 from leapmpi.nn.tasks.recommend import Recommend
 from leapmpi.sampling.relation_lists import reached_in_training

@@ -27,10 +27,6 @@ class Column:
         """Return the words of a value."""
         return 8 // word.itemsize if self.double else 1
 
-    def none(self) -> np.ndarray:
-        """Return no values, in the type of `unpack`."""
-        return np.empty(0, self.dtype)
-
     def pack(self, values: np.ndarray, words: np.ndarray) -> None:
         """Write `values` [k] into `words`, int32 or int64 [k * words of a value]."""
         if self.double:

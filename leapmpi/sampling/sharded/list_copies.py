@@ -50,12 +50,7 @@ class ListCopies:
     def sample_begins(self) -> bool:
         """Count a sample; returns whether copies are to be chosen now: once, at the same sample on all ranks."""
         if self.observes:
-            # Memory is that of distinct vertices, not of all requests.
-            half = self._noted[self._samples % 2]
-            half[:] = [_sums(half)]
-            known, degrees = _joined(self._degrees)
-            known, first = np.unique(known, return_index=True)
-            self._degrees = [(known, degrees[first])]
+            self._sum_up()
         self._samples += 1
         return self._samples == OBSERVED + 1
 
@@ -80,18 +75,26 @@ class ListCopies:
         """Note the bytes of `items`, int64[k]: twice the id for facts, and one more for a list."""
         self._noted[self._samples % 2].append((items, nbytes))
 
+    def _sum_up(self) -> None:
+        """Add up what was noted, so that it takes memory by vertex, not by request."""
+        for half in self._noted:
+            if len(half) != 1:
+                half[:] = [_sums(half)]
+        known, degrees = _joined(self._degrees)
+        known, first = np.unique(known, return_index=True)
+        self._degrees = [(known, degrees[first])]
+
     def chosen(self) -> tuple[np.ndarray, np.ndarray]:
         """Choose the vertices whose facts, and those whose lists, are to be copied: int64, ascending each."""
-        noted = [_joined(half) for half in self._noted]
-        items, places = np.unique(np.concatenate([each for each, _ in noted]), return_inverse=True)
-        halves = np.split(places, [len(noted[0][0])])
-        first, second = (np.bincount(half, nbytes, len(items)) for half, (_, nbytes) in zip(halves, noted, strict=True))
+        self._sum_up()
+        items = np.union1d(*(half[0][0] for half in self._noted))
+        first, second = np.zeros(len(items)), np.zeros(len(items))
+        for spared, ((found, nbytes),) in zip((first, second), self._noted, strict=True):
+            spared[np.searchsorted(items, found)] = nbytes
         ids, of_list = items // 2, items % 2 == 1
-        known, degrees = _joined(self._degrees)
-        order = np.argsort(known, kind="stable")
-        found = order[np.searchsorted(known, ids[of_list], sorter=order)]
+        ((known, degrees),) = self._degrees
         sizes = np.full(len(items), _FACTS)
-        sizes[of_list] += _LIST + self._edge_bytes * degrees[found]
+        sizes[of_list] += _LIST + self._edge_bytes * degrees[np.searchsorted(known, ids[of_list])]
         self._noted, self._degrees = ([], []), []
 
         # What every other sample would choose is tried on the others, since it looks better on its own.

@@ -139,7 +139,7 @@ class RemoteLists:
 
         # Draws from lists that are here overlap the transfer of requests, unless draws are collective themselves.
         finish = self._start_naming(new[order], counts)
-        copied = [] if copies is None else [self._copied_part(copies, key, hop, new[home == self.communicator.size])]
+        copied = [] if copies is None else self._copied_part(copies, key, hop, new[home == self.communicator.size])
         if self._draws.collective:
             requested = self._note(finish())
             drawn = self._drawn(key, hop, np.concatenate((self._own, *self._named)))
@@ -153,7 +153,7 @@ class RemoteLists:
         received = self._exchange_answers(replies, sizes)
         parts = [
             own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
-            for owner in range(self.communicator.size)
+            for owner in range(len(counts))
         ]
         found = self._merged([*parts, *copied], order)
         self._observe(new, home, found)
@@ -173,7 +173,7 @@ class RemoteLists:
         start = 0
         for each in requested:
             start = pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
-        wanted = counts[: self.communicator.size].copy()
+        wanted = counts.copy()
         wanted[rank] = 0
         expected = answers.about_words(wanted)
         receive = np.empty(int(expected.sum()), answers.word)
@@ -182,7 +182,7 @@ class RemoteLists:
         begin = np.cumsum(expected) - expected
         parts = [
             own if owner == rank else unpack(answers.of_vertices, count, receive, int(begin[owner]))[0]
-            for owner, count in enumerate(counts[: len(begin)].tolist())
+            for owner, count in enumerate(counts.tolist())
         ]
         if copies is not None:
             parts.append(copies.about(new[home == self.communicator.size]))
@@ -212,14 +212,14 @@ class RemoteLists:
         relation = None if own.relation is None else fetched(own.relation[edges])
         copies.hold_lists(ids, Topology(indptr, indices, original, relation=relation, types=own.types))
 
-    def _copied_part(self, copies: ListCopies, key: DrawKey, hop: int, new: np.ndarray) -> OwnerPart:
-        """Return the draws of copied lists as a reply, those of `new` vertices (int64[k]) after the others. Local."""
-        self._copied, about = np.concatenate((self._copied, new)), copies.about(new)
+    def _copied_part(self, copies: ListCopies, key: DrawKey, hop: int, new: np.ndarray) -> list[OwnerPart]:
+        """Return the draws of copied lists as a reply, if any draw; `new` (int64[k]) come after the others. Local."""
+        self._copied = np.concatenate((self._copied, new))
         if not len(self._copied):
-            return OwnerPart(self._copied, [column.none() for column in self.answers.of_edges], about)
+            return []
         drawn = copies.draw(key, hop, self._copied)
         columns = [] if drawn.relation is None else [drawn.relation]
-        return OwnerPart(np.diff(drawn.indptr), [drawn.neighbours, *columns], about)
+        return [OwnerPart(np.diff(drawn.indptr), [drawn.neighbours, *columns], copies.about(new))]
 
     @property
     def _description_bytes(self) -> int:
@@ -244,13 +244,12 @@ class RemoteLists:
     def _by_owner(self, new: np.ndarray, copied: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the owner of each of `new`, their order by owner, and the count of each owner (int64[ranks]).
 
-        With `copied` (int64[n], ascending) these have one more owner, after the ranks.
+        With `copied` (int64[n], ascending) these have one more owner, after the ranks, that is not counted.
         """
         home, owners = np.searchsorted(self.rank_offsets, new, side="right") - 1, self.communicator.size
         if copied is not None:
             home[among(new, copied)] = owners
-            owners += 1
-        counts = np.bincount(home, minlength=owners).astype(np.int64)
+        counts = np.bincount(home, minlength=owners)[:owners].astype(np.int64)
         return home, np.argsort(home, kind="stable"), counts
 
     def _start_naming(self, ids: np.ndarray, counts: np.ndarray) -> Callable[[], list[np.ndarray]]:
@@ -260,7 +259,6 @@ class RemoteLists:
         """
         rank, network = self.communicator.rank, self.communicator
         # Copied lists need no message, and are the last.
-        counts = counts[: network.size]
         ids = ids[: int(counts.sum())]
         # Own ids are answered in place and do not travel.
         begin = int(counts[:rank].sum())

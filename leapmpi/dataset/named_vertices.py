@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,25 +22,41 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     """
     if path.suffix == ".npy":
         return _of_array(path, width, flag)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        what = "a vertex on each line" if width == 1 else f"{width} vertices on each line"
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{flag} {path}: cannot be read ({reason}); give a file with {what}") from None
-    # Lines keep their numbers, which messages name.
-    rows = [(number, _fields(line, width)) for number, line in enumerate(lines, 1) if line.strip()]
+    what = "a vertex on each line" if width == 1 else f"{width} vertices on each line"
+    rows = read_fields(path, width, f"{flag} {path}", f"a file with {what}")
     if rows and rows[0][1][0].lower() in _HEADERS and (names is None or names.ids_of(rows[0][1][:1])[0] < 0):
         del rows[0]
     for number, fields in rows:
         if len(fields) < width:
             raise DataError(f"{flag} {path}, line {number}: expected {width} vertices, found {len(fields)}")
-    texts = [text for _, fields in rows for text in fields[:width]]
+    return original_ids([(number, fields[:width]) for number, fields in rows], names, f"{flag} {path}")
+
+
+def read_fields(path: Path, width: int, where: str, wanted: str) -> list[tuple[int, list[str]]]:
+    """Read the fields of each line of a text that is not blank, with the line's number, which messages name.
+
+    Raises DataError, which says to give what is `wanted`, for a file that cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{where}: cannot be read ({reason}); give {wanted}") from None
+    return [(number, _fields(line, width)) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def original_ids(rows: Sequence[tuple[int, Sequence[str]]], names: VertexNames | None, where: str) -> np.ndarray:
+    """Return the original ids int64[k, width] of the vertices in `rows`, lists of equal width with the line of each.
+
+    They are `names`, if there are any. Raises DataError with the line for what is neither.
+    """
+    texts = [text for _, fields in rows for text in fields]
     ids = _numbers(texts) if names is None else names.ids_of(texts)
+    width = len(rows[0][1]) if rows else 1
     if (bad := np.flatnonzero(ids < 0)).size:
         place = int(bad[0])
         what = "is not a name of a vertex" if names else "is not an original id, a whole number from 0 on"
-        raise DataError(f"{flag} {path}, line {rows[place // width][0]}: {texts[place][:60]!r} {what}")
+        raise DataError(f"{where}, line {rows[place // width][0]}: {texts[place][:60]!r} {what}")
     return ids.reshape(-1, width)
 
 
