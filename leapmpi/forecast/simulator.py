@@ -35,7 +35,7 @@ from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
 from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
 from leapmpi.forecast.type_counts import of_first_iteration
-from leapmpi.forecast.virtual_job import CHOICE_EPOCH, DRY_EPOCH, Batches, VirtualJob
+from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -146,7 +146,7 @@ class Forecaster:
         job = self.job(config, ranks, scatters=bool(models))
         engines = job.engines
         first, batches, begun = engines[0], *self.batches(job, config)
-        copied = job.copy_lists(self.batches(job, config, CHOICE_EPOCH)[0] if config.run.topology_memory else batches)
+        copied = job.copy_lists(lambda epoch: self.batches(job, config, epoch)[0])
         names = modes_for(several, first.ctx.features, config) if several else None
         drawn = None
         if mode_is_open(first.placement) and not self.takes_known_mode(job, config, names):

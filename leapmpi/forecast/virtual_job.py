@@ -63,20 +63,23 @@ class VirtualJob:
             self.world.take()
         return minibatches
 
-    def copy_lists(self, batches: Sequence[Batches]) -> list[int]:
+    def copy_lists(self, batches_of: Callable[[int], Sequence[Batches]]) -> list[int]:
         """Let ranks copy remote lists as training's first samples choose them; return the bytes of each rank.
 
-        batches: those of CHOICE_EPOCH. That is not counted, since it belongs to no iteration.
+        batches_of: returns the batches of an epoch. That is not counted, since it belongs to no iteration.
         """
         samplers = [each.ctx.sampler for each in self.engines]
         copies = [each.copies for each in samplers if isinstance(each, ShardedSampler) and each.copies is not None]
+        if not copies:
+            return [0] * len(samplers)
         # An iteration has at least one sample, unless no vertex is sampled at all.
-        for iteration in range(OBSERVED + 1 if copies else 0):
+        batches = batches_of(CHOICE_EPOCH)
+        for iteration in range(OBSERVED + 1):
             if copies[0].observes:
                 key = self.key(iteration, CHOICE_EPOCH)
                 self.draw_planned(self.plan(batches[iteration % len(batches)], key), key)
         self.world.take()
-        return [each.nbytes for each in copies] or [0] * len(samplers)
+        return [each.nbytes for each in copies]
 
     def uncounted(self, work: Callable[[int], Result]) -> list[Result]:
         """Return the results of `work(rank)` of all ranks; what they exchange is not counted."""
