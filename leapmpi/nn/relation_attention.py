@@ -6,19 +6,21 @@ for each destination that has drawn from them, not once for each edge, where sum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.aggregate import at_sources, softmax_of, softmax_share
-from leapmpi.nn.gemm import sum_of_outer, times_transposed
-from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, RelationGroups, operations
+from leapmpi.nn.aggregate import softmax_of, softmax_share
+from leapmpi.nn.gemm import product
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, RelationGroups
+
+_RUN = 1 << 14
+"""Most edges of a run."""
 
 AnyBlock = TypeVar("AnyBlock", BlockTensors, PartialBlock)
 
@@ -57,11 +59,35 @@ class ReadEdges:
         """int64[edges]: the number of the destination of each edge."""
         return self.groups.destination[self.groups.edges.numbers]
 
-    @property
-    def bounds(self) -> list[int]:
-        """Beginnings of the edges of each of `groups.relations`, and the end of the last."""
-        indptr = self.groups.edges.indptr
-        return indptr.index_select(0, indptr.new_tensor(self.groups.bounds)).tolist()
+    @cached_property
+    def runs(self) -> tuple[Edges, Tensor]:
+        """The edges in runs of one relation, and int64[runs]: the place of the relation of each.
+
+        Runs have a bounded length, so that threads share those of a large relation.
+        """
+        edges, begins, runs = self.groups.edges, [0], []
+        of_relations = edges.indptr[edges.indptr.new_tensor(self.groups.bounds)].tolist()
+        for place, (first, end) in zip(self.places, pairwise(of_relations), strict=True):
+            ends = [*range(first + _RUN, end, _RUN), end]
+            begins += ends
+            runs += [place] * len(ends)
+        return Edges(edges.indptr.new_tensor(begins), edges.indices, edges.sources), edges.indptr.new_tensor(runs)
+
+    def cells(self, relations: int) -> Tensor:
+        """Return int64[groups]: the cell of each in a table of destinations by the `relations` of the layer."""
+        sizes = [end - first for first, end in pairwise(self.groups.bounds)]
+        destination = self.groups.destination
+        place, count = destination.new_tensor(self.places), destination.new_tensor(sizes)
+        return destination * relations + place.repeat_interleave(count, output_size=len(destination))
+
+    def terms_of_groups(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Multiply the row of each group's destination by the row of weights of its relation: float[groups, heads].
+
+        x: float[destinations, in]; weights: float[relations of the layer, heads, in].
+        """
+        relations, heads = weights.shape[:2]
+        table = product(x, weights.flatten(0, 1)).view(-1, heads)
+        return table.index_select(0, self.cells(relations))
 
     def weighted(self, score: Tensor) -> Tensor:
         """Add to scores float[edges, heads] what makes their exponentials those of all in-neighbours, estimated."""
@@ -84,10 +110,10 @@ class ReadEdges:
         """Order `values`, float[edges, ...] in the order of `groups`, as `edges`."""
         return torch.empty_like(values).index_copy(0, self.groups.order, values)
 
-    def to_destinations(self, values: Tensor) -> Tensor:
-        """Add up `values` of groups, float[groups, width]: float[n_dst, width], relation by relation."""
-        out = values.new_zeros(self.groups.destinations, values.shape[1])
-        return out.index_add(0, self.groups.destination, values)
+    def total_of_groups(self, values: Tensor) -> Tensor:
+        """Add up `values` of edges, float[edges, heads], by group: float[groups, heads]."""
+        edges = self.groups.edges
+        return values.new_zeros(edges.destinations, values.shape[1]).index_add(0, edges.numbers, values)
 
 
 def relation_of(block: BlockTensors | PartialBlock) -> Tensor:
@@ -109,85 +135,8 @@ def without_pruned(block: AnyBlock, place_of: Mapping[int, int]) -> AnyBlock:
     return replace(block, **changed)
 
 
-class _ProductsByKind(Function):
-    @staticmethod
-    def forward(ctx, x, weights, kinds, bounds, numbers) -> Tensor:
-        out = x.new_empty(bounds[-1], weights.shape[1])
-        for kind, part in _parts(kinds, bounds):
-            out[part] = times_transposed(*_operand(x, numbers, part, weights[kind]))
-        ctx.kinds, ctx.bounds, ctx.numbers = kinds, bounds, numbers
-        ctx.save_for_backward(x, weights)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weights = ctx.saved_tensors
-        grad, numbers = grad.contiguous(), ctx.numbers
-        grad_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
-        grad_weights = torch.zeros_like(weights) if ctx.needs_input_grad[1] else None
-        for kind, part in _parts(ctx.kinds, ctx.bounds):
-            given = grad[part]
-            if grad_weights is not None:
-                rows, _, chosen = _operand(x, numbers, part, weights[kind])
-                grad_weights[kind] += sum_of_outer(given, rows, chosen)
-            if grad_x is not None:
-                of_rows = times_transposed(given, weights[kind].t())
-                if numbers is None:
-                    grad_x[part] = of_rows
-                else:
-                    grad_x.index_add_(0, numbers[part], of_rows)
-        return grad_x, grad_weights, None, None, None
-
-
-def products_by_kind(
-    x: Tensor, weights: Tensor, kinds: Sequence[int], bounds: Sequence[int], numbers: Tensor | None = None
-) -> Tensor:
-    """Multiply rows by the matrix of their kind: float[n, out], differentiable in `x` and `weights`.
-
-    x: float[rows, in]; numbers: int64[n], those of the rows to multiply, None for all in their order. weights:
-    float[K, out, in]; entries bounds[k] to bounds[k + 1] (exclusive) are multiplied by weights[kinds[k]].
-    """
-    return _ProductsByKind.apply(x, weights, tuple(kinds), tuple(bounds), numbers)
-
-
-class _PairProducts(Function):
-    @staticmethod
-    def forward(ctx, z: Tensor, target: Tensor, edges: Edges, heads: int) -> Tensor:
-        ctx.edges = edges
-        ctx.save_for_backward(z, target)
-        return operations(z.device).edge_products(edges.indptr, edges.indices, target, z, heads)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (z, target), edges, grad = ctx.saved_tensors, ctx.edges, grad.contiguous()
-        of_target = operations(z.device).weighted_sum(edges.indptr, edges.indices, grad, z)
-        return at_sources(edges, grad, target), of_target, None, None
-
-
-def pair_products(edges: Edges, z: Tensor, target: Tensor, heads: int) -> Tensor:
-    """Compute the product of the rows of both ends of each edge, each head by its columns: float[edges, heads].
-
-    `z` float[sources, width], `target` float[destinations, width]; differentiable in both.
-    """
-    return _PairProducts.apply(z, target.contiguous(), edges, heads)
-
-
 def block_diagonal(blocks: Tensor) -> Tensor:
     """Return matrices float[R, B out, B in] whose diagonal blocks are `blocks`, float[R, B, out, in]."""
     one = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
     apart = blocks.unsqueeze(3) * one[:, None, :, None]
     return apart.reshape(len(blocks), blocks.shape[1] * blocks.shape[2], -1)
-
-
-def _parts(kinds: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[int, slice]]:
-    """Yield each kind that has rows, with their slice."""
-    for kind, (first, end) in zip(kinds, pairwise(bounds), strict=True):
-        if first < end:
-            yield kind, slice(first, end)
-
-
-def _operand(x: Tensor, numbers: Tensor | None, part: slice, weight: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the operands of a product with the rows of `part`."""
-    return (x[part], weight, None) if numbers is None else (x, weight, numbers[part])

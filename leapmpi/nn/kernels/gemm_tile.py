@@ -206,6 +206,25 @@ def _add_vectors(first_vector, end_vector, g, addresses, out):
     _add_last(out, last, end, (end - first) % COLUMNS)
 
 
+@compiled
+def add_outer_products(addresses, g, out):
+    """Compute out += g^T x as `sum_of_outer` does, for few rows at `addresses` (the address of them), in cache.
+
+    The columns of out are a multiple of 16.
+    """
+    height, width, count = len(out), out.shape[1], len(g)
+    g_at, g_step, out_at, step = np.int64(g.ctypes.data), 4 * g.shape[1], np.int64(out.ctypes.data), 4 * width
+    for f in range(0, width, COLUMNS):
+        wide = f % _OUTER_WIDE == 0 and f + _OUTER_WIDE <= width
+        if wide or f >= width // _OUTER_WIDE * _OUTER_WIDE:
+            for h in range(0, height, OUTER_ROWS):
+                place = out_at + step * h + 4 * f
+                if wide:
+                    _add_wide_outer(addresses, addresses, 4 * f, g_at + 4 * h, g_step, place, step, count)
+                else:
+                    _add_outer(addresses, addresses, 4 * f, g_at + 4 * h, g_step, place, step, count)
+
+
 def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
     """Compute out += g^T x for float32 g[n, h] and out[h, in], and x given by int64 addresses[n].
 

@@ -1,7 +1,8 @@
-"""Sums and products of rows by edge where each head weights columns of its own: attention, in single precision.
+"""Sums and products of rows by edge where each head weights columns of its own, or all of them, in single precision.
 
-Columns of a head are a multiple of four. As many as registers hold are summed at a time, over all edges of a
-destination, in their order. Meanwhile the rows of later edges are prefetched, as they are far apart.
+Source rows hold the columns of all heads, or those of one head that all heads read. Columns of a head are a multiple of
+four. As many as registers hold are summed at a time, over all edges of a destination, in their order. Meanwhile the
+rows of later edges are prefetched, as they are far apart.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from leapmpi.nn.kernels.row_sums import add_row, locate_in_matrix
-from leapmpi.nn.kernels.simd import FLOAT, INDEX, add_product, add_products, load, prefetch, repeated, sum_of
+from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, add_product, add_products, load, prefetch, repeated, sum_of
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
@@ -85,8 +86,8 @@ def _sums_of(lanes: int) -> Callable[..., None]:
     narrow, wide = _sum_of_heads(1, lanes), _sum_of_heads(_WIDE, lanes)
 
     @compiled
-    def sum_heads(first, end, indptr, addresses, weight, out):
-        heads, vectors = weight.shape[1], out.shape[1] // lanes
+    def sum_heads(first, end, indptr, addresses, columns, weight, out):
+        heads, vectors, of_row = weight.shape[1], out.shape[1] // lanes, columns // lanes
         # Vectors of a head, and addresses as numbers.
         each, stride = vectors // heads, 4 * heads
         rows_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
@@ -96,13 +97,15 @@ def _sums_of(lanes: int) -> Callable[..., None]:
             rows, by, sums = rows_at + 8 * begin, weight_at + stride * begin, out_at + 4 * i * out.shape[1]
             v = 0
             while v < vectors:
-                at = 4 * lanes * v
-                if vectors - v >= _WIDE:
+                # The vector of a source row, which all heads read where it has the columns of one.
+                read, to = v % of_row, sums + 4 * lanes * v
+                at = 4 * lanes * read
+                if of_row - read >= _WIDE:
                     a, b, c, d = v // each, (v + 1) // each, (v + 2) // each, (v + 3) // each
-                    wide(rows, (by + 4 * a, by + 4 * b, by + 4 * c, by + 4 * d), stride, edges, at, sums + at)
+                    wide(rows, (by + 4 * a, by + 4 * b, by + 4 * c, by + 4 * d), stride, edges, at, to)
                     v += _WIDE
                 else:
-                    narrow(rows, (by + 4 * (v // each),), stride, edges, at, sums + at)
+                    narrow(rows, (by + 4 * (v // each),), stride, edges, at, to)
                     v += 1
 
     return sum_heads
@@ -160,19 +163,55 @@ def _values_of(lanes: int, scored: bool) -> Callable[..., None]:
     value = _value_of(lanes, scored)
 
     @compiled
-    def set_values(first, end, indptr, addresses, rows, attend, slope, out):
+    def set_values(first, end, indptr, addresses, columns, rows, attend, slope, out):
         heads, width = out.shape[1], rows.shape[1]
         each = width // heads
+        step = 4 * each if columns == width else 0
         rows_at, attend_at = np.int64(rows.ctypes.data), np.int64(attend.ctypes.data)
         for i in range(first, end):
             mine = rows_at + 4 * width * i
             for e in range(indptr[i], indptr[i + 1]):
-                _prefetch_row(addresses[e + _AHEAD], 4 * width)
+                _prefetch_row(addresses[e + _AHEAD], 4 * columns)
                 for h in range(heads):
                     at = 4 * each * h
-                    out[e, h] = value(addresses[e] + at, mine + at, attend_at + at, each // lanes, slope)
+                    out[e, h] = value(addresses[e] + step * h, mine + at, attend_at + at, each // lanes, slope)
 
     return set_values
+
+
+_ONE, _SOME = _sum_of_heads(1, COLUMNS), _sum_of_heads(_WIDE, COLUMNS)
+_PRODUCT = _value_of(COLUMNS, False)
+
+
+@compiled
+def prefetch_edge(addresses, e, columns):
+    """Prefetch the row of a later edge than `e`; `addresses` are those of `addresses_of_edges`."""
+    _prefetch_row(addresses[e + _AHEAD], 4 * columns)
+
+
+@compiled
+def value_of_edge(row, other, columns):
+    """Return the product of the rows at two addresses, of a multiple of 16 `columns`."""
+    return _PRODUCT(row, other, np.int64(0), columns // COLUMNS, np.float32(0))
+
+
+@compiled
+def sum_of_edges(first, end, addresses, weight, head, columns, out):
+    """Sum the rows of edges `first` to `end` (exclusive), each times weight[e, head], to `out`, an address.
+
+    Columns are a multiple of 16; addresses are those of `addresses_of_edges`.
+    """
+    rows, stride = np.int64(addresses.ctypes.data) + 8 * first, 4 * weight.shape[1]
+    by = np.int64(weight.ctypes.data) + stride * first + 4 * head
+    column = 0
+    while column < columns:
+        at = 4 * column
+        if columns - column >= _WIDE * COLUMNS:
+            _SOME(rows, (by, by, by, by), stride, end - first, at, out + at)
+            column += _WIDE * COLUMNS
+        else:
+            _ONE(rows, (by,), stride, end - first, at, out + at)
+            column += COLUMNS
 
 
 @compiled
@@ -180,32 +219,34 @@ def add_to_sources(first, end, indptr, indices, weight, g, out):
     """Compute out[indices[e]] += weight[e] * g[i], head by head, for each edge e of row i to a source in [first, end).
 
     indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges, heads], g float32[n, width] and out
-    float32[sources, width], C-contiguous; heads may have any number of columns. A thread walks through all edges and
+    float32[sources, columns], C-contiguous; heads may have any number of columns. A thread walks through all edges and
     adds to its own rows.
     """
-    heads, width, edges = weight.shape[1], g.shape[1], len(indices)
+    heads, width, columns, edges = weight.shape[1], g.shape[1], out.shape[1], len(indices)
     each = width // heads
+    step = 4 * each if columns == width else 0
     row_at, out_at = np.int64(g.ctypes.data), np.int64(out.ctypes.data)
     for i in range(len(g)):
         for e in range(indptr[i], indptr[i + 1]):
             later = np.int64(indices[min(e + _AHEAD, edges - 1)])
             if first <= later < end:
-                _prefetch_row(out_at + 4 * width * later, 4 * width)
+                _prefetch_row(out_at + 4 * columns * later, 4 * columns)
             source = np.int64(indices[e])
             if first <= source < end:
-                to, row = out_at + 4 * width * source, row_at + 4 * width * i
+                to, row = out_at + 4 * columns * source, row_at + 4 * width * i
                 for h in range(heads):
-                    add_row(to + 4 * each * h, row + 4 * each * h, weight[e, h], each)
+                    add_row(to + step * h, row + 4 * each * h, weight[e, h], each)
 
 
 def head_sums(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
     """Set row i of `out`, head by head, to the sum over its edges e, in their order, of weight[e] * z[indices[e]].
 
-    indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges, heads], z float32[sources, width] and
-    out float32[n, width] are C-contiguous; `serves` the columns of a head. Threads share the rows.
+    indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges, heads], z float32[sources, columns] and
+    out float32[n, width] are C-contiguous; columns are those of all heads, width, or of one. `serves` the columns of a
+    head. Threads share the rows.
     """
-    kernel = _sums_of(_lanes(z.shape[1] // weight.shape[1]))
-    share_rows(kernel, len(out), indptr, _addresses(indices, z), weight, out)
+    kernel = _sums_of(_lanes(out.shape[1] // weight.shape[1]))
+    share_rows(kernel, len(out), indptr, addresses_of_edges(indices, z), z.shape[1], weight, out)
 
 
 def head_products(indptr: np.ndarray, indices: np.ndarray, g: np.ndarray, z: np.ndarray, out: np.ndarray) -> None:
@@ -213,9 +254,9 @@ def head_products(indptr: np.ndarray, indices: np.ndarray, g: np.ndarray, z: np.
 
     g float32[n, width], out float32[edges, heads]; the others as in `head_sums`.
     """
-    kernel = _values_of(_lanes(z.shape[1] // out.shape[1]), False)
+    kernel = _values_of(_lanes(g.shape[1] // out.shape[1]), False)
     unread = np.empty((0, 0), np.float32), np.float32(0)
-    share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, z), g, *unread, out)
+    share_rows(kernel, len(indptr) - 1, indptr, addresses_of_edges(indices, z), z.shape[1], g, *unread, out)
 
 
 def head_scores(
@@ -229,14 +270,14 @@ def head_scores(
     """
     kernel = _values_of(_lanes(attend.shape[1]), True)
     given = target, attend, np.float32(slope)
-    share_rows(kernel, len(indptr) - 1, indptr, _addresses(indices, source), *given, out)
+    share_rows(kernel, len(indptr) - 1, indptr, addresses_of_edges(indices, source), source.shape[1], *given, out)
 
 
 def _lanes(columns: int) -> int:
     return next(each for each in _LANES if columns % each == 0)
 
 
-def _addresses(indices: np.ndarray, z: np.ndarray) -> np.ndarray:
+def addresses_of_edges(indices: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Return int64[edges + _AHEAD]: the address of each edge's row of `z`, then those that are prefetched last."""
     found = np.empty(len(indices) + _AHEAD, np.int64)
     found[len(indices) :] = z.ctypes.data

@@ -26,14 +26,14 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
-from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.gemm import place_product, sum_of_outer
+from leapmpi.nn.gemm import place_product, product, sum_of_outer
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import check_heads
-from leapmpi.nn.relation_attention import ReadEdges, block_diagonal, pair_products, products_by_kind
+from leapmpi.nn.relation_attention import ReadEdges, block_diagonal
+from leapmpi.nn.relation_products import relation_messages, relation_scores
 from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
@@ -55,8 +55,8 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
 
     linear = False
     Options = Options
-    source_places: Tensor
-    """int64[T]: the place of each type among those of sources, or -1."""
+    source_of: Tensor
+    """int64[R']: the place of the type at which each relation begins, among those of sources."""
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
@@ -78,15 +78,15 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         self.prior = nn.Parameter(torch.ones(relations, self.heads))
         self.skip = nn.Parameter(torch.ones(ends))
         places = places_among(self.types.sources, len(schema.names))
-        self.register_buffer("source_places", places, persistent=False)
+        begins = torch.from_numpy(schema.graph.ends[self.types.relations, 0])
+        self.register_buffer("source_of", places[begins], persistent=False)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Compute the output of the layer from rows after prefix: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
-        keys, values = self.keys_and_values(z, block.src_original)
         own, names = z[: block.n_dst], block.dst_original
-        share = read.softmax_across(self.scores(read, keys, self.queries(own, names)))
-        return self.updated(own, self.messages(read, values, share), self.places_of(names))
+        share = read.softmax_across(self.scores(read, z, self.queries(own, names)))
+        return self.updated(own, self.messages(read, z, share), self.places_of(names))
 
     @property
     def shares(self) -> ShareForm:
@@ -107,10 +107,9 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         z, (local, rows) = dense(self.prefix(x, block.src_original, key)), block.local
         own, names = z.index_select(0, rows), block.src_original[rows]
         read, query = ReadEdges.of(block, self.place_of), block.sent.index_copy(0, local, self.queries(own, names))
-        keys, values = self.keys_and_values(z, block.src_original)
-        share, logs = read.share_across(self.scores(read, keys, query))
+        share, logs = read.share_across(self.scores(read, z, query))
         places = self.places_of(names).to(z.dtype).unsqueeze(1).expand(-1, self.heads)
-        return torch.cat([torch.cat([logs, self.messages(read, values, share)], 1), torch.cat([places, own], 1)])
+        return torch.cat([torch.cat([logs, self.messages(read, z, share)], 1), torch.cat([places, own], 1)])
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Return the output of `aggregate`, or compute it from combined shares and self parts."""
@@ -122,26 +121,33 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         """Compute the queries of destinations with rows `z` and `original` ids: float[rows, out]."""
         return by_type(z, self.query, self.query_bias, self.places_of(original))
 
-    def keys_and_values(self, z: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the keys and the values of sources with rows `z` and `original` ids: float[n_src, out] each."""
-        places = self.source_places[self.schema.types_of(original)]
-        bias = self.source_bias.chunk(2, dim=1)
-        keys, values = (by_type(z, *each, places) for each in zip((self.key, self.value), bias, strict=True))
-        return keys, values
-
-    def scores(self, read: ReadEdges, keys: Tensor, query: Tensor) -> Tensor:
-        """Compute scores float[edges, heads] of `keys` for destinations with `query`, float[n_dst, out]."""
-        # A_r q_v is one product for each destination and relation, k_u A_r would be one for each edge.
+    def scores(self, read: ReadEdges, z: Tensor, query: Tensor) -> Tensor:
+        """Compute scores float[edges, heads] of source rows `z` for destinations with `query`, float[n_dst, out]."""
+        # <K h_u + b, A q_v> is <h_u, K^T A q_v> and a term of the group: no source needs a key.
         factor = self.prior / math.sqrt(self.out_dim // self.heads)
-        weights, groups = block_diagonal(self.attend * factor[..., None, None]), read.groups
-        by_group = products_by_kind(query, weights, read.places, groups.bounds, groups.destination)
-        return pair_products(groups.edges, keys, by_group, self.heads)
+        attend = self.attend * factor[..., None, None]
+        key, bias = self.of_sources(self.key), self.of_sources(self.source_bias[:, : self.out_dim])
+        of_bias = torch.einsum("rhi,rhio->rho", bias, attend)
+        terms = read.terms_of_groups(query, block_diagonal(of_bias.unsqueeze(2)))
+        return relation_scores(read, z, query, key.transpose(2, 3) @ attend) + terms.index_select(
+            0, read.groups.edges.numbers
+        )
 
-    def messages(self, read: ReadEdges, values: Tensor, share: Tensor) -> Tensor:
-        """Sum `values` by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
-        sums = weighted_sum(read.groups.edges, values, share)
-        weights = block_diagonal(self.message.transpose(2, 3))
-        return read.to_destinations(products_by_kind(sums, weights, read.places, read.groups.bounds))
+    def messages(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
+        """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
+        value, bias = self.of_sources(self.value), self.of_sources(self.source_bias[:, self.out_dim :])
+        message = self.message.transpose(2, 3)
+        found = relation_messages(read, z, share, message @ value)
+
+        # The bias of values counts as often as the shares of its relation add up to.
+        table = share.new_zeros(len(found) * len(message), self.heads)
+        table = table.index_copy(0, read.cells(len(message)), read.total_of_groups(share))
+        of_bias = block_diagonal(torch.einsum("rhoi,rhi->rho", message, bias).unsqueeze(2)).flatten(0, 1)
+        return found + product(table.view(len(found), len(of_bias)), of_bias.t())
+
+    def of_sources(self, parameter: Tensor) -> Tensor:
+        """Return a parameter of source types, float[types, out, ...], by relation and head: [relations, heads, ...]."""
+        return parameter.index_select(0, self.source_of).unflatten(1, (self.heads, -1))
 
     def updated(self, own: Tensor, messages: Tensor, places: Tensor) -> Tensor:
         """Update rows `own` of destinations by their `messages`, float[n_dst, out] each; `places` of their types."""

@@ -20,18 +20,19 @@ from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
-from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_edges, with_seed
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import SLOPE, check_heads
 from leapmpi.nn.models.gat import Options as GATOptions
-from leapmpi.nn.relation_attention import ReadEdges, products_by_kind
+from leapmpi.nn.relation_attention import ReadEdges
+from leapmpi.nn.relation_products import relation_messages
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.whole_rows import products_with_rows
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -106,18 +107,14 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         of_source, of_target = (
             torch.einsum("rhwf,rhw->rhf", self.neighbour, each) for each in (self.attend_source, self.attend_target)
         )
-        groups = read.groups
-        source = products_by_kind(z, of_source, read.places, read.bounds, read.sources)
-        by_group = products_by_kind(target, of_target, read.places, groups.bounds, groups.destination)
-        return F.leaky_relu(source + by_group.index_select(0, groups.edges.numbers), SLOPE)
+        runs, places = read.runs
+        source = products_with_rows(runs, z, of_source.flatten(1).index_select(0, places))
+        by_group = read.terms_of_groups(target, of_target)
+        return F.leaky_relu(source + by_group.index_select(0, read.groups.edges.numbers), SLOPE)
 
     def means(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
         """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
-        groups, found = read.groups, []
-        for head, weights in enumerate(self.neighbour.unbind(1)):
-            sums = weighted_sum(groups.edges, z, share[:, head].contiguous())
-            found.append(products_by_kind(sums, weights, read.places, groups.bounds))
-        return read.to_destinations(torch.cat(found, dim=1))
+        return relation_messages(read, z, share, self.neighbour)
 
     def dropped(
         self, read: ReadEdges, share: Tensor, sources: Tensor, destinations: Tensor | None, key: DropoutKey | None
