@@ -132,7 +132,9 @@ def _sums(
     if x is None:
         return sums, None
     found = z.new_zeros(relations, heads, width, columns)
-    found[list(read.places)] = of_places
+    # One by one: numbers in a list would be copied to a device at each call.
+    for place, each in zip(read.places, of_places, strict=True):
+        found[place] = each
     return sums, found
 
 
