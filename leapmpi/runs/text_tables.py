@@ -107,9 +107,12 @@ def _bench_line(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -> str:
     """Format the parts of the figure `name` of each row, times `scale`, without those near 0 in all rows, or ''."""
-    shown = [part for part in rows[0][name] if any(row[name][part] * scale >= 0.005 for row in rows)]
+    largest = {part: max(row[name][part] * scale for row in rows) for part in rows[0][name]}
+    # Epochs of small graphs take milliseconds in all of their phases.
+    digits = 2 if max(largest.values(), default=0) >= 0.1 else 4
+    shown = [part for part, value in largest.items() if value >= 0.5 * 10**-digits]
     lines = [(unit, *shown)]
-    lines += [(row["strategy"], *(f"{row[name][part] * scale:.2f}" for part in shown)) for row in rows]
+    lines += [(row["strategy"], *(f"{row[name][part] * scale:.{digits}f}" for part in shown)) for row in rows]
     return fitted(lines) if shown else ""
 
 
