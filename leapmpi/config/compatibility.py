@@ -175,8 +175,9 @@ ROWS: tuple[Row, ...] = (
     ),
     _of_typed(
         "strategy.feature_memory",
-        lambda f: bool(f.config.strategy.feature_memory),
-        "rows of types are held in memory whole; leave it out",
+        lambda f: f.features and bool(f.config.strategy.feature_memory),
+        "features of types are held in memory whole; leave it out",
+        "where no rows are learned",
     ),
     # Refused where each root has its own bound: a vertex is then computed once for each.
     _by_root("strategy.name", lambda f: f.own_mode or f.by_layer, "use leap or pull", "all but `leap` and `pull`"),
@@ -234,12 +235,6 @@ ROWS: tuple[Row, ...] = (
         "learned rows",
         lambda f: _learned(f) and f.config.strategy.cache > 0,
         "copies of learned rows would be out of date after a step; leave it out",
-    ),
-    Row(
-        "strategy.feature_memory",
-        "learned rows",
-        lambda f: _learned(f) and bool(f.config.strategy.feature_memory),
-        "learned rows are updated in memory; leave it out",
     ),
     Row(
         "train.optimizer",

@@ -19,6 +19,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.evaluation.outputs import Outputs, Round
 from leapmpi.exchange.context import RankContext
+from leapmpi.features.row_memory import RowMemory
 from leapmpi.inference.batch_outputs import GROUP
 from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of
@@ -141,14 +142,22 @@ class HeldBackEdges:
 
     def embedded(self, key: DrawKey, vertices: ToEmbed) -> tuple[np.ndarray, torch.Tensor]:
         """Return those of `vertices` that this rank owns, and their embeddings float[k, D]. Collective."""
-        own, parts = vertices.own, [np.empty((0, self.outputs.ctx.task.width))]
+        own, found = vertices.own, np.empty((0, self.outputs.ctx.task.width))
         if self.outputs.exact:
             return own, torch.from_numpy(self.outputs.all_at_once(self.outputs.ctx.model, own))
         for first in range(0, vertices.most, self.outputs.batch_size):
             with self.outputs.round():
                 roots = own[first : first + self.outputs.batch_size]
-                parts.append(self.outputs.batch(key, roots, [self.outputs.mode])[0][0])
-        return own, torch.from_numpy(np.concatenate(parts[1:] or parts))
+                rows = self.outputs.batch(key, roots, [self.outputs.mode])[0][0]
+            if not first:
+                found = self._rows_for(len(own), rows)
+            found[first : first + len(rows)] = rows
+        return own, torch.from_numpy(found)
+
+    def _rows_for(self, count: int, like: np.ndarray) -> np.ndarray:
+        """Allocate `count` embeddings like these, in a file where those of training are in one. Local."""
+        memory = self.outputs.ctx.learned.memory if self.outputs.ctx.learned else RowMemory()
+        return memory.zeros((count, *like.shape[1:]), like.dtype)
 
     def to_all(self, sources: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of `sources`, whichever rank owns them: float[k, D]. Collective."""

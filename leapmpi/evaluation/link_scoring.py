@@ -285,9 +285,12 @@ class LinkScoring:
         self, staying: torch.Tensor, candidates: torch.Tensor, edges: np.ndarray, replaced: int
     ) -> torch.Tensor:
         """Score `candidates` (float[k, D]) for the end `replaced` of `edges`, whose other ends are `staying`. Local."""
-        scorer = self.held_back.scorer
-        ends = (staying, candidates) if replaced == DESTINATION else (candidates, staying)
-        return scorer(*ends, *self._relations(edges, staying))
+        scorer, relations = self.held_back.scorer, self._relations(edges, staying)
+        if replaced == DESTINATION:
+            return scorer(staying, candidates, *relations)
+        if scorer.reversed is not None:
+            return scorer.reversed(staying, candidates, *relations)
+        return scorer(candidates, staying, *relations)
 
     def _relations(self, edges: np.ndarray, rows: torch.Tensor) -> list[torch.Tensor]:
         """Return the argument of the scorer for the relations of `edges`, if it takes one. Local."""
@@ -314,6 +317,8 @@ class LinkScoring:
         scorer, relations = self.held_back.scorer, self._relations(edges, staying)
         if replaced == DESTINATION:
             scores = scorer.all_pairs(staying, embeddings, *relations).numpy()
+        elif scorer.reversed is not None:
+            scores = scorer.reversed.all_pairs(staying, embeddings, *relations).numpy()
         else:
             scores = scorer.all_sources(embeddings, staying, *relations).numpy()
         scores[self._known.mask(edges, replaced, *self.outputs.ctx.local_range)] = -np.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,21 @@ class Scores(NamedTuple):
 
 
 def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
-    """Yield the scores of all edges of `step`, whose ends are `rows` (float[n, D]); each edge is among them once."""
+    """Yield the scores of all edges of `step`, whose ends are `rows` (float[n, D]).
+
+    Each edge is among them once, or once for each end where another scorer compares the candidates of sources.
+    """
+    if (reversed_scorer := scorer.reversed) is not None and len(step.replaced) > 1:
+        of_destinations, of_sources = step.replaced
+        yield from _of_step(scorer, rows, replace(step, replaced=[of_destinations]))
+        turned = replace(step, source=step.destination, destination=step.source, replaced=[of_sources])
+        yield from _of_step(reversed_scorer, rows, turned)
+    else:
+        yield from _of_step(scorer, rows, step)
+
+
+def _of_step(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
+    """Yield the scores of `step` by one scorer."""
     shared = [each for each in step.replaced if isinstance(each, SharedEnds)]
     own = [each.ends for each in step.replaced if isinstance(each, OwnEnds)]
     if not step.replaced or not len(step.source):

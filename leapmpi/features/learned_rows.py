@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.errors import DataError
+from leapmpi.features.row_memory import RowMemory, held_bytes
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RequestedRows
 from leapmpi.system.counter_rng import fold
@@ -27,6 +29,9 @@ _INITIAL = np.uint64(0x6C6561726E656400)
 
 ROWS, IDS = "learned.rows", "learned.ids"
 """Names in weights files: rows float[vertices, width], and int64[vertices], their original vertex ids, ascending."""
+
+ROW_ARRAYS = ("rows", "first", "second", "best")
+"""Members of `LearnedRows.state` that are as wide as the rows."""
 
 
 @compiled
@@ -79,15 +84,22 @@ def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled)
         _move(values[row], gradients[i], first[row], second[row], rate, shrunk, added, begun_first, begun_second)
 
 
-def first_rows(original: np.ndarray, width: int, dtype: str, seed: int, bound: np.ndarray | None = None) -> np.ndarray:
+def first_rows(
+    original: np.ndarray,
+    width: int,
+    dtype: str,
+    seed: int,
+    bound: np.ndarray | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Return the rows (len(original), width) of vertices with the `original` ids (int64) before training.
 
     Uniform between -b and b for b = sqrt(3 / width), so that a row has length 1 about, or the `bound` of each vertex,
-    float64[n]. Those of float32 are the rounded ones of float64.
+    float64[n]. Those of float32 are the rounded ones of float64. They are written to `out` where it is given.
     """
     # By original id, so that rows do not depend on the partition (R1).
     base = fold(_INITIAL, np.uint64(seed))
-    rows = np.empty((len(original), width), dtype)
+    rows = np.empty((len(original), width), dtype) if out is None else out
     _fill(np.uint64(base), original, np.full(len(rows), (3 / width) ** 0.5) if bound is None else bound, rows)
     return rows
 
@@ -95,15 +107,15 @@ def first_rows(original: np.ndarray, width: int, dtype: str, seed: int, bound: n
 class LearnedShard(HostShard):
     """Shard of rows that change: they are always copied, never read in place.
 
-    `nbytes` counts their moments and the best. `rows` (vertices, width) may be a placeholder without memory, if
-    nothing is read.
+    `nbytes` counts their moments and the best, in files at most `room` bytes of them. `rows` (vertices, width) may be
+    a placeholder without memory, if nothing is read.
     """
 
-    def __init__(self, rows: np.ndarray, first: int) -> None:
+    def __init__(self, rows: np.ndarray, first: int, room: int | None = None) -> None:
         super().__init__([rows], first)
         self.addressable = False
         # Rows, two moments and the best rows so far; the number of steps of each row.
-        self.nbytes = 4 * rows.shape[0] * self.row_bytes + 4 * rows.shape[0]
+        self.nbytes = held_bytes(4 * rows.shape[0] * self.row_bytes, room) + 4 * rows.shape[0]
 
     @property
     def in_place(self) -> bool:
@@ -114,18 +126,33 @@ class LearnedShard(HostShard):
 class LearnedRows:
     """The learned rows of the vertices `first` to `first + len(original)`, whose original ids are int64 `original`.
 
-    bound: as of `first_rows`.
+    bound: as of `first_rows`. room: bytes of them that may be in memory, where they are in files. Raises ConfigError or
+    ResourceError where no disk has room for them.
     """
 
     def __init__(
-        self, original: np.ndarray, first: int, width: int, dtype: str, seed: int, bound: np.ndarray | None = None
+        self,
+        original: np.ndarray,
+        first: int,
+        width: int,
+        dtype: str,
+        seed: int,
+        bound: np.ndarray | None = None,
+        room: int | None = None,
     ) -> None:
         self.original = np.ascontiguousarray(original, np.int64)
         self.first = first
-        self.values = first_rows(self.original, width, dtype, seed, bound)
-        self.shard = LearnedShard(self.values, first)
+        self.memory, shape = RowMemory(room), (len(self.original), width)
+        self.values, *self._moments = (self.memory.zeros(shape, dtype) for _ in range(3))
+        row_bytes = width * self.values.itemsize
+        for begin, end in row_ranges(len(self.original), row_bytes):
+            limits = None if bound is None else bound[begin:end]
+            first_rows(self.original[begin:end], width, dtype, seed, limits, self.values[begin:end])
+            self.memory.touch(end - begin, row_bytes)
+        self.shard = LearnedShard(self.values, first, room)
         self.best: np.ndarray | None = None
-        self._moments = [np.zeros_like(self.values) for _ in range(2)]
+        # A file takes its room now: a disk that is full later would end the training.
+        self._best = None if room is None else self.memory.zeros(shape, dtype)
         self._steps = np.zeros(len(self.original), np.int32)
 
         # Of the iteration: what was read, the rows it touches, and their gradients.
@@ -193,13 +220,21 @@ class LearnedRows:
         """
         first, second = self._moments
         _adam(self.touched, self.gradients, self.values, first, second, self._steps, rate, decay, decoupled)
+        self.memory.touch(3 * len(self.touched), self.shard.row_bytes)
         self.forget()
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
     def keep_best(self) -> None:
         """Keep the present rows as the best so far."""
-        self.best = self.values.copy()
+        every, best = np.arange(len(self.values)), self._room_of_best()
+        self.memory.copy(best, every, self.values, every)
+        self.best = best
+
+    def _room_of_best(self) -> np.ndarray:
+        if self._best is None:
+            self._best = np.zeros_like(self.values)
+        return self._best
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of this rank's rows, one entry per vertex in every array."""
@@ -218,7 +253,7 @@ class LearnedRows:
         for piece in pieces:
             # An earlier start may have had no best rows yet.
             if "best" in piece and self.best is None:
-                self.best = np.zeros_like(self.values)
+                self.best = self._room_of_best()
             targets = {"rows": self.values, "first": self._moments[0], "second": self._moments[1]}
             targets |= {"steps": self._steps} | ({} if self.best is None else {"best": self.best})
             ids = piece.get("ids", np.empty(0, np.int64)).reshape(-1)
@@ -227,7 +262,7 @@ class LearnedRows:
                 array = piece.get(name)
                 if array is None or array.shape != (len(ids), *target.shape[1:]):
                     raise DataError(f"{origin}: the learned rows are damaged or of another width ({name})")
-                target[here] = array[there]
+                self.memory.copy(target, here, array, there)
             found[here] = True
             if found.all():
                 return
@@ -252,13 +287,16 @@ class LearnedRows:
         send[0] = len(self.original)
         if communicator.rank == 0:
             receive[:] = rows
-        values = np.empty((int(receive.sum()), chosen.shape[1]), chosen.dtype)
+        values = self.memory.zeros((int(receive.sum()), chosen.shape[1]), chosen.dtype)
         ids = np.empty(int(receive.sum()), np.int64)
         communicator.exchange(chosen, send, values, receive, "control")
         communicator.exchange(self.original, send, ids, receive, "control")
+        if communicator.rank:
+            return {}
         # Ascending ids, whatever the partition.
-        order = np.argsort(ids)
-        return {ROWS: values[order], IDS: ids[order]} if communicator.rank == 0 else {}
+        order, ordered = np.argsort(ids), self.memory.zeros(values.shape, values.dtype)
+        self.memory.copy(ordered, np.arange(len(order)), values, order)
+        return {ROWS: ordered, IDS: ids[order]}
 
     def assign(self, arrays: Mapping[str, np.ndarray], origin: str) -> None:
         """Take over rows of a weights file. Raises DataError, naming `origin`, where rows do not fit or are missing."""
@@ -272,7 +310,7 @@ class LearnedRows:
                 f"{origin}: it holds no row of vertex {missing[0]} (original id) and {len(missing) - 1} others; "
                 "learned rows serve the vertices that they were learned for"
             )
-        self.values[here] = rows[there]
+        self.memory.copy(self.values, here, rows, there)
 
 
 def without_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

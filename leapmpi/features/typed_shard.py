@@ -14,6 +14,7 @@ import numpy as np
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.typed_rows import TypedRows
+from leapmpi.features.row_memory import held_bytes
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.system.jit import compiled
 
@@ -39,7 +40,7 @@ class TypedShard(HostShard):
 
     width: columns that the input layer makes of each row. learned_columns: int64[T], those of the learned rows of each
     type, 0 without; `dtype` is theirs. learned: [k, N], these rows, first those of the first such type; None if nothing
-    is read.
+    is read. room: bytes of learned rows, moments and the best that are in memory, where they are in files.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class TypedShard(HostShard):
         learned_columns: np.ndarray,
         dtype: str,
         learned: np.ndarray | None = None,
+        room: int | None = None,
     ) -> None:
         assert dataset.types is not None, "the dataset is typed"
         assert dataset.type_offsets is not None, "typed datasets say where types begin"
@@ -84,7 +86,8 @@ class TypedShard(HostShard):
         self.row_bytes = max(1, round(vertices @ self.bytes_of_type / max(1, vertices.sum())))
         self.mean_columns = float(vertices @ (widths + self.columns * self.learns) / max(1, vertices.sum()))
         learned_total = int(count.sum()) * self.columns * self.dtype.itemsize
-        self.nbytes = sum(each.nbytes for each in self.tables if each is not None) + 4 * learned_total
+        self.nbytes = sum(each.nbytes for each in self.tables if each is not None)
+        self.nbytes += held_bytes(4 * learned_total, room)
 
     @staticmethod
     def _table(rows: Sequence[TypedRows], t: int) -> HostShard | None:

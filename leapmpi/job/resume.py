@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
-from leapmpi.features.learned_rows import without_rows
+from leapmpi.features.learned_rows import ROW_ARRAYS, ROWS, without_rows
 from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.nn.model import canonical, input_width
 from leapmpi.plan.chosen_strategy import Choice
@@ -111,11 +112,11 @@ def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, An
     """
     path = Path(config.train.init)
     if not path.is_dir():
-        return read_weights(path, schemas.WEIGHTS)
+        return read_weights(path, schemas.WEIGHTS, [ROWS])
     if not (path / WEIGHTS_BEST).exists() and (model := model_folder(path, 0)).is_dir():
         raise RunFolderError(f"--init {path}: the run holds several models; name one, such as {model}")
     load_run(path)
-    return read_weights(path / WEIGHTS_BEST, schemas.WEIGHTS)
+    return read_weights(path / WEIGHTS_BEST, schemas.WEIGHTS, [ROWS])
 
 
 def start_from(components: Components) -> dict[str, Any]:
@@ -277,11 +278,13 @@ def _restore_ranks(components: Components, saved: SavedRun, checkpoints: Checkpo
     """Restore what each rank alone had: nothing on another number of ranks, but for learned rows. Collective."""
     values, world = saved.state.values, components.world
     of_rank: dict[str, np.ndarray] = {}
+    mapped = [f"learned/{each}" for each in ROW_ARRAYS]
+    read = partial(checkpoints.read_rank, saved.name, state=saved.state, mapped_names=mapped)
     if values["rank_pieces"] == world.size:
-        of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
+        of_rank = world.on_all(lambda: read(rank=world.rank)).arrays
     if learned := components.ctx.learned:
         others = (rank for rank in range(values["rank_pieces"]) if rank != world.rank or not of_rank)
-        found = (checkpoints.read_rank(saved.name, rank, saved.state).arrays for rank in others)
+        found = (read(rank=rank).arrays for rank in others)
         pieces = (below("learned", piece) for piece in chain([of_rank] * bool(of_rank), found))
         world.on_all(lambda: learned.restore(pieces, str(checkpoints.path / saved.name)))
 

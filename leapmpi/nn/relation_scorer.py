@@ -6,6 +6,7 @@ The vector makes a query of one end, which is then compared with rows of the oth
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +79,37 @@ class DistanceScorer(RelationScorer):
         step = max(1, _NUMBERS // max(1, rows.numel()))
         found = [self.margin - self.distance(each[:, None] - rows) for each in query.split(step)]
         return torch.cat(found) if found else query.new_empty((0, len(rows)))
+
+
+class ReciprocalScorer(Scorer):
+    """Two scorers of one kind: of relations, and of the same relations read from destination to source.
+
+    Candidates in place of a source are destinations of the reversed relation, with a vector of its own. Lacroix et al.,
+    "Canonical Tensor Decomposition for Knowledge Base Completion" (ICML 2018), section 4.
+    """
+
+    candidates_at_once = RelationScorer.candidates_at_once
+
+    def __init__(self, build: Callable[[], RelationScorer]) -> None:
+        """Raise ConfigError for a plain graph."""
+        super().__init__()
+        self.ahead, self.back = build(), build()
+        self.relations = self.ahead.relations
+        if not self.relations:
+            raise ConfigError("link.scorer: a plain graph has no relations to reverse; give one without reciprocal")
+
+    @property
+    def reversed(self) -> Scorer:
+        return self.back
+
+    def forward(self, source: Tensor, destination: Tensor, relation: Tensor | None = None) -> Tensor:
+        return self.ahead(source, destination, relation)
+
+    def all_pairs(self, source: Tensor, destination: Tensor, relation: Tensor | None = None) -> Tensor:
+        return self.ahead.all_pairs(source, destination, relation)
+
+    def all_sources(self, source: Tensor, destination: Tensor, relation: Tensor | None = None) -> Tensor:
+        return self.ahead.all_sources(source, destination, relation)
 
 
 def complex_product(a: Tensor, b: Tensor) -> Tensor:

@@ -28,6 +28,14 @@ class Scorer(nn.Module):
     candidates_at_once = 0.0
     """Distinct candidates, for each negative of an edge, up to which `all_pairs` is faster than single pairs."""
 
+    @property
+    def reversed(self) -> Scorer | None:
+        """The scorer of an edge from its destination to its source, which scores candidates in place of sources.
+
+        None: this scorer compares edges and candidates at both ends.
+        """
+        return None
+
     @abstractmethod
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
         """Score float[pairs, D] twice -> float[pairs], or float[pairs, classes] of classes.

@@ -7,6 +7,7 @@ is written to a hidden folder, synced and renamed; only then are older ones remo
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +73,15 @@ class CheckpointFolder:
                 complaints.append(str(error))
         return None, None, complaints
 
-    def read_rank(self, name: str, rank: int, state: CheckpointFile) -> CheckpointFile:
-        """Read the state of `rank` alone. Raises DataError if it is damaged or from another checkpoint."""
+    def read_rank(
+        self, name: str, rank: int, state: CheckpointFile, mapped_names: Collection[str] = ()
+    ) -> CheckpointFile:
+        """Read the state of `rank` alone; arrays called `mapped_names` stay in the file, read-only.
+
+        Raises DataError if it is damaged or from another checkpoint.
+        """
         path = self.path / name / _rank_file(rank)
-        of_rank = _read(path)
+        of_rank = _read(path, mapped_names=mapped_names)
         if of_rank.values.get("checkpoint") != state.values["checkpoint"]:
             raise DataError(f"{path} belongs to another checkpoint than {_STATE}")
         return of_rank
@@ -160,9 +166,9 @@ def _rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.h5"
 
 
-def _read(path: Path, schema: Schema = an_object) -> CheckpointFile:
+def _read(path: Path, schema: Schema = an_object, mapped_names: Collection[str] = ()) -> CheckpointFile:
     try:
-        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES, schema))
+        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES, schema, mapped_names))
     except DataError:
         raise
     except LeapmpiError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,16 @@ def _how_to_get_it(path: Path) -> str:
     return f"; it is written {when}, and leapmpi train --run {shlex.quote(str(path.parent))} continues the run"
 
 
-def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_weights(
+    path: Path, schema: Schema = an_object, mapped_names: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the arrays and plain values written by `write_weights`; the values fit `schema`.
+
+    Arrays called `mapped_names` stay in the file, read-only.
 
     Raises DataError for a missing, foreign or damaged file.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such weights file{_how_to_get_it(path)}")
-    arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8", "<i8"), schema)
+    arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8", "<i8"), schema, mapped_names)
     return arrays, about if about.pop("schema", FROM_ZERO) == FROM_ZERO else renumbered(about, -1)

@@ -12,7 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.own_model import changed_code
 from leapmpi.errors import DataError
 from leapmpi.exchange.context import Loaded
-from leapmpi.features.learned_rows import without_rows
+from leapmpi.features.learned_rows import ROWS, without_rows
 from leapmpi.nn.model import input_width
 from leapmpi.runs import schemas
 from leapmpi.runs.run import Run
@@ -65,7 +65,7 @@ def read_models(world: World, runs: Iterable[tuple[Config, Run]], which: str) ->
 
     def read() -> Iterator[SavedModel]:
         for config, run in runs:
-            yield SavedModel(config, run, *read_weights(weights_place(run.path, which), schemas.WEIGHTS))
+            yield SavedModel(config, run, *read_weights(weights_place(run.path, which), schemas.WEIGHTS, [ROWS]))
 
     return world.on_all(lambda: list(read()))
 

@@ -29,6 +29,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts
+from leapmpi.features.row_memory import room_of
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
@@ -316,7 +317,7 @@ def _first_rows(
         original = topology.original_id[first:end]
     else:
         original = topology.own.original_id[: end - first]
-    return LearnedRows(original, first, width, config.train.parameter_dtype, config.model_seed)
+    return LearnedRows(original, first, width, config.train.parameter_dtype, config.model_seed, room=room_of(config))
 
 
 def typed_shard_of(config: Config, dataset: Dataset, parts: range, learned: LearnedRows | None) -> TypedShard:
@@ -325,7 +326,8 @@ def typed_shard_of(config: Config, dataset: Dataset, parts: range, learned: Lear
     found = [each for each in rows if each is not None]
     columns, width = schema_of_typed(config, dataset).learned, input_width(config, dataset)
     dtype = config.train.parameter_dtype
-    return TypedShard(dataset, parts, found, width, columns, dtype, learned.values if learned else None)
+    values = learned.values if learned else None
+    return TypedShard(dataset, parts, found, width, columns, dtype, values, room_of(config))
 
 
 def _first_rows_by_type(
@@ -344,7 +346,7 @@ def _first_rows_by_type(
     # Glorot's range of a matrix of all rows of the type.
     sizes = np.array([each.vertices for each in dataset.types.vertices])
     bound = np.sqrt(6 / (sizes + width))[dataset.types.of_original(original)]
-    return LearnedRows(original, 0, width, config.train.parameter_dtype, config.model_seed, bound)
+    return LearnedRows(original, 0, width, config.train.parameter_dtype, config.model_seed, bound, room_of(config))
 
 
 def direct_path(setting: str) -> tuple[bool, str]:

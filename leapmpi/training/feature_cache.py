@@ -6,6 +6,7 @@ The cache acts on raw feature rows only. Where training moves none, it is left o
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,11 @@ class FeatureCache:
             features.fill(cache)
 
     def keep_hottest(self) -> None:
-        """Load the own rows that are read most into memory, if not all have room. Collective."""
-        if not self.config.feature_memory:
+        """Load the own rows that are read most into memory, if not all have room. Collective.
+
+        Learned rows have a memory of their own.
+        """
+        if not self._keeps:
             return
         ctx, world, shard = self.engine.ctx, self.world, self._mapped
         # Refuse before anything is loaded: ranks of a node share its memory.
@@ -152,7 +156,10 @@ class FeatureCache:
 
     def sentences(self) -> list[str]:
         """Return sentences about settings that do not act, and about the cache."""
-        sentences = self.ignored()
+        sentences, learned = self.ignored(), self.loaded.ctx.learned
+        if learned is not None and learned.memory.room is not None:
+            room, folder = size_text(learned.memory.room), tempfile.gettempdir()
+            sentences.append(f"learned rows are in unnamed files in {folder}; {room} of them stay in memory a rank")
         if self._replicated:
             sentences.append(f"every rank holds all rows of {', '.join(self._replicated)}")
         if cache := self.about["cache"]:
@@ -180,11 +187,15 @@ class FeatureCache:
             away = rows["cached"] + rows["remote"]
             predicted = self.about["cache"]["predicted_hit_rate"]
             record["cache"] = {"hit_rate": rows["cached"] / away if away else 0.0, "predicted_hit_rate": predicted}
-        if self.config.feature_memory:
+        if self._keeps:
             counts = self._mapped.take_counts() if self._mapped else (0, 0)
             read = self.loaded.ctx.communicator.all_gather_rows(np.array(counts))
             record["feature_memory"] = dict(zip(("resident", "mapped"), read.sum(axis=0).tolist(), strict=True))
         return record
+
+    @property
+    def _keeps(self) -> bool:
+        return bool(self.config.feature_memory) and self.loaded.ctx.learned is None
 
     @property
     def _mapped(self) -> MappedShard | None:

@@ -9,6 +9,7 @@ import pytest
 
 from data_prep.cli import main as prepare
 from leapmpi.cli.main import main
+from leapmpi.runs.run import load_run
 
 pytestmark = pytest.mark.compiles
 
@@ -37,6 +38,10 @@ def folder(tmp_path_factory):
     train += ["--negatives-per-edge", "40", "--metric", "mrr", "--eval-negatives", "all", "--epochs", "30"]
     train += ["--batch-size", "64", "--lr", "0.05", "--dropout", "0", "--eval-every", "10", "--threads", "1"]
     assert main([*train, "--run", str(place / "run")]) == 0
+    # Ends after 20 epochs, and goes on from the checkpoint, with all rows in files.
+    in_files = [*train, "--run", str(place / "files"), "--feature-memory", "8K"]
+    assert main([*in_files, "--epochs", "20"]) == 0
+    assert main(in_files) == 0
     return place
 
 
@@ -52,6 +57,21 @@ def rows_of(path):
 def test_rows_and_vectors_learn_the_pattern(folder):
     # Tails are h + 1 or h + 2, shifted by relation; by chance the rank of an edge is some 20 of 40.
     assert json.loads((folder / "run/summary.json").read_text())["best"]["val"] > 0.3
+
+
+def test_rows_in_files_learn_the_same(folder, tmp_path):
+    assert "; 8.0 KiB of them stay in memory a rank" in (folder / "files/log.txt").read_text()
+    runs = [load_run(folder / name) for name in ("run", "files")]
+    for which in ("final", "best"):
+        ours, theirs = (each.weights(which) for each in runs)
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    found = []
+    for name in ("run", "files"):
+        out = tmp_path / f"{name}.npy"
+        assert main(["predict", str(folder / "data"), str(folder / name), "--out", str(out)]) == 0
+        found.append(np.load(out))
+    assert np.array_equal(*found)
 
 
 def test_pairs_are_scored_by_the_formula_and_partners_are_the_best_of_them(folder, tmp_path):

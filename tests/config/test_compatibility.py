@@ -40,7 +40,6 @@ REFUSED = [
     ({"strategy.name": "p3"}, {**LEARNED, "own_mode": True}, "strategy.name: p3 does not learn rows"),
     ({"strategy.vary": "model.hidden=4,8"}, LEARNED, "strategy.vary: one model learns the rows"),
     ({"strategy.cache": 0.1}, LEARNED, "strategy.cache: copies of learned rows"),
-    ({"strategy.feature_memory": "1G"}, LEARNED, "strategy.feature_memory: learned rows"),
     (
         {"sampling.sampler": "ladies"},
         {**TYPED, "draws_by_relation": False},
@@ -61,7 +60,7 @@ REFUSED = [
     ({"strategy.name": "naive"}, {**TYPED, "own_mode": True}, "strategy.name: naive does not train typed graphs"),
     ({"strategy.name": "depcache"}, TYPED, "strategy.name: depcache does not train typed graphs"),
     ({"strategy.cache": 0.1}, TYPED, "strategy.cache: copies are kept of rows of one width"),
-    ({"strategy.feature_memory": "1G"}, TYPED, "strategy.feature_memory: rows of types"),
+    ({"strategy.feature_memory": "1G"}, TYPED, "strategy.feature_memory: features of types"),
     (
         {"sampling.relation_fanout": "a:b:a=3"},
         {"roots": "vertices"},

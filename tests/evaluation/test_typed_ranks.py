@@ -31,8 +31,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("negatives", ["all", "7"])
-def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
-    config = Config.from_values({**SETTINGS, "link.eval_negatives": negatives, "data": str(folder)})
+@pytest.mark.parametrize("scorer", ["complex", "complex-reciprocal"])
+def test_ranks_are_those_of_a_sort_of_all_scores(scorer, negatives, folder):
+    settings = SETTINGS | {"link.scorer": scorer, "link.eval_negatives": negatives, "data": str(folder)}
+    config = Config.from_values(settings)
     world = start(threads=1, comm=MPI.COMM_SELF)
     trainer = components_of(
         config, world, load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
@@ -46,8 +48,10 @@ def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
     known |= {tuple(each) for edges in scoring.edges.values() for each in edges.tolist()}
     types = SCHEMA.of_original(topology.original_id)
 
-    def score(u: int, v: int, r: int) -> float:
+    def score(u: int, v: int, r: int, end: int) -> float:
         with torch.no_grad():
+            if scorer == "complex-reciprocal" and end == 0:
+                return trainer.ctx.model.scorer.back(rows[[v]], rows[[u]], torch.tensor([r])).item()
             return trainer.ctx.model.scorer(rows[[u]], rows[[v]], torch.tensor([r])).item()
 
     edges, ranks = scoring.edges["val"], []
@@ -59,8 +63,8 @@ def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
             others = of_type if negatives == "all" else drawn[end][number]
             assert set(others.tolist()) <= set(of_type.tolist())
             made = [[w, edge[1], edge[2]] if end == 0 else [edge[0], w, edge[2]] for w in others.tolist()]
-            scores = [score(*each) for each in made if tuple(each) not in known and each[0] != each[1]]
-            ranks.append(1 + sum(each > score(*edge) for each in scores))
+            scores = [score(*each, end) for each in made if tuple(each) not in known and each[0] != each[1]]
+            ranks.append(1 + sum(each > score(*edge, end) for each in scores))
     found, ranks = scoring.details["val"], np.array(ranks)
     assert len(ranks) == 2 * len(edges) > 0
     assert found["mrr"] == pytest.approx((1 / ranks).mean(), abs=1e-9)

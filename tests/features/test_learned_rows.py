@@ -7,6 +7,7 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.learned_rows import IDS, ROWS, LearnedRows, first_rows
+from leapmpi.system import unnamed_files
 
 ORIGINAL = np.array([4, 9, 11, 30])
 
@@ -81,6 +82,31 @@ def test_state_is_found_by_original_ids():
         learned().restore(pieces[:1], "there")
     with pytest.raises(DataError, match="of another width"):
         learned(width=4).restore(pieces, "there")
+
+
+def test_rows_in_files_move_as_those_in_memory():
+    random, original = np.random.default_rng(2), np.arange(3000) * 2
+    held = [LearnedRows(original, 10, 3, "float64", 5, room=room) for room in (None, 5000)]
+    assert np.array_equal(held[0].values, held[1].values)
+    for step in range(4):
+        ids, gradient = random.integers(10, 3010, 500), random.standard_normal((500, 3))
+        for rows in held:
+            moved(rows, ids, gradient)
+            if step == 1:
+                rows.keep_best()
+    state = held[0].state()
+    restored = LearnedRows(original, 10, 3, "float64", 5, room=5000)
+    restored.restore([{name: array[::-1] for name, array in state.items()}], "there")
+    for rows in (held[1], restored):
+        assert all(np.array_equal(rows.state()[name], array) for name, array in state.items())
+    restored.assign({IDS: original, ROWS: held[0].best}, "file")
+    assert np.array_equal(restored.values, held[0].best)
+
+
+def test_rows_in_files_need_a_disk(monkeypatch):
+    monkeypatch.setattr(unnamed_files, "file_system", lambda folder: "tmpfs")
+    with pytest.raises(ConfigError, match=r"learned rows take .* GiB in a file, but .* is in memory; set TMPDIR"):
+        LearnedRows(ORIGINAL, 0, 3, "float64", 5, room=5000)
 
 
 def test_rows_of_a_weights_file_are_found_by_original_ids():

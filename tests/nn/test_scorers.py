@@ -163,3 +163,27 @@ def test_an_odd_width_makes_no_complex_numbers():
     for name in ("complex", "rotate"):
         with pytest.raises(ConfigError, match=f"{name} reads pairs of columns, and --hidden is 5; give an even number"):
             build_scorer(name, 5, relations=2)
+
+
+def test_a_reciprocal_scorer_ranks_sources_by_vectors_of_reversed_relations():
+    random, scorer = np.random.default_rng(5), made("complex-reciprocal")
+    edges, relations = random.integers(0, 12, (6, 2)), random.integers(0, RELATIONS, 6)
+    drawn = random.integers(0, 12, (2, 6, 4))
+    step, *_ = planned(edges, relations, [OwnEnds(each) for each in drawn]).of_rank(0)
+    embedded = rows(40, 8)
+    behind, ahead = scores_of(scorer, embedded, step)
+    assert (behind.sources, ahead.sources) == (0, 0)
+    for i in range(len(step.source)):
+        for j in range(5):
+            tail = step.destination[i] if j == 0 else step.replaced[0].ends[i, j - 1]
+            head = step.source[i] if j == 0 else step.replaced[1].ends[i, j - 1]
+            of_tails, of_heads = (each.relation[step.relations[i]] for each in (scorer.ahead, scorer.back))
+            wanted = formula("complex", scorer, embedded[step.source[i]], of_tails, embedded[tail])
+            assert behind.scores[i, j].item() == pytest.approx(wanted, abs=1e-9)
+            wanted = formula("complex", scorer, embedded[step.destination[i]], of_heads, embedded[head])
+            assert ahead.scores[i, j].item() == pytest.approx(wanted, abs=1e-9)
+
+
+def test_a_plain_graph_has_no_relations_to_reverse():
+    with pytest.raises(ConfigError, match="a plain graph has no relations to reverse"):
+        build_scorer("distmult-reciprocal", WIDTH)

@@ -60,7 +60,7 @@ GRAPHS_OF_KNOWLEDGE = TYPED | {
     "link.negatives": "degree",
 }  # fmt: skip
 KNOWN_BY_ALL = GRAPHS_OF_KNOWLEDGE | {
-    "link.scorer": "complex", "train.loss": "cross-entropy", "link.negatives": "all"
+    "link.scorer": "complex-reciprocal", "train.loss": "cross-entropy", "link.negatives": "all"
 }  # fmt: skip
 ATTENTION = TYPED | {
     "model.name": "hgt", "link.scorer": "complex", "train.loss": "cross-entropy", "link.negatives": "shared",
@@ -86,7 +86,7 @@ CASES = {
     "typed": (RELATIONS, {"strategy.remote": "partial"}),
     "typed, pulled": (RELATIONS, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "typed, knowledge": (GRAPHS_OF_KNOWLEDGE, {"strategy.remote": "raw"} | RING),
-    "typed, all": (KNOWN_BY_ALL, {"strategy.remote": "raw"} | RING),
+    "typed, all": (KNOWN_BY_ALL, {"strategy.remote": "raw", "strategy.feature_memory": "4K"} | RING),
     "hard": (PLAIN | HARD, {"strategy.remote": "partial"}),
     "typed, hard": (RELATIONS | HARD, {"strategy.remote": "projected"} | RING),
     "typed, attention": (ATTENTION, {"strategy.remote": "projected"}),

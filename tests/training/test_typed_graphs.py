@@ -87,7 +87,6 @@ def data(tmp_path_factory):
         ("--strategy naive", "strategy.name: naive does not train typed graphs"),
         (f"--strategy depcache {FULL}", "strategy.name: depcache does not train typed graphs"),
         ("--strategy leap --cache 0.1", "strategy.cache: copies are kept of rows of one width, not of those of types"),
-        ("--strategy leap --feature-memory 1G", "strategy.feature_memory: rows of types are held in memory whole"),
         (
             "--task link --topology sharded",
             "run.topology: edges of a typed graph are trained with the whole topology on each node; use node",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,17 @@ def write_named_arrays(
 
 
 def read_named_arrays(
-    path: Path, kind: str, group: str, dtypes: Sequence[str], schema: Schema = an_object
+    path: Path,
+    kind: str,
+    group: str,
+    dtypes: Sequence[str],
+    schema: Schema = an_object,
+    mapped_names: Collection[str] = (),
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the arrays by name, each of one of `dtypes`, and the plain values `about` them, which fit `schema`.
 
-    Raises DataError if the file is missing, foreign or damaged; allocates no more than the file's size.
+    Those called `mapped_names` stay in the file, read-only. Raises DataError if the file is missing, foreign or
+    damaged; allocates no more than the file's size.
     """
     with opened(path, kind) as (file, _):
         content = map_array(file, _ABOUT, ("u1",), file.array(_ABOUT).shape)
@@ -62,4 +68,5 @@ def read_named_arrays(
         if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
             raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
     check_digest(path, kind, mapped)
-    return {key.removeprefix(f"{group}/"): np.array(array) for key, array in mapped.items()}, header["about"]
+    found = {key.removeprefix(f"{group}/"): array for key, array in mapped.items()}
+    return {name: each if name in mapped_names else np.array(each) for name, each in found.items()}, header["about"]
