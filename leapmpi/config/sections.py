@@ -154,7 +154,7 @@ class StrategyConfig:
     feature_memory: str = setting(
         "",
         "memory for feature rows on each rank, such as 2G: holds the most read rows; others are read from "
-        "the dataset's files",
+        "the dataset's files; learned rows are then in unnamed files in TMPDIR",
         metavar="SIZE",
         check=check_size,
     )

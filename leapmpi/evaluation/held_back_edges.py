@@ -152,12 +152,16 @@ class HeldBackEdges:
             if not first:
                 found = self._rows_for(len(own), rows)
             found[first : first + len(rows)] = rows
+            self._memory.touch(len(rows), rows.shape[1] * rows.itemsize)
         return own, torch.from_numpy(found)
 
     def _rows_for(self, count: int, like: np.ndarray) -> np.ndarray:
         """Allocate `count` embeddings like these, in a file where those of training are in one. Local."""
-        memory = self.outputs.ctx.learned.memory if self.outputs.ctx.learned else RowMemory()
-        return memory.zeros((count, *like.shape[1:]), like.dtype)
+        return self._memory.zeros((count, *like.shape[1:]), like.dtype)
+
+    @property
+    def _memory(self) -> RowMemory:
+        return self.outputs.ctx.learned.memory if self.outputs.ctx.learned else RowMemory()
 
     def to_all(self, sources: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of `sources`, whichever rank owns them: float[k, D]. Collective."""

@@ -45,6 +45,9 @@ from leapmpi.scoring.metric import Metric
 _CHUNK_NUMBERS = 1 << 22
 """Scores that a rank holds at a time."""
 
+_PAIR_NUMBERS = 1 << 24
+"""Numbers of the embeddings of pairs that are scored at a time."""
+
 _DRAWN = 100
 """Negatives of an edge where their number is not given; for the AUC where edges are ranked among all vertices too."""
 
@@ -269,8 +272,11 @@ class LinkScoring:
 
     def _chunks(self, edges: int, own: int) -> Iterator[slice]:
         """Yield slices of the edges, so that a rank holds few scores at a time; the same on all ranks. Local."""
-        width = int(np.diff(self.outputs.ctx.rank_offsets).max()) if self._all else self._count
-        step = max(1, _CHUNK_NUMBERS // max(1, width))
+        if self._all:
+            step = _CHUNK_NUMBERS // max(1, int(np.diff(self.outputs.ctx.rank_offsets).max()))
+        else:
+            step = _PAIR_NUMBERS // (self._count * self.outputs.ctx.task.width)
+        step = max(1, step)
         for first in range(0, edges, step):
             yield slice(first, min(edges, first + step))
 

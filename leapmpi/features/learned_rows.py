@@ -6,7 +6,8 @@ A row is a pure function of (seed, original vertex id) at first. An iteration up
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.errors import DataError
-from leapmpi.features.row_memory import RowMemory, held_bytes
+from leapmpi.features.row_memory import RowMemory
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RequestedRows
 from leapmpi.system.counter_rng import fold
@@ -107,20 +108,25 @@ def first_rows(
 class LearnedShard(HostShard):
     """Shard of rows that change: they are always copied, never read in place.
 
-    `nbytes` counts their moments and the best, in files at most `room` bytes of them. `rows` (vertices, width) may be
-    a placeholder without memory, if nothing is read.
+    `nbytes` counts their moments and the best, of files what is in memory. `rows` (vertices, width), in `memory`, may
+    be a placeholder without memory, if nothing is read.
     """
 
-    def __init__(self, rows: np.ndarray, first: int, room: int | None = None) -> None:
+    def __init__(self, rows: np.ndarray, first: int, memory: RowMemory) -> None:
         super().__init__([rows], first)
-        self.addressable = False
+        self.addressable, self._memory = False, memory
         # Rows, two moments and the best rows so far; the number of steps of each row.
-        self.nbytes = held_bytes(4 * rows.shape[0] * self.row_bytes, room) + 4 * rows.shape[0]
+        self.nbytes = memory.held_bytes(4 * rows.shape[0] * self.row_bytes) + 4 * rows.shape[0]
 
     @property
     def in_place(self) -> bool:
         """No: the rows change."""
         return False
+
+    def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
+        """Split as HostShard does; announce rows in files."""
+        self._memory.announce(self.parts[0], ids - self.bounds[0])
+        yield from super().split(ids)
 
 
 class LearnedRows:
@@ -143,13 +149,13 @@ class LearnedRows:
         self.original = np.ascontiguousarray(original, np.int64)
         self.first = first
         self.memory, shape = RowMemory(room), (len(self.original), width)
-        self.values, *self._moments = (self.memory.zeros(shape, dtype) for _ in range(3))
+        self.values, *self._moments = self.memory.tables(3, *shape, dtype)
         row_bytes = width * self.values.itemsize
         for begin, end in row_ranges(len(self.original), row_bytes):
             limits = None if bound is None else bound[begin:end]
             first_rows(self.original[begin:end], width, dtype, seed, limits, self.values[begin:end])
             self.memory.touch(end - begin, row_bytes)
-        self.shard = LearnedShard(self.values, first, room)
+        self.shard = LearnedShard(self.values, first, self.memory)
         self.best: np.ndarray | None = None
         # A file takes its room now: a disk that is full later would end the training.
         self._best = None if room is None else self.memory.zeros(shape, dtype)
@@ -219,14 +225,16 @@ class LearnedRows:
         Lazily: other rows keep value and moments, and moments are corrected by the number of the row's own steps.
         """
         first, second = self._moments
+        self.memory.announce(self.values, self.touched)
         _adam(self.touched, self.gradients, self.values, first, second, self._steps, rate, decay, decoupled)
-        self.memory.touch(3 * len(self.touched), self.shard.row_bytes)
+        self.memory.touch(len(self.touched), 3 * self.shard.row_bytes)
         self.forget()
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
     def keep_best(self) -> None:
         """Keep the present rows as the best so far."""
+        self.memory.read_in_order()
         every, best = np.arange(len(self.values)), self._room_of_best()
         self.memory.copy(best, every, self.values, every)
         self.best = best
@@ -238,6 +246,7 @@ class LearnedRows:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of this rank's rows, one entry per vertex in every array."""
+        self.memory.read_in_order()
         first, second = self._moments
         best = {} if self.best is None else {"best": self.best}
         return {
@@ -287,16 +296,24 @@ class LearnedRows:
         send[0] = len(self.original)
         if communicator.rank == 0:
             receive[:] = rows
-        values = self.memory.zeros((int(receive.sum()), chosen.shape[1]), chosen.dtype)
-        ids = np.empty(int(receive.sum()), np.int64)
-        communicator.exchange(chosen, send, values, receive, "control")
-        communicator.exchange(self.original, send, ids, receive, "control")
-        if communicator.rank:
-            return {}
         # Ascending ids, whatever the partition.
-        order, ordered = np.argsort(ids), self.memory.zeros(values.shape, values.dtype)
-        self.memory.copy(ordered, np.arange(len(order)), values, order)
-        return {ROWS: ordered, IDS: ids[order]}
+        mine, ids = np.argsort(self.original), np.empty(int(receive.sum()), np.int64)
+        communicator.exchange(self.original[mine], send, ids, receive, "control")
+        counts, starts = receive.copy(), np.cumsum(receive) - receive
+        place = np.empty_like(ids)
+        place[np.argsort(ids)] = np.arange(len(ids))
+        whole = self.memory.zeros((len(ids), chosen.shape[1]), chosen.dtype)
+
+        # Block by block of each rank: what arrives takes little memory beside the whole.
+        for begin, end in row_ranges(int(rows.max()), chosen.shape[1] * chosen.itemsize):
+            self.memory.announce(chosen, mine[begin:end])
+            piece = chosen[mine[begin:end]]
+            send[0], receive = len(piece), np.clip(counts - begin, 0, end - begin)
+            arrived = np.empty((int(receive.sum()), chosen.shape[1]), chosen.dtype)
+            communicator.exchange(piece, send, arrived, receive, "control")
+            here = [place[start : start + count] for start, count in zip(starts + begin, receive, strict=True)]
+            self.memory.copy(whole, np.concatenate(here), arrived, np.arange(len(arrived)))
+        return {ROWS: whole, IDS: np.sort(ids)} if communicator.rank == 0 else {}
 
     def assign(self, arrays: Mapping[str, np.ndarray], origin: str) -> None:
         """Take over rows of a weights file. Raises DataError, naming `origin`, where rows do not fit or are missing."""

@@ -177,9 +177,7 @@ class TypedFetcher(FeatureFetcher):
             elif target is not None:
                 shard.table(t).place(numbers[chosen], target, places[rows])
             if learned is not None and shard.learns[t]:
-                assert shard.learned is not None, "rows are read in a job"
-                of_type = shard.first_learned(t) + numbers[chosen]
-                learned[learned_places[rows]] = shard.learned[of_type]
+                learned[learned_places[rows]] = shard.learned_rows(shard.first_learned(t) + numbers[chosen])
 
         # Rows that have arrived, and cached ones.
         for each in packed:

@@ -14,7 +14,7 @@ import numpy as np
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.typed_rows import TypedRows
-from leapmpi.features.row_memory import held_bytes
+from leapmpi.features.row_memory import RowMemory
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.system.jit import compiled
 
@@ -40,7 +40,7 @@ class TypedShard(HostShard):
 
     width: columns that the input layer makes of each row. learned_columns: int64[T], those of the learned rows of each
     type, 0 without; `dtype` is theirs. learned: [k, N], these rows, first those of the first such type; None if nothing
-    is read. room: bytes of learned rows, moments and the best that are in memory, where they are in files.
+    is read. memory: that of learned rows.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TypedShard(HostShard):
         learned_columns: np.ndarray,
         dtype: str,
         learned: np.ndarray | None = None,
-        room: int | None = None,
+        memory: RowMemory | None = None,
     ) -> None:
         assert dataset.types is not None, "the dataset is typed"
         assert dataset.type_offsets is not None, "typed datasets say where types begin"
@@ -87,7 +87,8 @@ class TypedShard(HostShard):
         self.mean_columns = float(vertices @ (widths + self.columns * self.learns) / max(1, vertices.sum()))
         learned_total = int(count.sum()) * self.columns * self.dtype.itemsize
         self.nbytes = sum(each.nbytes for each in self.tables if each is not None)
-        self.nbytes += held_bytes(4 * learned_total, room)
+        self.memory = memory or RowMemory()
+        self.nbytes += self.memory.held_bytes(4 * learned_total)
 
     @staticmethod
     def _table(rows: Sequence[TypedRows], t: int) -> HostShard | None:
@@ -111,6 +112,12 @@ class TypedShard(HostShard):
     def learned_numbers(self, ids: np.ndarray) -> np.ndarray:
         """Return the learned rows of `ids` (int64[k], all local, of types with such): int64[k]."""
         return self.numbers(ids) + self._first_learned[self.types_of(ids)]
+
+    def learned_rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Copy the learned rows of these `numbers` (int64[k]): [k, N]."""
+        assert self.learned is not None, "rows are read in a job"
+        self.memory.announce(self.learned, numbers)
+        return self.learned[numbers]
 
     def first_learned(self, t: int) -> int:
         """Return the number of the first learned row of type `t`."""
@@ -145,8 +152,7 @@ class TypedShard(HostShard):
                 rows = table.rows(numbers[chosen], table.new_rows(len(chosen)))
                 _scatter(rows.view(np.uint8), starts[chosen], flat)
             if self.learns[t]:
-                assert self.learned is not None, "rows are read in a job"
-                found = self.learned[numbers[chosen] + self._first_learned[t]]
+                found = self.learned_rows(numbers[chosen] + self._first_learned[t])
                 _scatter(found.view(np.uint8), starts[chosen] + self.feature_bytes[t], flat)
         return out
 

@@ -18,7 +18,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedShard
-from leapmpi.features.row_memory import room_of
+from leapmpi.features.row_memory import RowMemory, room_of
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_request import RowCache
@@ -176,7 +176,7 @@ class _Shards:
         edges: bool,
     ) -> None:
         self._dataset, self._part, self._entry_counts, self._learned = dataset, part, entry_counts, learned
-        self._room = room_of(config)
+        self._memory = RowMemory(room_of(config))
         self._feature_memory, most = config.strategy.feature_memory, int(np.diff(dataset.offsets).max())
         self._labels = _unread(most, np.empty(0, np.int64) if edges else part(0).known_labels)
         # Opening the files of many parts takes longer than all else.
@@ -190,7 +190,7 @@ class _Shards:
         if self._learned:
             width, dtype = self._learned
             nothing = np.zeros((), str(dtype).removeprefix("torch."))
-            return LearnedShard(np.broadcast_to(nothing, (sum(self._sizes(parts)), width)), first, self._room)
+            return LearnedShard(np.broadcast_to(nothing, (sum(self._sizes(parts)), width)), first, self._memory)
         if self._rows is not None:
             rows = [self._rows[:size] for size in self._sizes(parts)]
             return HostShard(rows, first, self._part(0).feature_scale)

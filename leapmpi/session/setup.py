@@ -29,7 +29,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts
-from leapmpi.features.row_memory import room_of
+from leapmpi.features.row_memory import RowMemory, room_of
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.row_placement import load_shard, room_for_topology, sharers
@@ -326,8 +326,8 @@ def typed_shard_of(config: Config, dataset: Dataset, parts: range, learned: Lear
     found = [each for each in rows if each is not None]
     columns, width = schema_of_typed(config, dataset).learned, input_width(config, dataset)
     dtype = config.train.parameter_dtype
-    values = learned.values if learned else None
-    return TypedShard(dataset, parts, found, width, columns, dtype, values, room_of(config))
+    values, memory = (learned.values, learned.memory) if learned else (None, RowMemory(room_of(config)))
+    return TypedShard(dataset, parts, found, width, columns, dtype, values, memory)
 
 
 def _first_rows_by_type(

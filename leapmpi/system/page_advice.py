@@ -14,8 +14,8 @@ from numba import types
 from leapmpi.system.jit import compiled
 
 PAGE = mmap.PAGESIZE
-ONE_BY_ONE, SOON, NO_LONGER = mmap.MADV_RANDOM, mmap.MADV_WILLNEED, mmap.MADV_DONTNEED
-"""Advice on pages: reads of single places, reads that come soon, no more reads by this process."""
+ONE_BY_ONE, SOON, NO_LONGER, IN_ORDER = mmap.MADV_RANDOM, mmap.MADV_WILLNEED, mmap.MADV_DONTNEED, mmap.MADV_NORMAL
+"""Advice on pages: reads of single places, that come soon, no more of this process, one after the other."""
 
 EVICTED = 21
 """MADV_PAGEOUT: pages leave memory at once. Systems before Linux 5.4 ignore it."""

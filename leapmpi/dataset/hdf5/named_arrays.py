@@ -12,6 +12,7 @@ import numpy as np
 from leapmpi.config.plain_values import Schema, an_object, items, parsed, record, text
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import map_array, opened
+from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.errors import DataError
 
@@ -30,7 +31,8 @@ def write_named_arrays(
     with new_file(path) as file:
         write_array(file, _ABOUT, (len(content),), "u1", [np.frombuffer(content, np.uint8)])
         for name, array in arrays.items():
-            write_array(file, f"{group}/{name}", array.shape, array.dtype, [array])
+            # Arrays may be larger than memory.
+            write_array(file, f"{group}/{name}", array.shape, array.dtype, row_blocks(np.atleast_1d(array)))
         write_attributes(file, kind, {group: len(arrays)})
 
 
