@@ -275,7 +275,7 @@ class LinkScoring:
         if self._all:
             step = _CHUNK_NUMBERS // max(1, int(np.diff(self.outputs.ctx.rank_offsets).max()))
         else:
-            step = _PAIR_NUMBERS // (self._count * self.outputs.ctx.task.width)
+            step = _PAIR_NUMBERS // max(1, self._count * self.outputs.ctx.task.width)
         step = max(1, step)
         for first in range(0, edges, step):
             yield slice(first, min(edges, first + step))

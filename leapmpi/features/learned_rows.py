@@ -132,7 +132,7 @@ class LearnedShard(HostShard):
 class LearnedRows:
     """The learned rows of the vertices `first` to `first + len(original)`, whose original ids are int64 `original`.
 
-    bound: as of `first_rows`. room: bytes of them that may be in memory, where they are in files. Raises ConfigError or
+    bound: as of `first_rows`. room: as of RowMemory. Raises ConfigError or
     ResourceError where no disk has room for them.
     """
 

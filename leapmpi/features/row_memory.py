@@ -1,6 +1,7 @@
-"""Memory for rows that training writes: the process's own, or unnamed files, whose mapped part is bounded.
+"""Memory for rows that training writes: the process's own, or unnamed files.
 
-The system may evict pages of files, so rows need no more memory than is given for them (`--feature-memory`).
+The system may evict pages of files that were written to the disk. So rows need no more memory than is given for changes
+(`--feature-memory`), and more makes them faster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leapmpi.system.unnamed_files import mapped_file
 
 
 class RowMemory:
-    """Arrays of rows in memory, or in files if `room`, the bytes of them that may stay mapped, is given."""
+    """Arrays of rows in memory, or in files if `room`, the bytes of pages that may wait to be written, is given."""
 
     def __init__(self, room: int | None = None) -> None:
         self.room = room
@@ -94,6 +95,6 @@ class RowMemory:
 
 
 def room_of(config: Config) -> int | None:
-    """Return the bytes of learned rows that `config` lets stay in memory; None for all. Raises ConfigError."""
+    """Return the `room` of learned rows by `config`; None where they are in memory. Raises ConfigError."""
     size = config.strategy.feature_memory
     return parse_size(size, "strategy.feature_memory") if size else None

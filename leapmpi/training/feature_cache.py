@@ -159,7 +159,9 @@ class FeatureCache:
         sentences, learned = self.ignored(), self.loaded.ctx.learned
         if learned is not None and learned.memory.room is not None:
             room, folder = size_text(learned.memory.room), tempfile.gettempdir()
-            sentences.append(f"learned rows are in unnamed files in {folder}; {room} of them stay in memory a rank")
+            sentences.append(
+                f"learned rows are in unnamed files in {folder}, written once {room} have changed on a rank"
+            )
         if self._replicated:
             sentences.append(f"every rank holds all rows of {', '.join(self._replicated)}")
         if cache := self.about["cache"]:
