@@ -43,11 +43,14 @@ def _of_time(run: RunData) -> Iterator[Advice]:
     fetching = share.get("exchange", 0.0) + share.get("gather", 0.0) * (run.size > 1)
     if run.size > 1 and fetching > 0.3:
         mends = []
-        if last.get("remote") == "raw" and "cache" not in last:
+        # Learned rows are fetched after the step before, and copies of them would be out of date.
+        learned = run.median("bytes").get("row gradients", 0) > 0
+        stored = last.get("remote") == "raw" and run.median("rows").get("remote", 0) > 0 and not learned
+        if stored and "cache" not in last:
             mends.append("--cache 0.05 keeps frequently read rows")
         if config and config.strategy.remote != "auto":
             mends.append("--remote auto takes the mode predicted to be fastest")
-        if last.get("remote") == "raw" and not last.get("prefetch"):
+        if stored and not last.get("prefetch"):
             mends.append("--prefetch 1 overlaps fetching with training")
         if config and config.strategy.name == "pull":
             mends.append("--strategy leap trains roots where their neighbours are stored")

@@ -81,6 +81,18 @@ def test_where_the_time_went_gives_advice(tmp_path, shares, words):
     assert found.learning.level == GOOD
 
 
+@pytest.mark.parametrize(("remote", "gradients", "offered"), [(50, 0, True), (0, 0, False), (50, 800, False)])
+def test_copies_of_rows_are_offered_where_they_can_serve(tmp_path, remote, gradients, offered):
+    def change(record):
+        phases(exchange=0.6, compute=0.4)(record)
+        record |= {"remote": "raw", "rows": {"local": 50, "remote": remote}, "prefetch": 0}
+        record["bytes"]["row gradients"] = gradients
+        record.pop("cache", None)
+
+    (advice,) = verdict(changed(make_run(tmp_path / "run", by_rank=False), change)).speed.advice[:1]
+    assert ("--cache 0.05" in advice, "--prefetch 1" in advice) == (offered, offered)
+
+
 @pytest.mark.parametrize(
     ("values", "level", "words"),
     [
