@@ -69,7 +69,7 @@ def summary_lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     devices = enumeration(list(dict.fromkeys(fact["device"] for fact in facts))[:2])
     threads = enumeration([str(each) for each in sorted({fact["threads"] for fact in facts})])
     features = _by_type(dataset) or (f"{dataset.feature_dim:,} features" if dataset.feature_dim else "no features")
-    sampled = "" if set(config.evaluation_fanout) == {-1} else ", sampled"
+    sampled = ", sampled" * config.evaluation_samples
     hosts = f"{world.size} on {world.nodes} node{'s' * (world.nodes > 1)}"
     return [
         f"data    {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {features}, "

@@ -19,7 +19,6 @@ from leapmpi.inference.layerwise import runs_in_layers
 from leapmpi.job.resume import broadcast_arrays
 from leapmpi.plan.homes import in_range
 from leapmpi.sampling.hop_sampler import ALL
-from leapmpi.session.topology_kind import scores_exactly
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.training.trainer import Trainer
 
@@ -32,7 +31,7 @@ _FIXED = 0.1
 
 def samples(trainer: Trainer) -> bool:
     """Return whether the splits are scored on sampled neighbourhoods. Local."""
-    return not scores_exactly(trainer.config)
+    return trainer.config.evaluation_samples
 
 
 def exact_scores(trainer: Trainer) -> dict[str, float | None] | None:

@@ -27,8 +27,6 @@ RUNNING = "running or killed"
 
 SCORED = ("val", "test")
 
-_ALL = -1
-"""Fan-out of all neighbours."""
 
 _WORK = ("plan", "sample", "compute", "gather")
 """Phases of a rank's own work, as opposed to waiting for others."""
@@ -164,7 +162,7 @@ class RunData:
     @property
     def sampled(self) -> bool:
         """Whether the scores of epochs are those of sampled neighbourhoods."""
-        return self.config is not None and set(self.config.evaluation_fanout) != {_ALL}
+        return self.config is not None and self.config.evaluation_samples
 
     @property
     def trivial(self) -> dict[str, Any]:
