@@ -24,10 +24,9 @@ def unnamed_file(size: int, what: str) -> int:
     begin with `what` ("... take").
     """
     folder = tempfile.gettempdir()
+    takes = f"{what} {size / 2**30:.1f} GiB" if size >= 2**29 else f"{what} {size / 2**20:.1f} MiB"
     if file_system(Path(folder)) in IN_MEMORY:
-        raise ConfigError(
-            f"{what} {size / 2**30:.1f} GiB in a file, but {folder} is in memory; set TMPDIR to a folder on a disk"
-        )
+        raise ConfigError(f"{takes} in a file, but {folder} is in memory; set TMPDIR to a folder on a disk")
     handle, path = tempfile.mkstemp(prefix="leapmpi-", dir=folder)
     os.unlink(path)
     try:
@@ -35,7 +34,7 @@ def unnamed_file(size: int, what: str) -> int:
     except OSError as error:
         os.close(handle)
         raise ResourceError(
-            f"{what} {size / 2**30:.1f} GiB in a file, but {folder} cannot take it ({error.strerror}); "
+            f"{takes} in a file, but {folder} cannot take it ({error.strerror}); "
             "free some space there, or set TMPDIR to a folder with more"
         ) from error
     return handle

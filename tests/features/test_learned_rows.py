@@ -105,7 +105,7 @@ def test_rows_in_files_move_as_those_in_memory():
 
 def test_rows_in_files_need_a_disk(monkeypatch):
     monkeypatch.setattr(unnamed_files, "file_system", lambda folder: "tmpfs")
-    with pytest.raises(ConfigError, match=r"learned rows take .* GiB in a file, but .* is in memory; set TMPDIR"):
+    with pytest.raises(ConfigError, match=r"learned rows take 0.0 MiB in a file, but .* is in memory; set TMPDIR"):
         LearnedRows(ORIGINAL, 0, 3, "float64", 5, room=5000)
 
 
