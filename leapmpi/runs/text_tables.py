@@ -211,7 +211,7 @@ def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
 
 
 _MOST_RELATIONS = 12
-"""Most relations shown, those with most bytes. JSON has all."""
+"""Most relations shown, those with most bytes; none without remote edges. JSON has all."""
 
 
 def _by_relation(forecasts: list[dict[str, Any]]) -> list[str]:
@@ -225,7 +225,8 @@ def _by_relation(forecasts: list[dict[str, Any]]) -> list[str]:
         for kind in each["typed"]["types"]:
             sizes = (f"{kind[name] / 2**20:.2f}" for name in ("bytes", "held_bytes"))
             of_types.append((*first, kind["type"], f"{kind['remote_rows']:,}", *sizes))
-        for kind in sorted(each["typed"]["relations"], key=lambda one: -one["bytes"])[:_MOST_RELATIONS]:
+        moved = [one for one in each["typed"]["relations"] if one["remote_edges"] or one["bytes"]]
+        for kind in sorted(moved, key=lambda one: -one["bytes"])[:_MOST_RELATIONS]:
             counts = f"{kind['remote_edges']:,}", f"{kind['remote_rows']:,}", f"{kind['bytes'] / 2**20:.2f}"
             of_relations.append((*first, kind["relation"], *counts))
     return [aligned(each) for each in (of_types, of_relations) if len(each) > 1]

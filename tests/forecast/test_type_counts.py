@@ -54,6 +54,7 @@ def test_the_tables_have_types_relations_and_the_all_reduce(forecast):
     empty = {key: [] for key in ("left_out", "too_large", "auto", "topology", "feature_memory", "rates", "roles")}
     text = forecast_table({**empty, "forecasts": [found]})
     assert "author:writes:paper" in text
+    assert "author:never:paper" not in text
     assert "gradients" in text
     assert "MiB as stored" in text
 
