@@ -145,23 +145,18 @@ class HeldBackEdges:
         own, found = vertices.own, np.empty((0, self.outputs.ctx.task.width))
         if self.outputs.exact:
             return own, torch.from_numpy(self.outputs.all_at_once(self.outputs.ctx.model, own))
+        # In a file where the rows of training are in one.
+        learned = self.outputs.ctx.learned
+        memory = learned.memory if learned else RowMemory()
         for first in range(0, vertices.most, self.outputs.batch_size):
             with self.outputs.round():
                 roots = own[first : first + self.outputs.batch_size]
                 rows = self.outputs.batch(key, roots, [self.outputs.mode])[0][0]
             if not first:
-                found = self._rows_for(len(own), rows)
+                found = memory.zeros((len(own), rows.shape[1]), rows.dtype)
             found[first : first + len(rows)] = rows
-            self._memory.touch(len(rows), rows.shape[1] * rows.itemsize)
+            memory.touch(len(rows), rows.shape[1] * rows.itemsize)
         return own, torch.from_numpy(found)
-
-    def _rows_for(self, count: int, like: np.ndarray) -> np.ndarray:
-        """Allocate `count` embeddings like these, in a file where those of training are in one. Local."""
-        return self._memory.zeros((count, *like.shape[1:]), like.dtype)
-
-    @property
-    def _memory(self) -> RowMemory:
-        return self.outputs.ctx.learned.memory if self.outputs.ctx.learned else RowMemory()
 
     def to_all(self, sources: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of `sources`, whichever rank owns them: float[k, D]. Collective."""

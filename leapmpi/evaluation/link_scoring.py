@@ -31,7 +31,7 @@ from leapmpi.evaluation.outputs import Round
 from leapmpi.evaluation.scoring import Scores, scores_one_by_one
 from leapmpi.exchange.context import RankContext
 from leapmpi.nn.model import Model
-from leapmpi.nn.scorer import relations_for
+from leapmpi.nn.scorer import Scorer, relations_for
 from leapmpi.runs import progress_line
 from leapmpi.sampling.negative_sampler import NEGATIVES
 from leapmpi.sampling.sharded.id_set import IdSet
@@ -291,12 +291,15 @@ class LinkScoring:
         self, staying: torch.Tensor, candidates: torch.Tensor, edges: np.ndarray, replaced: int
     ) -> torch.Tensor:
         """Score `candidates` (float[k, D]) for the end `replaced` of `edges`, whose other ends are `staying`. Local."""
-        scorer, relations = self.held_back.scorer, self._relations(edges, staying)
-        if replaced == DESTINATION:
-            return scorer(staying, candidates, *relations)
-        if scorer.reversed is not None:
-            return scorer.reversed(staying, candidates, *relations)
-        return scorer(candidates, staying, *relations)
+        (scorer, as_sources), relations = self._scorer_of(replaced), self._relations(edges, staying)
+        return scorer(*((candidates, staying) if as_sources else (staying, candidates)), *relations)
+
+    def _scorer_of(self, replaced: int) -> tuple[Scorer, bool]:
+        """Return the scorer of candidates for the end `replaced`, and whether it reads them as sources. Local."""
+        scorer = self.held_back.scorer
+        if replaced == SOURCE and scorer.reversed is not None:
+            return scorer.reversed, False
+        return scorer, replaced == SOURCE
 
     def _relations(self, edges: np.ndarray, rows: torch.Tensor) -> list[torch.Tensor]:
         """Return the argument of the scorer for the relations of `edges`, if it takes one. Local."""
@@ -320,13 +323,11 @@ class LinkScoring:
 
         Known edges of the end that stays, and that end itself, do not count.
         """
-        scorer, relations = self.held_back.scorer, self._relations(edges, staying)
-        if replaced == DESTINATION:
-            scores = scorer.all_pairs(staying, embeddings, *relations).numpy()
-        elif scorer.reversed is not None:
-            scores = scorer.reversed.all_pairs(staying, embeddings, *relations).numpy()
-        else:
+        (scorer, as_sources), relations = self._scorer_of(replaced), self._relations(edges, staying)
+        if as_sources:
             scores = scorer.all_sources(embeddings, staying, *relations).numpy()
+        else:
+            scores = scorer.all_pairs(staying, embeddings, *relations).numpy()
         scores[self._known.mask(edges, replaced, *self.outputs.ctx.local_range)] = -np.inf
         limit = true[:, None]
         return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)

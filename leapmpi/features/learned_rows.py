@@ -299,7 +299,7 @@ class LearnedRows:
         # Ascending ids, whatever the partition.
         mine, ids = np.argsort(self.original), np.empty(int(receive.sum()), np.int64)
         communicator.exchange(self.original[mine], send, ids, receive, "control")
-        counts, starts = receive.copy(), np.cumsum(receive) - receive
+        counts, starts = receive, np.cumsum(receive) - receive
         place = np.empty_like(ids)
         place[np.argsort(ids)] = np.arange(len(ids))
         whole = self.memory.zeros((len(ids), chosen.shape[1]), chosen.dtype)

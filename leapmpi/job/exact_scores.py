@@ -29,17 +29,12 @@ _FIXED = 0.1
 """Seconds that they take at least: planning, compiled kernels."""
 
 
-def samples(trainer: Trainer) -> bool:
-    """Return whether the splits are scored on sampled neighbourhoods. Local."""
-    return trainer.config.evaluation_samples
-
-
 def exact_scores(trainer: Trainer) -> dict[str, float | None] | None:
     """Return exact scores of the best weights by split; None where they take too long or do not apply. Collective.
 
     The parameters of the model are those of the best epoch afterwards.
     """
-    if not (samples(trainer) and _applies(trainer)):
+    if not (trainer.config.evaluation_samples and _applies(trainer)):
         return None
     all_neighbours = trainer.config.replaced({"evaluate.fanout": (ALL,), "evaluate.limit": 0})
     evaluator = Evaluator(all_neighbours, trainer.loaded)

@@ -21,7 +21,7 @@ from leapmpi.engine.own_model import code_of
 from leapmpi.errors import LeapmpiError
 from leapmpi.exchange.selection import refused_modes
 from leapmpi.job import banner, resume
-from leapmpi.job.exact_scores import command, samples
+from leapmpi.job.exact_scores import command
 from leapmpi.job.resume import SavedRun
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.report.learning_light import few_updates
@@ -195,7 +195,7 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     scores = scores_text({split: best[split] for split in ("val", "test")})
     if stopped := summary.get("stopped_early"):
         log.info("stopped early at epoch %d: %s", stopped, banner.about_early_stop(trainer))
-    metric, sampled = trainer.evaluator.metric.name, samples(trainer)
+    metric, sampled = trainer.evaluator.metric.name, trainer.config.evaluation_samples
     of = " of sampled neighbourhoods" if sampled and scores else ""
     log.info("best epoch %d  %s %s%s", best["epoch"] + 1, metric, scores or "not scored", of)
     # Records that cannot be read again, such as those on a full disk, must not spoil the end of a run.

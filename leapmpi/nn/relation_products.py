@@ -94,9 +94,9 @@ def _products(read: ReadEdges, z: Tensor, x: Tensor, weights: Tensor) -> Tensor:
 def _at_sources(read: ReadEdges, factor: Tensor, x: Tensor, weights: Tensor) -> Tensor:
     """Add factor_e,h W_r,h x_v,h to the row of the source of each edge: float[sources, columns]."""
     edges, columns = read.groups.edges, weights.shape[2]
-    found = x.new_zeros(edges.sources, columns)
-    if not _by_tiles(found):
+    if not _by_tiles(x.new_empty(0, columns)):
         return rows_at_sources(edges, factor, _of_groups(read, x, weights), columns)
+    found = x.new_zeros(edges.sources, columns)
     given = *arrays(found, x), _slices(read, weights), *arrays(factor)
     group_tiles.add_tiles(_lists(read), *given)
     return found

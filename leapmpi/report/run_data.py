@@ -27,7 +27,6 @@ RUNNING = "running or killed"
 
 SCORED = ("val", "test")
 
-
 _WORK = ("plan", "sample", "compute", "gather")
 """Phases of a rank's own work, as opposed to waiting for others."""
 

@@ -53,8 +53,8 @@ def _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, r
 
 
 @compiled
-def _multiply(first, end, from_group, to_group, indptr, addresses, destination, columns, x, weight, out):
-    """Compute tiles `first` to `end` (exclusive) of a relation of `products_by_tile`."""
+def _meet(first, end, from_group, to_group, indptr, addresses, destination, columns, x, weight, by_edge, adds):
+    """Compute tiles `first` to `end` (exclusive) of a relation of `products_by_tile`, or `add_tiles` if it `adds`."""
     heads, slices, width = weight.shape[0], weight.shape[1], weight.shape[2]
     tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
     tile_at, x_at, weight_at = np.int64(tile.ctypes.data), np.int64(x.ctypes.data), np.int64(weight.ctypes.data)
@@ -66,24 +66,11 @@ def _multiply(first, end, from_group, to_group, indptr, addresses, destination, 
             for e in range(indptr[begin + i], indptr[begin + i + 1]):
                 prefetch_edge(addresses, e, columns)
                 for h in range(heads):
-                    out[e, h] = value_of_edge(addresses[e], tile_at + 4 * columns * (ROWS * h + i), columns)
-
-
-@compiled
-def _add(first, end, from_group, to_group, indptr, addresses, destination, columns, x, weight, factor):
-    """Compute tiles `first` to `end` (exclusive) of a relation of `add_tiles`."""
-    heads, slices, width = weight.shape[0], weight.shape[1], weight.shape[2]
-    tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
-    tile_at, x_at, weight_at = np.int64(tile.ctypes.data), np.int64(x.ctypes.data), np.int64(weight.ctypes.data)
-    for number in range(first, end):
-        begin = from_group + ROWS * number
-        stop = min(begin + ROWS, to_group)
-        _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, rows, tile_at)
-        for i in range(stop - begin):
-            for e in range(indptr[begin + i], indptr[begin + i + 1]):
-                prefetch_edge(addresses, e, columns)
-                for h in range(heads):
-                    add_row(addresses[e], tile_at + 4 * columns * (ROWS * h + i), factor[e, h], columns)
+                    row = tile_at + 4 * columns * (ROWS * h + i)
+                    if adds:
+                        add_row(addresses[e], row, by_edge[e, h], columns)
+                    else:
+                        by_edge[e, h] = value_of_edge(addresses[e], row, columns)
 
 
 @compiled
@@ -128,7 +115,7 @@ def products_by_tile(lists: GroupLists, z: np.ndarray, x: np.ndarray, weight: np
 
     x float32[destinations, heads x in]; out float32[edges, heads]; the matrices have as many rows as z has columns.
     """
-    _by_relation(_multiply, lists, z, lambda n: (x, weight[n], out))
+    _by_relation(_meet, lists, z, lambda n: (x, weight[n], out, False))
 
 
 def add_tiles(lists: GroupLists, out: np.ndarray, x: np.ndarray, weight: np.ndarray, factor: np.ndarray) -> None:
@@ -136,7 +123,7 @@ def add_tiles(lists: GroupLists, out: np.ndarray, x: np.ndarray, weight: np.ndar
 
     x float32[destinations, heads x in]; out float32[sources, columns]; the matrices have as many rows as out columns.
     """
-    _by_relation(_add, lists, out, lambda n: (x, weight[n], factor))
+    _by_relation(_meet, lists, out, lambda n: (x, weight[n], factor, True))
 
 
 def sums_by_tile(
@@ -164,7 +151,10 @@ def outer_rows(width: int) -> int:
 
 
 def _by_relation(
-    kernel: Callable[..., None], lists: GroupLists, z: np.ndarray, operands: Callable[[int], tuple[np.ndarray, ...]]
+    kernel: Callable[..., None],
+    lists: GroupLists,
+    z: np.ndarray,
+    operands: Callable[[int], tuple[np.ndarray | bool, ...]],
 ) -> None:
     """Run `kernel` on the tiles of each relation, one after the other."""
     addresses = addresses_of_edges(lists.indices, z)
