@@ -1,13 +1,14 @@
 """Destinations that ranks name to the owners of their neighbours, so that these add up their own rows for them.
 
 Sampling is pure (rule R1) and the topology is on every node, so an owner draws the same neighbours again and keeps
-its own. Where the topology is sharded, the drawn edges are named too (named_edges.py).
+its own. Where the topology is sharded, the drawn edges are named too, unless the owner has the list (named_edges.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from weakref import ref
 
 import numpy as np
@@ -94,8 +95,9 @@ class NamedDestinations:
             with self.ctx.phases("sample"):
                 theirs = self._drawn_again(minibatch, block, foreign, bounds)
         else:
-            # Only owners hold the lists of destinations, so the edges are named too.
-            theirs, counts = self._names(block, pairs, self.answers).exchange(communicator)
+            # Only owners hold the lists of destinations, so the edges are named to others.
+            draw = partial(self._drawn_by_owner, minibatch, block) if self._owners_repeat_draws else None
+            theirs, counts = self._names(block, pairs, self.answers).exchange(communicator, draw)
         communicator.byte_counters.add_rows("remote", len(pairs.destinations))
         return self._share(block, pairs, theirs, layer, inputs), theirs.destinations, counts
 
@@ -141,7 +143,29 @@ class NamedDestinations:
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
         """Return the edges of the destinations of `pairs`, by owner."""
         home = home_of(block.neighbours, self.ctx.rank_offsets)
-        return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers)
+        drawn_again = None
+        if self._owners_repeat_draws:
+            owner = np.repeat(np.arange(self.ctx.ranks), pairs.counts)
+            drawn_again = home_of(block.dst[pairs.destinations], self.ctx.rank_offsets) == owner
+        return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers, drawn_again)
+
+    @property
+    def _owners_repeat_draws(self) -> bool:
+        """Whether owners of destinations repeat the draws of these in a sharded topology."""
+        return isinstance(self.ctx.sampler, ShardedSampler) and self.ctx.sampler.repeats_draws
+
+    def _drawn_by_owner(self, minibatch: MiniBatch, block: Block, named: np.ndarray) -> tuple[np.ndarray, KnownEdges]:
+        """Return which of `named` (int64[k]) this rank owns, bool[k], and the edges these draw at the hop of `block`.
+
+        Its own lists suffice.
+        """
+        sampler = self.ctx.sampler
+        assert isinstance(sampler, ShardedSampler), "others draw from the whole topology"
+        with self.ctx.phases("sample"):
+            shard, own = sampler.shard, home_of(named, self.ctx.rank_offsets) == self.ctx.rank
+            numbers = shard.own_numbers(named[own])
+            drawn = KnownEdges.listed(shard.own, numbers, *sampler.draw_own(minibatch.key, block.hop, numbers))
+            return own, replace(drawn, destinations=named[own], neighbours=shard.ids_of(drawn.neighbours))
 
     def _drawn_again(
         self, minibatch: MiniBatch, block: Block, foreign: np.ndarray, bounds: np.ndarray | None = None

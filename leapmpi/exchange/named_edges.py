@@ -1,11 +1,13 @@
 """Destinations that a rank names to the owners of their sources, with the edges that start there.
 
 An owner without the list of a destination cannot repeat its draw. Where the topology is sharded, the requesting rank
-therefore names the owner's drawn rows, the number of all drawn, and the factors by which shares are scaled.
+therefore names the owner's drawn rows, the number of all drawn, and the factors by which shares are scaled. Only the
+owner of the destination itself has its list: it may draw again, from the id alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -138,83 +140,118 @@ class KnownEdges:
         joined["indptr"] = np.concatenate((self.indptr, self.indptr[-1] + others.indptr[1:]))
         return replace(self, **joined)
 
+    def taken(self, order: np.ndarray) -> KnownEdges:
+        """Return the destinations `order` (int64[k]) in this order, with their edges."""
+        counts = np.diff(self.indptr)[order]
+        indptr = indptr_of(counts)
+        edges = np.repeat(self.indptr[order] - indptr[:-1], counts) + np.arange(indptr[-1])
+        by_edge = "neighbours", "weight", "edge_weight", "relation", "relation_sum"
+        present = {name: array for name, array in vars(self).items() if array is not None and name != "indptr"}
+        chosen = {name: array[edges if name in by_edge else order] for name, array in present.items()}
+        return replace(self, indptr=indptr, **chosen)
+
 
 class EdgeNames:
     """The edges of destinations, in the form in which they are named to owners.
 
     counts: int64[ranks], pairs of destination and owner by owner; destinations: int64[pairs], their places in `known`.
+    drawn_again: bool[pairs], those whose owner repeats the draw of the destination, by its id alone; None for none.
     """
 
     def __init__(
-        self, known: KnownEdges, home: np.ndarray, counts: np.ndarray, destinations: np.ndarray, answers: AnswerFormat
+        self,
+        known: KnownEdges,
+        home: np.ndarray,
+        counts: np.ndarray,
+        destinations: np.ndarray,
+        answers: AnswerFormat,
+        drawn_again: np.ndarray | None = None,
     ) -> None:
         """Take `home` as the owner of the source of each edge of `known`: int64[edges]."""
-        self.known, self.counts, self.destinations, self.answers = known, counts, destinations, answers
-        self._home_of_edge = home
+        self.known, self.counts, self.answers, self._home_of_edge = known, counts, answers, home
+        self._ids, owner = known.destinations[destinations], np.repeat(np.arange(len(counts)), counts)
+        kept = np.ones(len(owner), bool) if drawn_again is None else ~drawn_again
+        self._owner, self._described = owner[kept], destinations[kept]
+        self._described_counts = np.bincount(self._owner, minlength=len(counts)).astype(np.int64)
 
     @cached_property
     def edge_bounds(self) -> np.ndarray:
         """int64[ranks + 1]: offsets of the named edges of each owner."""
-        return self._pair_indptr[indptr_of(self.counts)]
+        return self._pair_indptr[indptr_of(self._described_counts)]
 
     @cached_property
     def _pair_indptr(self) -> np.ndarray:
         return self._found(np.empty(0, np.int64))
 
     def _found(self, edges: np.ndarray) -> np.ndarray:
-        owner, indptr = np.repeat(np.arange(len(self.counts)), self.counts), np.zeros(len(self.destinations) + 1, int)
-        _edges_at(self.destinations, owner, self.known.indptr, self._home_of_edge, indptr, edges)
+        indptr = np.zeros(len(self._described) + 1, int)
+        _edges_at(self._described, self._owner, self.known.indptr, self._home_of_edge, indptr, edges)
         return indptr
+
+    @property
+    def _numbers(self) -> np.ndarray:
+        """int64[ranks, 3]: pairs of each owner, those with their edges, and these edges."""
+        return np.stack([self.counts, self._described_counts, np.diff(self.edge_bounds)], axis=1)
 
     @property
     def sizes(self) -> np.ndarray:
         """int64[ranks]: words to each owner."""
-        return words_of(self.answers, self.counts, np.diff(self.edge_bounds))
+        return words_of(self.answers, *self._numbers.T)
 
-    def exchange(self, communicator: Communicator) -> tuple[KnownEdges, np.ndarray]:
+    def exchange(
+        self, communicator: Communicator, draw: Callable[[np.ndarray], tuple[np.ndarray, KnownEdges]] | None = None
+    ) -> tuple[KnownEdges, np.ndarray]:
         """Name the edges; return those that other ranks name here, and each rank's number of destinations. Collective.
 
-        Destinations are ordered by the rank that names them; their numbers are int64[ranks].
+        Destinations are ordered by the rank that names them; their numbers are int64[ranks]. `draw` finds those of the
+        ids int64[k] that belong to this rank, bool[k], and repeats their draws; present where ids go alone.
         """
-        of_pairs, of_edges = columns_of(self.answers)
-        pairs, edges = self._values()
-        # Pairs and edges of an owner are packed side by side: one message for each owner, not one for each column.
-        words, start = np.empty(int(self.sizes.sum()), self.answers.word), 0
-        pair_bounds = indptr_of(self.counts)
-        for rank in range(len(self.counts)):
-            start = pack(of_pairs, pairs, slice(*pair_bounds[rank : rank + 2].tolist()), words, start)
-            start = pack(of_edges, edges, slice(*self.edge_bounds[rank : rank + 2].tolist()), words, start)
+        # Columns of an owner are packed side by side: one message for each owner, not one for each column.
+        words, start, numbers = np.empty(int(self.sizes.sum()), self.answers.word), 0, self._numbers
+        columns, values = columns_of(self.answers), self._values()
+        bounds = np.concatenate((np.zeros((1, 3), np.int64), np.cumsum(numbers, axis=0)))
+        for rank in range(len(numbers)):
+            for group, arrays, first, end in zip(columns, values, *bounds[rank : rank + 2].tolist(), strict=True):
+                start = pack(group, arrays, slice(first, end), words, start)
 
-        # Both counts go first: receivers need the size of a message, and the place where its edges begin.
-        theirs = communicator.exchange_counts(np.stack([self.counts, np.diff(self.edge_bounds)], axis=1))
-        expected = words_of(self.answers, theirs[:, 0], theirs[:, 1])
+        # The numbers go first: receivers need the size of a message, and the places where its parts begin.
+        theirs = communicator.exchange_counts(numbers)
+        expected = words_of(self.answers, *theirs.T)
         received = np.empty(int(expected.sum()), self.answers.word)
         communicator.exchange(words, self.sizes, received, expected, KIND)
 
         found, start = [], 0
-        for n_pairs, n_edges in theirs.tolist():
-            of_rank, start = unpack(of_pairs, n_pairs, received, start)
-            its_edges, start = unpack(of_edges, n_edges, received, start)
-            found.append((of_rank, its_edges))
-        pairs, edges = ([np.concatenate(each) for each in zip(*side, strict=True)] for side in zip(*found, strict=True))
-        return self._known(pairs, edges), np.ascontiguousarray(theirs[:, 0])
+        for of_rank in theirs.tolist():
+            unpacked = []
+            for group, count in zip(columns, of_rank, strict=True):
+                arrays, start = unpack(group, count, received, start)
+                unpacked.append(arrays)
+            found.append(unpacked)
+        joined = [[np.concatenate(each) for each in zip(*side, strict=True)] for side in zip(*found, strict=True)]
+        (ids,), pairs, edges = joined
+        counts = np.ascontiguousarray(theirs[:, 0])
+        if draw is None:
+            return self._known(ids, pairs, edges), counts
+        own, drawn = draw(ids)
+        named = self._known(ids[~own], pairs, edges)
+        return drawn.and_then(named).taken(np.argsort(np.argsort(~own, kind="stable"), kind="stable")), counts
 
-    def _values(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return the columns of pairs and of edges."""
-        known, at = self.known, self.destinations
+    def _values(self) -> list[list[np.ndarray]]:
+        """Return the columns of ids, of pairs with their edges, and of edges."""
+        known, at = self.known, self._described
         named = np.empty(int(self.edge_bounds[-1]), np.int64)
         if len(named):
             self._found(named)
-        pairs = [known.destinations[at], known.sampled[at], known.degree[at], np.diff(self._pair_indptr)]
+        pairs = [known.sampled[at], known.degree[at], np.diff(self._pair_indptr)]
         if self.answers.weights:
             assert known.drawn_weight is not None, "weights are carried"
             assert known.weight_sum is not None, "sums come with them"
             pairs += [known.drawn_weight[at], known.weight_sum[at]]
         carried = known.neighbours, known.weight, known.edge_weight, known.relation, known.relation_sum
-        return pairs, [each[named] for each in carried if each is not None]
+        return [[self._ids], pairs, [each[named] for each in carried if each is not None]]
 
-    def _known(self, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:
-        destinations, sampled, degree, counts, *sums = pairs
+    def _known(self, destinations: np.ndarray, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:
+        sampled, degree, counts, *sums = pairs
         neighbours, *weights = edges
         weight = weights.pop(0) if self.answers.weighted else None
         edge_weight, drawn, total = (weights.pop(0), *sums) if self.answers.weights else (None, None, None)
@@ -223,14 +260,17 @@ class EdgeNames:
         return KnownEdges(*of_pairs, neighbours, weight, edge_weight, drawn, total, relation, relation_sum)
 
 
-def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column]]:
-    """List the columns of a pair (destination, edges drawn, in-degree, edges named, two sums), then of an edge."""
-    pair = [NUMBER] * 4 + [WEIGHT_SUM] * (2 * answers.weights)
+def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column], list[Column]]:
+    """List the columns of a pair, of a pair with edges, and of an edge.
+
+    These are the destination; edges drawn, in-degree, edges named, two sums; source, weights, relation and its sum.
+    """
+    pair = [NUMBER] * 3 + [WEIGHT_SUM] * (2 * answers.weights)
     of_edge = [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]
-    return pair, [*of_edge, NUMBER, WEIGHT_SUM] if answers.relations else of_edge
+    return [NUMBER], pair, [*of_edge, NUMBER, WEIGHT_SUM] if answers.relations else of_edge
 
 
-def words_of(answers: AnswerFormat, pairs: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the words that name so many `pairs` and `edges`, int64 of any shape."""
-    of_pairs, of_edges = columns_of(answers)
-    return pairs * row_words(of_pairs, answers.word) + edges * row_words(of_edges, answers.word)
+def words_of(answers: AnswerFormat, pairs: np.ndarray, described: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the words that name `pairs`, and `edges` of the `described` ones; all are numbers, int64 of any shape."""
+    of_all, of_described, of_edges = (row_words(columns, answers.word) for columns in columns_of(answers))
+    return pairs * of_all + described * of_described + edges * of_edges

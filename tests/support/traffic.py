@@ -173,7 +173,7 @@ def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:
     of_edge = 1 + loaded.ctx.sampler.weighted + carried
     away = int((home[block.src[block.indices]] != communicator.rank).sum())
     pairs = int(plan.by_kind.received_counts.sum())
-    return {"topology": 4 * ((4 + 4 * carried) * pairs + of_edge * away), "control": 2 * _header(communicator)}
+    return {"topology": 4 * ((4 + 4 * carried) * pairs + of_edge * away), "control": 3 * _header(communicator)}
 
 
 def _describes_last(loaded) -> bool:
@@ -297,12 +297,10 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         requested = [owner for owner, _ in rows if owner != communicator.rank]
         answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(requested))
         if loaded.ctx.sampler.sharded:
-            # What owners cannot draw again is named: destination, counts, degree and sums; sources and their weights.
-            carried = loaded.topology.own.edge_weight is not None
-            of_edge = 1 + loaded.ctx.sampler.weighted + carried
-            away = int((home[block.src[block.indices]] != communicator.rank).sum())
-            counts["topology"] += 4 * ((4 + 4 * carried) * len(asked) + of_edge * away)
-            counts["control"] += _header(communicator)
+            edges = [(owner, int(block.src[i])) for i in range(block.n_dst) for owner in _homes_of(block, i, home)]
+            pairs = [(owner, int(block.src[i])) for owner, i in needs]
+            counts["topology"] += _named_edges(pairs, edges, loaded, home)
+            counts["control"] += 2 * _header(communicator)
         else:
             counts["ids"] += ID * len(asked)
         counts["activations"] += (answered + len(requested)) * width
@@ -327,6 +325,26 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     return counts
 
 
+def _homes_of(block, i: int, home: np.ndarray) -> list[int]:
+    """Owners of the sources of destination `i`, edge by edge."""
+    return home[block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]].tolist()
+
+
+def _named_edges(pairs: list, edges: list, loaded, home: np.ndarray) -> int:
+    """Bytes that name `pairs` of an owner and a destination, and `edges`, each an owner of a source and a destination.
+
+    Owners that cannot draw again get the destination, counts, degree and sums, then sources and their weights. The
+    owner of a destination has its list, and gets an id alone where draws depend on that list alone.
+    """
+    rank, sampler = loaded.ctx.communicator.rank, loaded.ctx.sampler
+    carried = loaded.topology.own.edge_weight is not None
+    repeats = type(sampler.inner).__name__ in ("NodeWiseSampler", "WithReplacement", "Weighted", "Labor")
+    again = [repeats and home[vertex] == owner for owner, vertex in pairs if owner != rank]
+    named = sum(owner != rank and not (repeats and home[vertex] == owner) for owner, vertex in edges)
+    of_edge = 1 + sampler.weighted + carried
+    return 4 * (sum(again) + (4 + 4 * carried) * (len(again) - sum(again)) + of_edge * named)
+
+
 def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each destination of the iteration is named once to every rank that holds a row its sum reads; nothing goes back.
 
@@ -337,7 +355,7 @@ def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     for block in (each.blocks[-1] for each in minibatch.micro_batches):
         for i in range(block.n_dst):
             reads[int(block.src[i])] = set(block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]].tolist())
-    edges = sum(int(home[vertex]) != communicator.rank for found in reads.values() for vertex in found)
+    edges = [(int(home[vertex]), each) for each, found in reads.items() for vertex in found]
     # A mean is one of neighbours alone; so is a sum beside which a learned number weighs the row itself.
     apart = type(layer).__name__ == "SAGELayer" or hasattr(getattr(layer, "eps", None), "grad")
     counts: dict[str, int] = defaultdict(int)
@@ -345,13 +363,12 @@ def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         counts |= _raw(set(reads), loaded, home)
     if not apart:
         reads = {vertex: {vertex, *found} for vertex, found in reads.items()}
-    asked = [each for found in reads.values() for each in {int(home[vertex]) for vertex in found} - {communicator.rank}]
+    pairs = [(owner, each) for each, found in reads.items() for owner in {int(home[vertex]) for vertex in found}]
+    asked = [owner for owner, _ in pairs if owner != communicator.rank]
     answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(asked))
     if loaded.ctx.sampler.sharded:
-        carried = loaded.topology.own.edge_weight is not None
-        of_edge = 1 + loaded.ctx.sampler.weighted + carried
-        counts["topology"] += 4 * ((4 + 4 * carried) * len(asked) + of_edge * edges)
-        counts["control"] += _header(communicator)
+        counts["topology"] += _named_edges(pairs, edges, loaded, home)
+        counts["control"] += 2 * _header(communicator)
     else:
         counts["ids"] += ID * len(asked)
     counts["features"] += answered * layer.in_dim * layer.bias.element_size()

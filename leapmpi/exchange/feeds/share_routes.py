@@ -63,7 +63,7 @@ class ChunkItems:
         """Count the bytes, by kind, that name the items, in a graph of `vertices`. Local."""
         shares, edges = len(self.remote.destinations), np.count_nonzero(self.remote.edge_rows < 0)
         answers = naming_format(vertices)
-        words = int(words_of(answers, np.array(shares), np.array(edges)))
+        words = int(words_of(answers, *map(np.array, (shares, shares, edges))))
         return {TOPOLOGY: words * answers.word.itemsize, "ids": len(self.remote.rows) * id_bytes}
 
 

@@ -107,6 +107,11 @@ class RemoteLists:
         """Copies of remote lists, if there may be any."""
         self.begin()
 
+    @property
+    def collective(self) -> bool:
+        """Whether draws of own vertices involve other ranks."""
+        return self._draws.collective
+
     def begin(self) -> None:
         """Forget all requests. Local."""
         none = np.empty(0, np.int64)

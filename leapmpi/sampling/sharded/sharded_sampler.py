@@ -15,7 +15,7 @@ from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hash_frontier import HashFrontier
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Sampler
+from leapmpi.sampling.sampler import FRONTIER_GLOBAL, LOCAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.list_copies import ListCopies
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
@@ -105,6 +105,16 @@ class ShardedSampler(Sampler):
         found = self._lists.draw(key, hop, vertices)
         neighbours, weight, relation, _ = self._columns(found)
         return Drawn(found.indptr, neighbours, weight, relation)
+
+    @property
+    def repeats_draws(self) -> bool:
+        """Whether `draw_own` repeats the draws of a sample: they depend on nothing but key, hop and list."""
+        return self.inner.family == LOCAL and not self._lists.collective
+
+    def draw_own(self, key: DrawKey, hop: int, numbers: np.ndarray) -> Drawn:
+        """Draw for own vertices `numbers` (int64[n]) again; neighbours are numbered as in the shard's lists. Local."""
+        own = self.shard.own
+        return self.inner.drawn(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         """Draw one hop; see Sampler.hop. Collective."""
