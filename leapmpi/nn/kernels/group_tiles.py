@@ -18,8 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from leapmpi.nn.kernels.gemm_tile import OUTER_ROWS, ROWS, add_outer_products, set_row_of_tiles
-from leapmpi.nn.kernels.head_rows import addresses_of_edges, prefetch_edge, sum_of_edges, value_of_edge
-from leapmpi.nn.kernels.row_sums import add_row
+from leapmpi.nn.kernels.head_rows import (
+    add_heads_to,
+    addresses_of_edges,
+    prefetch_edge,
+    prefetch_row,
+    sum_of_edges,
+    value_of_edge,
+)
+from leapmpi.nn.kernels.row_sums import add_row, copy_row
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
@@ -58,19 +65,22 @@ def _meet(first, end, from_group, to_group, indptr, addresses, destination, colu
     heads, slices, width = weight.shape[0], weight.shape[1], weight.shape[2]
     tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
     tile_at, x_at, weight_at = np.int64(tile.ctypes.data), np.int64(x.ctypes.data), np.int64(weight.ctypes.data)
+    by_edge_at = np.int64(by_edge.ctypes.data)
     for number in range(first, end):
         begin = from_group + ROWS * number
         stop = min(begin + ROWS, to_group)
         _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, rows, tile_at)
         for i in range(stop - begin):
+            later = min(begin + ROWS + i, to_group - 1)
+            prefetch_row(x_at + 4 * x.shape[1] * destination[later], 4 * x.shape[1])
             for e in range(indptr[begin + i], indptr[begin + i + 1]):
                 prefetch_edge(addresses, e, columns)
-                for h in range(heads):
-                    row = tile_at + 4 * columns * (ROWS * h + i)
-                    if adds:
-                        add_row(addresses[e], row, by_edge[e, h], columns)
-                    else:
-                        by_edge[e, h] = value_of_edge(addresses[e], row, columns)
+                row, step = tile_at + 4 * columns * i, 4 * columns * ROWS
+                if adds:
+                    add_heads_to(addresses[e], row, step, by_edge_at + 4 * heads * e, heads, columns)
+                else:
+                    for h in range(heads):
+                        by_edge[e, h] = value_of_edge(addresses[e], row + step * h, columns)
 
 
 @compiled
@@ -80,17 +90,19 @@ def _sum(first, end, from_group, to_group, indptr, addresses, destination, colum
     width, height = x.shape[1] // heads, COLUMNS * slices
     tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
     products, given = np.empty((ROWS, height), np.float32), np.zeros((ROWS, outer.shape[1]), np.float32)
-    tile_at, products_at, rows_at = (
-        np.int64(tile.ctypes.data),
-        np.int64(products.ctypes.data),
-        np.int64(rows.ctypes.data),
-    )
-    sums_at, weight_at = np.int64(sums.ctypes.data), np.int64(weight.ctypes.data)
+    tile_at, products_at = np.int64(tile.ctypes.data), np.int64(products.ctypes.data)
+    rows_at, sums_at = np.int64(rows.ctypes.data), np.int64(sums.ctypes.data)
+    weight_at, x_at, given_at = np.int64(weight.ctypes.data), np.int64(x.ctypes.data), np.int64(given.ctypes.data)
     for number in range(first, end):
         begin = from_group + ROWS * number
         stop = min(begin + ROWS, to_group)
+        # Sums of edges take as long as rows of destinations need to come into cache.
         for i in range(ROWS):
             group = min(begin + i, stop - 1)
+            if slices:
+                prefetch_row(sums_at + 4 * sums.shape[1] * destination[group], 4 * sums.shape[1])
+            if width:
+                prefetch_row(x_at + 4 * x.shape[1] * destination[group], 4 * x.shape[1])
             for h in range(heads):
                 place = tile_at + 4 * columns * (ROWS * h + i)
                 sum_of_edges(indptr[group], indptr[group + 1], addresses, factor, h, columns, place)
@@ -105,8 +117,8 @@ def _sum(first, end, from_group, to_group, indptr, addresses, destination, colum
                     add_row(at, products_at + 4 * height * i, np.float32(1), result)
             if width:
                 for i in range(stop - begin):
-                    for f in range(width):
-                        given[i, f] = x[destination[begin + i], h * width + f]
+                    row = x_at + 4 * width * (heads * destination[begin + i] + h)
+                    copy_row(given_at + 4 * given.shape[1] * i, row, width)
                 add_outer_products(rows_at, given[: stop - begin], outer[h])
 
 

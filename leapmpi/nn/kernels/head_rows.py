@@ -20,7 +20,19 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from leapmpi.nn.kernels.row_sums import add_row, locate_in_matrix
-from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, add_product, add_products, load, prefetch, repeated, sum_of
+from leapmpi.nn.kernels.simd import (
+    COLUMNS,
+    FLOAT,
+    INDEX,
+    VECTOR,
+    add_product,
+    add_products,
+    load,
+    pointer,
+    prefetch,
+    repeated,
+    sum_of,
+)
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
@@ -112,7 +124,7 @@ def _sums_of(lanes: int) -> Callable[..., None]:
 
 
 @intrinsic
-def _prefetch_row(typing_context, row, size):
+def prefetch_row(typing_context, row, size):
     """Prefetch `size` bytes from the address `row` on (int64)."""
 
     def generate(context, build, signature, arguments):
@@ -171,7 +183,7 @@ def _values_of(lanes: int, scored: bool) -> Callable[..., None]:
         for i in range(first, end):
             mine = rows_at + 4 * width * i
             for e in range(indptr[i], indptr[i + 1]):
-                _prefetch_row(addresses[e + _AHEAD], 4 * columns)
+                prefetch_row(addresses[e + _AHEAD], 4 * columns)
                 for h in range(heads):
                     at = 4 * each * h
                     out[e, h] = value(addresses[e] + step * h, mine + at, attend_at + at, each // lanes, slope)
@@ -179,6 +191,36 @@ def _values_of(lanes: int, scored: bool) -> Callable[..., None]:
     return set_values
 
 
+def _add_of_heads(vectors: int) -> Any:
+    """Make an intrinsic that adds rows of all heads to `vectors` vectors, which stay in registers meanwhile."""
+
+    @intrinsic
+    def add_heads(typing_context, to, rows, step, weight, heads):
+        """Add weight[h] * row h to the vectors at `to`, for each h < heads.
+
+        rows: address of the first row, the next one is `step` bytes further; weight: address of float32[heads]. All
+        are int64.
+        """
+
+        def generate(context, build, signature, arguments):
+            to, rows, step, weight, heads = arguments
+            places = [pointer(build, to, INDEX(4 * COLUMNS), INDEX(v), VECTOR) for v in range(vectors)]
+            sums = [cgutils.alloca_once_value(build, build.load(place, align=4)) for place in places]
+            with cgutils.for_range(build, heads) as loop:
+                factor = load(build, weight, INDEX(4), loop.index, FLOAT)
+                row = build.add(rows, build.mul(step, loop.index))
+                for v, total in enumerate(sums):
+                    add_product(build, total, factor, load(build, row, INDEX(4 * COLUMNS), INDEX(v), VECTOR))
+            for place, total in zip(places, sums, strict=True):
+                build.store(build.load(total), place, align=4)
+            return context.get_dummy_value()
+
+        return types.void(*(types.int64,) * 5), generate
+
+    return add_heads
+
+
+_ADD_ONE, _ADD_SOME = _add_of_heads(1), _add_of_heads(_WIDE)
 _ONE, _SOME = _sum_of_heads(1, COLUMNS), _sum_of_heads(_WIDE, COLUMNS)
 _PRODUCT = _value_of(COLUMNS, False)
 
@@ -186,13 +228,30 @@ _PRODUCT = _value_of(COLUMNS, False)
 @compiled
 def prefetch_edge(addresses, e, columns):
     """Prefetch the row of a later edge than `e`; `addresses` are those of `addresses_of_edges`."""
-    _prefetch_row(addresses[e + _AHEAD], 4 * columns)
+    prefetch_row(addresses[e + _AHEAD], 4 * columns)
 
 
 @compiled
 def value_of_edge(row, other, columns):
     """Return the product of the rows at two addresses, of a multiple of 16 `columns`."""
     return _PRODUCT(row, other, np.int64(0), columns // COLUMNS, np.float32(0))
+
+
+@compiled
+def add_heads_to(to, rows, step, weight, heads, columns):
+    """Add weight[h] times row h to the row at `to`, head by head; columns are a multiple of 16.
+
+    rows: address of the first row, the next one is `step` bytes further; weight: address of float32[heads].
+    """
+    column = 0
+    while column < columns:
+        at = 4 * column
+        if columns - column >= _WIDE * COLUMNS:
+            _ADD_SOME(to + at, rows + at, step, weight, heads)
+            column += _WIDE * COLUMNS
+        else:
+            _ADD_ONE(to + at, rows + at, step, weight, heads)
+            column += COLUMNS
 
 
 @compiled
@@ -230,7 +289,7 @@ def add_to_sources(first, end, indptr, indices, weight, g, out):
         for e in range(indptr[i], indptr[i + 1]):
             later = np.int64(indices[min(e + _AHEAD, edges - 1)])
             if first <= later < end:
-                _prefetch_row(out_at + 4 * columns * later, 4 * columns)
+                prefetch_row(out_at + 4 * columns * later, 4 * columns)
             source = np.int64(indices[e])
             if first <= source < end:
                 to, row = out_at + 4 * columns * source, row_at + 4 * width * i

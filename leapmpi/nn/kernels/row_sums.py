@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -16,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, load_floats, prefetch_columns
-from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, add_product_to, load, pointer
+from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, add_product_to, copy_to, load, pointer
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
@@ -174,18 +175,29 @@ def _room_for_addresses(indptr: np.ndarray, indices: np.ndarray, last: int) -> n
     return room
 
 
+def _row_step(step: Callable[..., None]) -> Any:
+    """Make a function that applies `step` to a row, vector by vector, then number by number."""
+
+    def generate(context, build, signature, arguments):
+        to, row, *factor, columns = arguments
+        vectors = build.sdiv(columns, INDEX(COLUMNS))
+        with cgutils.for_range(build, vectors) as loop:
+            step(build, to, *factor, row, build.mul(loop.index, INDEX(COLUMNS)), VECTOR)
+        done = build.mul(vectors, INDEX(COLUMNS))
+        with cgutils.for_range(build, build.sub(columns, done)) as loop:
+            step(build, to, *factor, row, build.add(done, loop.index), FLOAT)
+        return context.get_dummy_value()
+
+    return generate
+
+
 @intrinsic
 def add_row(typing_context, to, row, factor, columns):
     """Compute to[:columns] += factor * row[:columns]; `to` and `row` are addresses (int64) of float32."""
+    return types.void(types.int64, types.int64, types.float32, types.int64), _row_step(add_product_to)
 
-    def generate(context, build, signature, arguments):
-        to, row, factor, columns = arguments
-        vectors = build.sdiv(columns, INDEX(COLUMNS))
-        with cgutils.for_range(build, vectors) as loop:
-            add_product_to(build, to, factor, row, build.mul(loop.index, INDEX(COLUMNS)), VECTOR)
-        done = build.mul(vectors, INDEX(COLUMNS))
-        with cgutils.for_range(build, build.sub(columns, done)) as loop:
-            add_product_to(build, to, factor, row, build.add(done, loop.index), FLOAT)
-        return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.float32, types.int64), generate
+@intrinsic
+def copy_row(typing_context, to, row, columns):
+    """Compute to[:columns] = row[:columns]; `to` and `row` are addresses (int64) of float32."""
+    return types.void(types.int64, types.int64, types.int64), _row_step(copy_to)

@@ -67,6 +67,12 @@ def add_product_to(build: ir.IRBuilder, to: Any, factor: Any, row: Any, number: 
     build.store(build.fadd(product, build.load(total, align=4), flags=_FUSED), total, align=4)
 
 
+def copy_to(build: ir.IRBuilder, to: Any, row: Any, number: Any, kind: ir.Type) -> None:
+    """Copy row[number] to to[number], or a whole vector, as `add_product_to` adds it."""
+    target, value = (pointer(build, base, INDEX(4), number, kind) for base in (to, row))
+    build.store(build.load(value, align=4), target, align=4)
+
+
 def prefetch(build: ir.IRBuilder, address: Any) -> None:
     """Prefetch the cache line at `address` into the second level of cache. Any address is allowed."""
     place = _BYTE.as_pointer()
