@@ -58,6 +58,51 @@ class _EdgeSoftmax(Function):
         return grad_source, sums.edge_sums(edges.indptr, every, change), None, None
 
 
+class _Softmax(Function):
+    @staticmethod
+    def forward(ctx, score: Tensor, edges: Edges) -> Tensor:
+        ctx.edges, ctx.zeros = edges_of_their_own(edges), score.new_zeros(edges.destinations, score.shape[1])
+        share = operations(score.device).softmax(edges.indptr, ctx.edges.indices, score, ctx.zeros, 1.0)
+        ctx.save_for_backward(score, share)
+        return share
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        (score, share), edges = ctx.saved_tensors, ctx.edges
+        operands = edges.indptr, edges.indices, score, ctx.zeros, 1.0, share, grad.contiguous()
+        return operations(grad.device).softmax_backward(*operands), None
+
+
+class _Repeated(Function):
+    @staticmethod
+    def forward(ctx, values: Tensor, edges: Edges) -> Tensor:
+        ctx.edges = edges
+        return values.index_select(0, edges.numbers)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        return _totals(ctx.edges, grad), None
+
+
+class _Totals(Function):
+    @staticmethod
+    def forward(ctx, values: Tensor, edges: Edges) -> Tensor:
+        ctx.edges = edges
+        return _totals(edges, values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, ctx.edges.numbers), None
+
+
+def _totals(edges: Edges, values: Tensor) -> Tensor:
+    every = torch.arange(len(values), device=values.device)
+    return operations(values.device).edge_sums(edges.indptr, every, values.contiguous())
+
+
 class _Maximum(Function):
     @staticmethod
     def forward(ctx, z: Tensor, edges: Edges) -> Tensor:
@@ -161,4 +206,14 @@ def softmax_share(edges: Edges, score: Tensor) -> tuple[Tensor, Tensor]:
 
 def softmax_of(edges: Edges, score: Tensor) -> Tensor:
     """Take the softmax of scores float[edges, heads] over the edges of each destination."""
-    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
+    return _Softmax.apply(score.contiguous(), edges)
+
+
+def repeated(edges: Edges, values: Tensor) -> Tensor:
+    """Repeat the row of each destination at its edges: float[destinations, heads] -> float[edges, heads]."""
+    return _Repeated.apply(values, edges)
+
+
+def totals(edges: Edges, values: Tensor) -> Tensor:
+    """Add up the rows of the edges of each destination: float[edges, heads] -> float[destinations, heads]."""
+    return _Totals.apply(values, edges)

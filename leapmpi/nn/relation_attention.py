@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.aggregate import softmax_of, softmax_share
+from leapmpi.nn.aggregate import repeated, softmax_of, softmax_share
 from leapmpi.nn.gemm import product
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, RelationGroups
 
@@ -80,14 +82,14 @@ class ReadEdges:
         place, count = destination.new_tensor(self.places), destination.new_tensor(sizes)
         return destination * relations + place.repeat_interleave(count, output_size=len(destination))
 
-    def terms_of_groups(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Multiply the row of each group's destination by the row of weights of its relation: float[groups, heads].
+    def terms(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Multiply the row of each edge's destination by the row of weights of its relation: float[edges, heads].
 
         x: float[destinations, in]; weights: float[relations of the layer, heads, in].
         """
         relations, heads = weights.shape[:2]
         table = product(x, weights.flatten(0, 1)).view(-1, heads)
-        return table.index_select(0, self.cells(relations))
+        return repeated(self.groups.edges, table.index_select(0, self.cells(relations)))
 
     def weighted(self, score: Tensor) -> Tensor:
         """Add to scores float[edges, heads] what makes their exponentials those of all in-neighbours, estimated."""
@@ -99,21 +101,38 @@ class ReadEdges:
 
     def softmax_across(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over all edges of a destination."""
-        return softmax_of(self.edges, self.by_destination(self.weighted(score))).index_select(0, self.groups.order)
+        return self.by_group(softmax_of(self.edges, self.by_destination(self.weighted(score))))
 
     def share_across(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """Do `softmax_across` where these are some of a destination's edges; add the logarithms of `softmax_share`."""
         share, logs = softmax_share(self.edges, self.by_destination(self.weighted(score)))
-        return share.index_select(0, self.groups.order), logs
+        return self.by_group(share), logs
 
     def by_destination(self, values: Tensor) -> Tensor:
-        """Order `values`, float[edges, ...] in the order of `groups`, as `edges`."""
-        return torch.empty_like(values).index_copy(0, self.groups.order, values)
+        """Order `values`, float[edges, heads] in the order of `groups`, as `edges`."""
+        return _Reordered.apply(values, self.groups.order, True)
 
-    def total_of_groups(self, values: Tensor) -> Tensor:
-        """Add up `values` of edges, float[edges, heads], by group: float[groups, heads]."""
-        edges = self.groups.edges
-        return values.new_zeros(edges.destinations, values.shape[1]).index_add(0, edges.numbers, values)
+    def by_group(self, values: Tensor) -> Tensor:
+        """Order `values`, float[edges, heads] in the order of `edges`, as `groups`."""
+        return _Reordered.apply(values, self.groups.order, False)
+
+
+class _Reordered(Function):
+    """Row order[i] of values at place i; with `back`, row i at place order[i]. Each is the other's gradient."""
+
+    @staticmethod
+    def forward(ctx, values: Tensor, order: Tensor, back: bool) -> Tensor:
+        ctx.order, ctx.back = order, back
+        return _reordered(values, order, back)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _reordered(grad, ctx.order, not ctx.back), None, None
+
+
+def _reordered(values: Tensor, order: Tensor, back: bool) -> Tensor:
+    return torch.empty_like(values).index_copy_(0, order, values) if back else values.index_select(0, order)
 
 
 def relation_of(block: BlockTensors | PartialBlock) -> Tensor:

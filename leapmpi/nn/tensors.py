@@ -49,7 +49,7 @@ class Edges:
         """int64[destinations]: edges of each destination."""
         return self.indptr.diff()
 
-    @property
+    @cached_property
     def numbers(self) -> Tensor:
         """int64[edges]: the number of the destination of each edge."""
         rows = torch.arange(self.destinations, device=self.indptr.device)

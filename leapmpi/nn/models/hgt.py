@@ -26,6 +26,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
+from leapmpi.nn.aggregate import totals
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gemm import place_product, product, sum_of_outer
 from leapmpi.nn.head import Head
@@ -128,10 +129,8 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         attend = self.attend * factor[..., None, None]
         key, bias = self.of_sources(self.key), self.of_sources(self.source_bias[:, : self.out_dim])
         of_bias = torch.einsum("rhi,rhio->rho", bias, attend)
-        terms = read.terms_of_groups(query, block_diagonal(of_bias.unsqueeze(2)))
-        return relation_scores(read, z, query, key.transpose(2, 3) @ attend) + terms.index_select(
-            0, read.groups.edges.numbers
-        )
+        terms = read.terms(query, block_diagonal(of_bias.unsqueeze(2)))
+        return relation_scores(read, z, query, key.transpose(2, 3) @ attend) + terms
 
     def messages(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
         """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
@@ -141,7 +140,7 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
 
         # The bias of values counts as often as the shares of its relation add up to.
         table = share.new_zeros(len(found) * len(message), self.heads)
-        table = table.index_copy(0, read.cells(len(message)), read.total_of_groups(share))
+        table = table.index_copy(0, read.cells(len(message)), totals(read.groups.edges, share))
         of_bias = block_diagonal(torch.einsum("rhoi,rhi->rho", message, bias).unsqueeze(2)).flatten(0, 1)
         return found + product(table.view(len(found), len(of_bias)), of_bias.t())
 

@@ -109,8 +109,7 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         )
         runs, places = read.runs
         source = products_with_rows(runs, z, of_source.flatten(1).index_select(0, places))
-        by_group = read.terms_of_groups(target, of_target)
-        return F.leaky_relu(source + by_group.index_select(0, read.groups.edges.numbers), SLOPE)
+        return F.leaky_relu(source + read.terms(target, of_target), SLOPE)
 
     def means(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
         """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""
