@@ -40,7 +40,8 @@ class KnownTriples:
     def mask(self, edges: np.ndarray, replaced: int, first: int, end: int) -> np.ndarray:
         """Return bool[k, end - first]: which vertices `first` to `end` are not candidates for the end `replaced`.
 
-        edges: int64[k, 3]. Excluded are vertices of other types, the end that stays, and all known partners of it.
+        edges: int64[k, 3]. Excluded are vertices of other types, and all known partners of the end that stays. That end
+        itself is a candidate, as in published scores.
         """
         wanted = self._types.ends[edges[:, 2], replaced]
         out = self._types.of_original(self._original[first:end]) != wanted[:, None]
@@ -49,9 +50,6 @@ class KnownTriples:
         for row, (low, high) in enumerate(zip(indptr[number], indptr[number + 1], strict=True)):
             known = partners[low:high]
             out[row, known[(known >= first) & (known < end)] - first] = True
-        fixed = edges[:, 1 - replaced]
-        inside = np.flatnonzero((fixed >= first) & (fixed < end))
-        out[inside, fixed[inside] - first] = True
         return out
 
     def _partners(

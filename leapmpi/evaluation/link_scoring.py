@@ -321,7 +321,7 @@ class LinkScoring:
         """Count own vertices that score more than, and as much as, `edges` in place of their end `replaced`: int64[k]
         twice.
 
-        Known edges of the end that stays, and that end itself, do not count.
+        Known edges of the end that stays do not count, nor does that end itself in a plain graph.
         """
         (scorer, as_sources), relations = self._scorer_of(replaced), self._relations(edges, staying)
         if as_sources:

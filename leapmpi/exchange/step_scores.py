@@ -16,7 +16,8 @@ from leapmpi.plan.edge_plan import EdgeStep
 from leapmpi.sampling.replaced_ends import OwnEnds, Rows, SharedEnds
 
 _NO_NEGATIVE = 0.25
-"""An end of an edge is no negative of it: its score is this part of the least number, which adds nothing to a loss."""
+"""An edge is no negative of itself, nor is a loop in a plain graph: their score is this part of the least number, which
+adds nothing to a loss."""
 
 
 class Scores(NamedTuple):
@@ -106,10 +107,13 @@ def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep, replaced: Sequence[Sha
         chosen = np.flatnonzero(kind.reshape(-1) == number)
         lists = [each.lists[group] for each, group in zip(replaced, groups, strict=True)]
         edge, *found = _products(scorer, rows, step, chosen, lists)
-        ends = step.source[chosen, None], step.destination[chosen, None]
-        for scores, candidates in zip(found, lists, strict=True):
-            own = _on(rows, (candidates == ends[0]) | (candidates == ends[1]))
-            scores.masked_fill_(own, _NO_NEGATIVE * torch.finfo(scores.dtype).min)
+        source, destination = step.source[chosen, None], step.destination[chosen, None]
+        ends = (destination, source), (source, destination)
+        for scores, candidates, (replaced_end, fixed) in zip(found, lists, ends, strict=False):
+            own = candidates == replaced_end
+            if step.relations is None:
+                own |= candidates == fixed
+            scores.masked_fill_(_on(rows, own), _NO_NEGATIVE * torch.finfo(scores.dtype).min)
         yield Scores(torch.cat([edge, *found], dim=1), len(lists[1]) if len(lists) > 1 else 0)
 
 

@@ -48,7 +48,7 @@ class OwnEnds(ReplacedEnds):
 class SharedEnds(ReplacedEnds):
     """Vertices that many edges share: `lists[g]`, int64[K of g], are those of edges with groups[e] = g, int64[edges].
 
-    An edge's own ends may be among them; they are no negatives of it.
+    An edge's own ends may be among them. The replaced one is no negative, nor, in a plain graph, is the other.
     """
 
     lists: Sequence[np.ndarray]

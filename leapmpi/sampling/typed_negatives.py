@@ -29,11 +29,11 @@ _ANY_END = 2
 
 @compiled
 def _is_edge(fixed, found, relation, replaces_source, indptr, indices, relations, original):
-    """Return bool[k]: whether a candidate is the fixed end itself, or makes an edge of `relation`."""
+    """Return bool[k]: whether a candidate makes an edge of `relation`. The fixed end itself is a candidate, too."""
     out = np.empty(len(fixed), np.bool_)
     for i in range(len(fixed)):
         u, v = (found[i], fixed[i]) if replaces_source else (fixed[i], found[i])
-        out[i] = u == v or triple_place(u, v, relation, indptr, indices, relations, original) >= 0
+        out[i] = triple_place(u, v, relation, indptr, indices, relations, original) >= 0
     return out
 
 

@@ -14,9 +14,9 @@ from leapmpi.sampling.replaced_ends import OwnEnds, SharedEnds
 WIDTH, RELATIONS = 6, 3
 
 
-def made(name: str):
+def made(name: str, relations: int = RELATIONS):
     """A scorer in float64, with its parameters away from their initial values."""
-    scorer = build_scorer(name, WIDTH, relations=RELATIONS).double()
+    scorer = build_scorer(name, WIDTH, relations=relations).double()
     generator = torch.Generator().manual_seed(1)
     for parameter in scorer.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -108,11 +108,12 @@ def test_a_step_has_the_same_scores_and_gradients_however_it_is_computed(name, s
         assert torch.allclose(of_found, of_wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize("loss", PAIR_LOSSES)
-def test_shared_negatives_lose_as_those_of_each_edge_without_its_own_ends(loss):
+def test_shared_negatives_lose_as_those_of_each_edge_without_the_edge_itself(loss, typed):
     # Edges of two kinds; the candidates of either hold ends of some edges.
-    random, scorer = np.random.default_rng(4), made("complex")
-    edges, relations = random.integers(0, 12, (10, 2)), random.integers(0, RELATIONS, 10)
+    random, scorer = np.random.default_rng(4), made("complex", RELATIONS if typed else 0)
+    edges, relations = random.integers(0, 12, (10, 2)), random.integers(0, RELATIONS, 10) if typed else None
     groups = [np.arange(10) % 2, np.arange(10) // 5]
     lists = [[np.arange(5), np.arange(20, 23)], [np.arange(3, 9), np.arange(30, 34)]]
     shared = planned(edges, relations, [SharedEnds(*each) for each in zip(lists, groups, strict=True)])
@@ -126,12 +127,14 @@ def test_shared_negatives_lose_as_those_of_each_edge_without_its_own_ends(loss):
         )
         wanted = 0.0
         for number in np.flatnonzero(shared.steps[0].scored_by == rank):
-            ends, relation = edges[number], torch.tensor([relations[number]])
+            ends, relation = edges[number], torch.tensor([relations[number]]) if typed else None
             head, tail = vertices[ends[:1]], vertices[ends[1:]]
             scores, counts = [scorer(head, tail, relation)], []
             for side, all_of in ((0, scorer.all_pairs), (1, scorer.all_sources)):
                 candidates = lists[side][groups[side][number]]
-                kept = vertices[candidates[~np.isin(candidates, ends)]]
+                # A plain graph has no loops; a relation may have some.
+                left_out = [ends[1 - side]] if typed else ends
+                kept = vertices[candidates[~np.isin(candidates, left_out)]]
                 each = all_of(head, kept, relation) if side == 0 else all_of(kept, tail, relation)
                 scores.append(each[0])
                 counts.append((len(kept), len(candidates)))
