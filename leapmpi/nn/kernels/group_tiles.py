@@ -22,11 +22,10 @@ from leapmpi.nn.kernels.head_rows import (
     add_heads_to,
     addresses_of_edges,
     prefetch_edge,
-    prefetch_row,
     sum_of_edges,
     value_of_edge,
 )
-from leapmpi.nn.kernels.row_sums import add_row, copy_row
+from leapmpi.nn.kernels.row_sums import add_row, copy_row, prefetch_row
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows

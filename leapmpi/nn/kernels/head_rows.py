@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import Tensor
 
-from leapmpi.nn.kernels.row_sums import add_row, locate_in_matrix
+from leapmpi.nn.kernels.row_sums import LINE, add_row, locate_in_matrix, prefetch_row
 from leapmpi.nn.kernels.simd import (
     COLUMNS,
     FLOAT,
@@ -44,9 +44,6 @@ _LANES = (16, 8, 4)
 
 _AHEAD = 12
 """Edges between the one whose row is read and the one whose row is prefetched."""
-
-_LINE = 64
-"""Bytes of a cache line."""
 
 
 def serves(rows: Tensor, heads: int) -> bool:
@@ -76,7 +73,7 @@ def _sum_of_heads(vectors: int, lanes: int) -> Any:
                 ahead = build.add(loop.index, INDEX(_AHEAD))
                 later = build.add(offset, load(build, rows, INDEX(8), ahead, INDEX))
                 for k, total in enumerate(sums):
-                    if k * 4 * lanes % _LINE == 0:
+                    if k * 4 * lanes % LINE == 0:
                         prefetch(build, build.add(later, INDEX(k * 4 * lanes)))
                     factor = load(build, factors[k], stride, loop.index, FLOAT)
                     add_product(build, total, factor, load(build, row, INDEX(4 * lanes), INDEX(k), kind))
@@ -121,20 +118,6 @@ def _sums_of(lanes: int) -> Callable[..., None]:
                     v += 1
 
     return sum_heads
-
-
-@intrinsic
-def prefetch_row(typing_context, row, size):
-    """Prefetch `size` bytes from the address `row` on (int64)."""
-
-    def generate(context, build, signature, arguments):
-        row, size = arguments
-        lines = build.sdiv(build.add(size, INDEX(_LINE - 1)), INDEX(_LINE))
-        with cgutils.for_range(build, lines) as loop:
-            prefetch(build, build.add(row, build.mul(loop.index, INDEX(_LINE))))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
 
 
 def _value_of(lanes: int, scored: bool) -> Any:

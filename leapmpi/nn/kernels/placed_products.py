@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.nn.kernels.gemm_tile import ROWS, set_row_of_tiles
-from leapmpi.nn.kernels.row_sums import add_row
+from leapmpi.nn.kernels.row_sums import add_row, copy_row, prefetch_row
 from leapmpi.nn.kernels.simd import COLUMNS
-from leapmpi.system.intrinsics import prefetch
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
@@ -20,31 +19,25 @@ _LEAST_TILES = 8
 
 
 @compiled
-def _prefetch_row(flat, row, width):
-    for column in range(0, width, COLUMNS):
-        prefetch(flat, row * width + column)
-
-
-@compiled
 def _place_products(first, end, addresses, count, weight, places, adds, out):
     """Compute tiles `first` to `end` (exclusive) of `place_products`."""
     height, width, columns = COLUMNS * len(weight), weight.shape[1], out.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
-    tile_of_sums, flat = np.empty((ROWS, height), np.float32), out.reshape(-1)
+    tile_of_sums = np.empty((ROWS, height), np.float32)
     sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
     for tile in range(first, end):
         begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
         # Places are far apart: their rows are fetched while the tile is computed.
         for i in range(begin, stop):
-            _prefetch_row(flat, places[i], columns)
+            prefetch_row(out_at + 4 * columns * places[i], 4 * columns)
         later = x_at + 8 * ROWS * min(tile + 1, len(addresses) // ROWS - 1)
         set_row_of_tiles(x_at + 8 * begin, later, 4, weight_at, sums_at, height, width)
         for i in range(begin, stop):
+            to, row = out_at + 4 * columns * places[i], sums_at + 4 * height * (i - begin)
             if adds:
-                add_row(out_at + 4 * columns * places[i], sums_at + 4 * height * (i - begin), np.float32(1), columns)
+                add_row(to, row, np.float32(1), columns)
             else:
-                for j in range(columns):
-                    out[places[i], j] = tile_of_sums[i - begin, j]
+                copy_row(to, row, columns)
 
 
 def place_products(
@@ -63,13 +56,13 @@ def _add_at_sources(first, end, addresses, count, weight, indptr, indices, facto
     """Compute tiles `first` to `end` (exclusive) of `add_products_at_sources`."""
     height, width, columns = COLUMNS * len(weight), weight.shape[1], out.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
-    tile_of_sums, flat = np.empty((ROWS, height), np.float32), out.reshape(-1)
+    tile_of_sums = np.empty((ROWS, height), np.float32)
     sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
     for tile in range(first, end):
         begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
         # Rows of sources are far apart: they are fetched while the tile is computed.
         for e in range(indptr[begin], indptr[stop]):
-            _prefetch_row(flat, np.int64(indices[e]), columns)
+            prefetch_row(out_at + 4 * columns * np.int64(indices[e]), 4 * columns)
         later = x_at + 8 * ROWS * min(tile + 1, len(addresses) // ROWS - 1)
         set_row_of_tiles(x_at + 8 * begin, later, 4, weight_at, sums_at, height, width)
         for i in range(begin, stop):

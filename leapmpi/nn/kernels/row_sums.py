@@ -17,12 +17,26 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, load_floats, prefetch_columns
-from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, add_product_to, copy_to, load, pointer
+from leapmpi.nn.kernels.simd import (
+    COLUMNS,
+    FLOAT,
+    INDEX,
+    VECTOR,
+    add_product,
+    add_product_to,
+    copy_to,
+    load,
+    pointer,
+    prefetch,
+)
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
 
 _WIDE = 4
 """Vectors of a row that are summed at once."""
+
+LINE = 64
+"""Bytes of a cache line."""
 
 
 def _sum_of(vectors: int, kind: RowType):
@@ -201,3 +215,17 @@ def add_row(typing_context, to, row, factor, columns):
 def copy_row(typing_context, to, row, columns):
     """Compute to[:columns] = row[:columns]; `to` and `row` are addresses (int64) of float32."""
     return types.void(types.int64, types.int64, types.int64), _row_step(copy_to)
+
+
+@intrinsic
+def prefetch_row(typing_context, row, size):
+    """Prefetch `size` bytes from the address `row` on (int64)."""
+
+    def generate(context, build, signature, arguments):
+        row, size = arguments
+        lines = build.sdiv(build.add(size, INDEX(LINE - 1)), INDEX(LINE))
+        with cgutils.for_range(build, lines) as loop:
+            prefetch(build, build.add(row, build.mul(loop.index, INDEX(LINE))))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
