@@ -8,6 +8,7 @@ them. How often a list is read is its vertex's chance to be a destination (expec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -81,24 +82,38 @@ def _by_block(indptr, reads, fanout, edges, blocks):
             blocks[block] += share
 
 
-def hold_most_read(topology: Topology, reads: np.ndarray, fanout: int, room: int) -> HeldLists:
-    """Keep the blocks of `topology` with most expected reads in memory, in at most `room` bytes.
+class BlockReads(NamedTuple):
+    """Expected reads of blocks of `edges` edges, of `edge_bytes` bytes each: `reads` float64[blocks]."""
+
+    edges: int
+    edge_bytes: int
+    reads: np.ndarray
+
+
+def reads_by_block(topology: Topology, reads: np.ndarray, fanout: int) -> BlockReads:
+    """Return how often an iteration reads each block of `topology`.
 
     reads: float32[n], those of each list, as `list_reads` estimates them; fanout: edges that a read draws, -1 for all.
     """
-    arrays = list(topology.list_arrays.values())
-    edge_bytes = sum(array.itemsize for array in arrays)
     edges = _LEAST_EDGES
     while edges * _MOST_BLOCKS < topology.edges:
         edges *= 2
-    scores = np.zeros(-(-topology.edges // edges))
-    _by_block(topology.indptr, reads, fanout, edges, scores)
+    found = np.zeros(-(-topology.edges // edges))
+    _by_block(topology.indptr, reads, fanout, edges, found)
+    return BlockReads(edges, sum(array.itemsize for array in topology.list_arrays.values()), found)
 
+
+def hold_most_read(topology: Topology, reads: np.ndarray, fanout: int, room: int) -> HeldLists:
+    """Keep the blocks of `topology` with most expected reads in memory, in at most `room` bytes.
+
+    reads and fanout are those of `reads_by_block`.
+    """
+    edges, edge_bytes, scores = reads_by_block(topology, reads, fanout)
     best = np.argsort(-scores, kind="stable")[: room // (edges * edge_bytes)]
     chosen = np.sort(best[scores[best] > 0])
     begins, ends = _runs(chosen)
     wanted = kept = 0
-    for array in arrays:
+    for array in topology.list_arrays.values():
         # The estimate has read all lists; a control group must have room for those that stay.
         advise(array, EVICTED)
         first = array.ctypes.data + begins * edges * array.itemsize

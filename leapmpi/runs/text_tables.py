@@ -140,6 +140,7 @@ def forecast_table(outcome: dict[str, Any]) -> str:
         f"{size_text(max(each['mapped']))} mapped from files, at most a rank"
         for each in outcome["feature_memory"]
     ]
+    sentences += [_split(each) for each in outcome["memory_split"]]
     if any(each["epoch_seconds"] is not None for each in outcome["forecasts"]):
         sentences += _about_seconds(outcome)
     tables = [*_of_forecasts(outcome["forecasts"]), *_of_roles(outcome["roles"])]
@@ -149,6 +150,18 @@ def forecast_table(outcome: dict[str, Any]) -> str:
 
 def _ranks(each: dict[str, Any]) -> str:
     return f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}"
+
+
+def _split(each: dict[str, Any]) -> str:
+    """Return a sentence about the memory that lists and rows share on a node."""
+    best, read = each["best"], size_text(int(each["file_bytes"]))
+    if best["file_bytes"] >= 0.95 * each["file_bytes"]:
+        return f"{_ranks(each)} on one node: an iteration reads {read} from files; no split of that memory reads less"
+    settings = f"--topology-memory {best['lists'] >> 20}M --feature-memory {best['rows'] >> 20}M"
+    return (
+        f"{_ranks(each)} on one node: an iteration reads {read} from files, and "
+        f"{size_text(int(best['file_bytes']))} with as much memory by {settings}"
+    )
 
 
 def _about_seconds(outcome: dict[str, Any]) -> list[str]:

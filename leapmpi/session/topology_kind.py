@@ -155,7 +155,7 @@ def hold_lists(config: Config, world: World, dataset: Dataset, topology: Topolog
         if not lists.in_file or (shard is None and world.node_comm.rank):
             return None
         fanouts = config.sampling.fanout
-        reads = list_reads(lists, first, _root_chances(config, dataset, begin, end), fanouts)
+        reads = list_reads(lists, first, root_chances(config, dataset, begin, end), fanouts)
         return hold_most_read(lists, reads, fanouts[-1], room)
 
     held = world.on_all(hold)
@@ -212,7 +212,7 @@ def logs_copies(communicator: Communicator) -> Callable[[ListCopies], None]:
     return log_copies
 
 
-def _root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.ndarray:
+def root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.ndarray:
     """Return the chance of each vertex from `first` to `end` (exclusive) to be a root of an iteration: float32[n]."""
     train, batch = dataset.splits.train, config.train.batch_size
     if task_of(config, dataset).roots == "edges" or not len(train):

@@ -24,6 +24,7 @@ from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.exchange.selection import MODES
 from leapmpi.features.shards.mapped_shard import bytes_apart
 from leapmpi.forecast.memory_advice import MemoryAdvice
+from leapmpi.forecast.memory_split import SharedMemory, given_split
 from leapmpi.forecast.role_forecast import forecast_roles
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import AUTO, choose
@@ -63,7 +64,9 @@ def plan(
     - "auto": the choice of `--strategy auto` on each number of ranks,
     - "rates": rates of the machine on each number of ranks, and on how many nodes they were measured (0: documented),
     - "topology": its bytes by rank, with a copy per node and sharded,
-    - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory.
+    - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory,
+    - "memory_split": bytes that an iteration reads from files, with --feature-memory and --topology-memory on one node,
+      and by their best split.
 
     Raises ConfigError, and DataError if all are impossible.
     """
@@ -104,6 +107,7 @@ def plan(
         **found,
         "topology": topology,
         "feature_memory": _feature_memory(config, requested.values(), forecaster.dataset, sizes),
+        "memory_split": _memory_split(config, forecaster, sizes),
     }
 
 
@@ -147,6 +151,20 @@ def _feature_memory(
         counts = np.diff(rank_offsets(dataset.offsets, holding)).tolist()
         held, left = zip(*(bytes_apart(rows, row.shape[1] * row.itemsize, room) for rows in counts), strict=True)
         found.append({"ranks": ranks, "preparing": preparing, "resident": list(held), "mapped": list(left)})
+    return found
+
+
+def _memory_split(config: Config, forecaster: Forecaster, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Return, for each number of ranks, bytes read from files with the given memory for lists and rows, and with the
+    best split of it."""
+    given, dataset = given_split(config), forecaster.dataset
+    if given is None or not dataset.feature_dim or dataset.sparse:
+        return []
+    found = []
+    for ranks in (size for size in sizes if size <= dataset.parts):
+        memory = SharedMemory(config, dataset, forecaster.topology, ranks)
+        best = memory.best(given.lists + ranks * given.rows)
+        found.append({"ranks": ranks, "file_bytes": memory.read(given.lists, given.rows), "best": vars(best)})
     return found
 
 

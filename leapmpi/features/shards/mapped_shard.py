@@ -42,9 +42,14 @@ def dense_shard(parts: Sequence[Part], first: int, feature_memory: str) -> HostS
     return MappedShard(rows, first, scale, parse_size(feature_memory, "strategy.feature_memory"))
 
 
+def table_bytes(rows: int) -> int:
+    """Return the bytes of the table that tells which of `rows` rows are in memory."""
+    return rows * _SLOT_BYTES
+
+
 def capacity(rows: int, row_bytes: int, room: int) -> int:
     """Return how many of `rows` rows fit in `room` bytes. Raises ConfigError where not even their table does."""
-    table = rows * _SLOT_BYTES
+    table = table_bytes(rows)
     if room < table:
         raise ConfigError(
             f"strategy.feature_memory: {size_text(room)} is less than the table of {rows:,} rows takes, "
@@ -56,7 +61,7 @@ def capacity(rows: int, row_bytes: int, room: int) -> int:
 def bytes_apart(rows: int, row_bytes: int, room: int) -> tuple[int, int]:
     """Split the bytes of `rows` rows with `room` bytes: in memory, table included, and in files."""
     held = capacity(rows, row_bytes, room)
-    return rows * _SLOT_BYTES + held * row_bytes, (rows - held) * row_bytes
+    return table_bytes(rows) + held * row_bytes, (rows - held) * row_bytes
 
 
 class MappedShard(HostShard):
