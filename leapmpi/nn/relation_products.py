@@ -45,6 +45,31 @@ def relation_messages(read: ReadEdges, z: Tensor, share: Tensor, weights: Tensor
     return _Messages.apply(z.contiguous(), share.contiguous(), weights, read)
 
 
+def own_rows(z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of `z` (float[sources, columns]) with numbers int64[k], and `z` for its other readers.
+
+    Gradients of the rows are added to those of the other readers: no matrix of zeros is made for them.
+    """
+    return _Own.apply(z, rows)
+
+
+class _Own(Function):
+    @staticmethod
+    def forward(ctx, z, rows) -> tuple[Tensor, Tensor]:
+        ctx.rows, ctx.shape = rows, z.shape
+        ctx.set_materialize_grads(False)
+        return z.index_select(0, rows), z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor | None, of_z: Tensor | None) -> tuple[Tensor | None, None]:
+        if grad is None:
+            return of_z, None
+        # The other readers' gradients are a matrix of their own, made for this sum alone.
+        found = grad.new_zeros(ctx.shape) if of_z is None else of_z
+        return found.index_add_(0, ctx.rows, grad), None
+
+
 class _Scores(Function):
     @staticmethod
     def forward(ctx, z, x, weights, read) -> Tensor:

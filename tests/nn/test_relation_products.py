@@ -6,7 +6,7 @@ import torch
 
 from leapmpi.nn import relation_products
 from leapmpi.nn.relation_attention import ReadEdges
-from leapmpi.nn.relation_products import relation_messages, relation_scores
+from leapmpi.nn.relation_products import own_rows, relation_messages, relation_scores
 from leapmpi.nn.tensors import Edges, RelationGroups
 from leapmpi.nn.whole_rows import products_with_rows
 from leapmpi.system.worker_threads import set_threads
@@ -98,6 +98,17 @@ def test_tiles_have_the_bits_of_plain_products_on_any_threads(name, monkeypatch)
     monkeypatch.setattr(relation_products, "_by_tiles", lambda z: False)
     for one, other in zip(computed(read, *given), by_tiles, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_gradients_of_own_rows_join_those_of_other_readers(others):
+    z = torch.randn(9, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64).requires_grad_()
+    rows = torch.tensor([5, 0, 3])
+    own, passed = own_rows(z, rows)
+    assert torch.equal(own, z[rows])
+    found = own.sin().sum() + ((passed**2).sum() + passed.exp().sum() if others else 0)
+    wanted = z[rows].sin().sum() + ((z**2).sum() + z.exp().sum() if others else 0)
+    torch.testing.assert_close(*(torch.autograd.grad(each, z)[0] for each in (found, wanted)), rtol=0, atol=1e-14)
 
 
 def test_operands_that_need_no_gradient_get_none():

@@ -34,7 +34,7 @@ from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import check_heads
 from leapmpi.nn.relation_attention import ReadEdges, block_diagonal
-from leapmpi.nn.relation_products import relation_messages, relation_scores
+from leapmpi.nn.relation_products import own_rows, relation_messages, relation_scores
 from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
@@ -85,7 +85,7 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Compute the output of the layer from rows after prefix: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
-        own, names = z[: block.n_dst], block.dst_original
+        (own, z), names = own_rows(z, torch.arange(block.n_dst, device=z.device)), block.dst_original
         share = read.softmax_across(self.scores(read, z, self.queries(own, names)))
         return self.updated(own, self.messages(read, z, share), self.places_of(names))
 
@@ -106,7 +106,7 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         """Compute the share of this rank's rows in the attention of each destination; then self parts of local ones."""
         assert block.sent is not None, "the exchange mode has brought the queries of destinations"
         z, (local, rows) = dense(self.prefix(x, block.src_original, key)), block.local
-        own, names = z.index_select(0, rows), block.src_original[rows]
+        (own, z), names = own_rows(z, rows), block.src_original[rows]
         read, query = ReadEdges.of(block, self.place_of), block.sent.index_copy(0, local, self.queries(own, names))
         share, logs = read.share_across(self.scores(read, z, query))
         places = self.places_of(names).to(z.dtype).unsqueeze(1).expand(-1, self.heads)
