@@ -147,7 +147,7 @@ _set_inner, _set_wide_inner = _inner_tile(1), _inner_tile(_WIDE // COLUMNS)
 
 
 @compiled
-def _add_columns(addresses, begin, ahead, g, out, last, first, end, origin):
+def add_columns(addresses, begin, ahead, g, out, last, first, end, origin):
     """Compute out[:, first:end] += g^T x for the rows of x from `begin` on. The rows from `ahead` on are prefetched.
 
     `addresses` are those of the elements for column `origin` of out. Columns that fill no vector are the last of one
@@ -202,27 +202,8 @@ def _add_vectors(first_vector, end_vector, g, addresses, out):
     last = np.zeros((len(out), COLUMNS), np.float32)
     for begin in range(0, count, block):
         ahead = begin + block if begin + 2 * block <= count else begin
-        _add_columns(addresses, begin, ahead, g[begin : begin + block], out, last, first, end, 0)
+        add_columns(addresses, begin, ahead, g[begin : begin + block], out, last, first, end, 0)
     _add_last(out, last, end, (end - first) % COLUMNS)
-
-
-@compiled
-def add_outer_products(addresses, g, out):
-    """Compute out += g^T x as `sum_of_outer` does, for few rows at `addresses` (the address of them), in cache.
-
-    The columns of out are a multiple of 16.
-    """
-    height, width, count = len(out), out.shape[1], len(g)
-    g_at, g_step, out_at, step = np.int64(g.ctypes.data), 4 * g.shape[1], np.int64(out.ctypes.data), 4 * width
-    for f in range(0, width, COLUMNS):
-        wide = f % _OUTER_WIDE == 0 and f + _OUTER_WIDE <= width
-        if wide or f >= width // _OUTER_WIDE * _OUTER_WIDE:
-            for h in range(0, height, OUTER_ROWS):
-                place = out_at + step * h + 4 * f
-                if wide:
-                    _add_wide_outer(addresses, addresses, 4 * f, g_at + 4 * h, g_step, place, step, count)
-                else:
-                    _add_outer(addresses, addresses, 4 * f, g_at + 4 * h, g_step, place, step, count)
 
 
 def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
@@ -295,7 +276,7 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
             row, later = addresses[begin + r], addresses[min(ahead + r, len(addresses) - 1)]
             offset = kind_size * first
             decode(row + offset, later + offset, step, step + 4 * scale.shape[1], places[r], width)
-        _add_columns(places, 0, 0, g, out, last, first, first + width, first)
+        add_columns(places, 0, 0, g, out, last, first, first + width, first)
 
     @compiled
     def add_vectors(first_vector, end_vector, g, addresses, scale, out):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from leapmpi.nn.kernels.gemm_tile import OUTER_ROWS, ROWS, add_outer_products, set_row_of_tiles
+from leapmpi.nn.kernels.gemm_tile import OUTER_ROWS, ROWS, add_columns, set_row_of_tiles
 from leapmpi.nn.kernels.head_rows import (
     add_heads_to,
     addresses_of_edges,
@@ -89,6 +89,7 @@ def _sum(first, end, from_group, to_group, indptr, addresses, destination, colum
     width, height = x.shape[1] // heads, COLUMNS * slices
     tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
     products, given = np.empty((ROWS, height), np.float32), np.zeros((ROWS, outer.shape[1]), np.float32)
+    none = np.empty((0, COLUMNS), np.float32)
     tile_at, products_at = np.int64(tile.ctypes.data), np.int64(products.ctypes.data)
     rows_at, sums_at = np.int64(rows.ctypes.data), np.int64(sums.ctypes.data)
     weight_at, x_at, given_at = np.int64(weight.ctypes.data), np.int64(x.ctypes.data), np.int64(given.ctypes.data)
@@ -118,7 +119,7 @@ def _sum(first, end, from_group, to_group, indptr, addresses, destination, colum
                 for i in range(stop - begin):
                     row = x_at + 4 * width * (heads * destination[begin + i] + h)
                     copy_row(given_at + 4 * given.shape[1] * i, row, width)
-                add_outer_products(rows_at, given[: stop - begin], outer[h])
+                add_columns(rows, 0, 0, given[: stop - begin], outer[h], none, 0, columns, 0)
 
 
 def products_by_tile(lists: GroupLists, z: np.ndarray, x: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
