@@ -215,7 +215,11 @@ class EdgeNames:
                 start = pack(group, arrays, slice(first, end), words, start)
 
         # The numbers go first: receivers need the size of a message, and the places where its parts begin.
-        theirs = communicator.exchange_counts(numbers)
+        # Where no id goes alone, all pairs have their edges.
+        if draw is None:
+            theirs = communicator.exchange_counts(np.ascontiguousarray(numbers[:, 1:]))[:, [0, 0, 1]]
+        else:
+            theirs = communicator.exchange_counts(numbers)
         expected = words_of(self.answers, *theirs.T)
         received = np.empty(int(expected.sum()), self.answers.word)
         communicator.exchange(words, self.sizes, received, expected, KIND)

@@ -173,7 +173,7 @@ def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:
     of_edge = 1 + loaded.ctx.sampler.weighted + carried
     away = int((home[block.src[block.indices]] != communicator.rank).sum())
     pairs = int(plan.by_kind.received_counts.sum())
-    return {"topology": 4 * ((4 + 4 * carried) * pairs + of_edge * away), "control": 3 * _header(communicator)}
+    return {"topology": 4 * ((4 + 4 * carried) * pairs + of_edge * away), "control": 2 * _header(communicator)}
 
 
 def _describes_last(loaded) -> bool:
@@ -300,7 +300,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             edges = [(owner, int(block.src[i])) for i in range(block.n_dst) for owner in _homes_of(block, i, home)]
             pairs = [(owner, int(block.src[i])) for owner, i in needs]
             counts["topology"] += _named_edges(pairs, edges, loaded, home)
-            counts["control"] += 2 * _header(communicator)
+            counts["control"] += (1 + _owners_repeat_draws(loaded)) * _header(communicator)
         else:
             counts["ids"] += ID * len(asked)
         counts["activations"] += (answered + len(requested)) * width
@@ -338,11 +338,16 @@ def _named_edges(pairs: list, edges: list, loaded, home: np.ndarray) -> int:
     """
     rank, sampler = loaded.ctx.communicator.rank, loaded.ctx.sampler
     carried = loaded.topology.own.edge_weight is not None
-    repeats = type(sampler.inner).__name__ in ("NodeWiseSampler", "WithReplacement", "Weighted", "Labor")
+    repeats = _owners_repeat_draws(loaded)
     again = [repeats and home[vertex] == owner for owner, vertex in pairs if owner != rank]
     named = sum(owner != rank and not (repeats and home[vertex] == owner) for owner, vertex in edges)
     of_edge = 1 + sampler.weighted + carried
     return 4 * (sum(again) + (4 + 4 * carried) * (len(again) - sum(again)) + of_edge * named)
+
+
+def _owners_repeat_draws(loaded) -> bool:
+    """Whether draws of a vertex depend on its list alone."""
+    return type(loaded.ctx.sampler.inner).__name__ in ("NodeWiseSampler", "WithReplacement", "Weighted", "Labor0")
 
 
 def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
@@ -368,7 +373,7 @@ def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(asked))
     if loaded.ctx.sampler.sharded:
         counts["topology"] += _named_edges(pairs, edges, loaded, home)
-        counts["control"] += 2 * _header(communicator)
+        counts["control"] += (1 + _owners_repeat_draws(loaded)) * _header(communicator)
     else:
         counts["ids"] += ID * len(asked)
     counts["features"] += answered * layer.in_dim * layer.bias.element_size()
