@@ -248,6 +248,12 @@ ROWS: tuple[Row, ...] = (
         lambda f: f.roots != "" and not f.typed and bool(f.config.sampling.relation_fanout),
         "the dataset is a plain graph, which has no relations; leave it out",
     ),
+    Row(
+        "train.loss",
+        "link prediction: `mse`",
+        lambda f: f.answers == "edges" and f.config.train.loss == "mse",
+        "mse is a loss of regressions; give binary, cross-entropy, margin or self-adversarial",
+    ),
     # Without effect.
     Row(
         "train.momentum",

@@ -30,7 +30,7 @@ def read_triples(path: Path, dataset: Dataset, flag: str) -> np.ndarray:
             shape = "a source and a destination" if width == 2 else "a source, a relation and a destination"
             raise DataError(f"{where}, line {number}: expected {shape}, found {len(fields)} fields")
 
-    names = open_names(dataset.folder / DATASET_FILE, dataset.attributes, check=False)
+    names = open_names(dataset.folder / DATASET_FILE, dataset.attributes)
     found = np.zeros((len(rows), 3), np.int64)
     if not rows:
         return found

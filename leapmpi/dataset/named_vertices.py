@@ -18,10 +18,18 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     """Read original ids int64[k, width] from the file `path`: .npy, or a text with a line for each row.
 
     In texts fields are separated by commas, tabs or blanks, and are names where the vertices have `names`. A first line
-    of words such as source and target is skipped. Raises DataError, naming the line, for what is neither.
+    of words such as source and target is skipped. Raises DataError, naming the line, for what is neither, and for a
+    file without rows.
     """
-    if path.suffix == ".npy":
-        return _of_array(path, width, flag)
+    found = _of_array(path, width, flag) if path.suffix == ".npy" else _of_text(path, width, names, flag)
+    if not len(found):
+        what = "a vertex" if width == 1 else f"{width} vertices"
+        raise DataError(f"{flag} {path}: the file names no vertex; give {what} on each line")
+    return found
+
+
+def _of_text(path: Path, width: int, names: VertexNames | None, flag: str) -> np.ndarray:
+    """Read as `read_vertices` does, from a text."""
     what = "a vertex on each line" if width == 1 else f"{width} vertices on each line"
     rows = read_fields(path, width, f"{flag} {path}", f"a file with {what}")
     if rows and rows[0][1][0].lower() in _HEADERS and (names is None or names.ids_of(rows[0][1][:1])[0] < 0):

@@ -60,7 +60,7 @@ class HeldBackEdges:
         exact: bool = True,
     ) -> None:
         self.outputs = Outputs(config, topology, ctx, round, {}, exact)
-        self.splits = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
+        self.splits = dataset.edge_splits or _no_edges(typed=dataset.types is not None)
         self.edges = {split: _with_relations(self.splits, split) for split in STREAMS}
         self.times = {split: getattr(self.splits, f"{split}_time") for split in self.edges}
         """Times of these edges, if they have some."""
@@ -175,6 +175,12 @@ class HeldBackEdges:
         first, end = self.outputs.ctx.local_range
         rows, columns = np.nonzero((candidates >= first) & (candidates < end))
         return rows, np.searchsorted(own, candidates[rows, columns])
+
+
+def _no_edges(typed: bool) -> EdgeSplits:
+    """Return splits without edges; those of a typed graph have relations, too."""
+    none, relation = np.zeros((0, 2), np.int64), np.zeros(0, np.int64) if typed else None
+    return EdgeSplits(none, none, val_relation=relation, test_relation=relation)
 
 
 def _with_relations(splits: EdgeSplits, split: str) -> np.ndarray:

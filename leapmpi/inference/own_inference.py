@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -105,7 +106,7 @@ class OwnModelInference(LayerwiseInference):
         # A relation gives rows of one type alone; rows of a type stand at the places of its vertices.
         chosen = own if kinds is None or call.end == SEVERAL else own[kinds == call.end]
         arrays = [self._of_own(each, kind) for each, kind in zip(call.rows, call.kinds, strict=True)]
-        sources = [self.fetcher(each.reshape(len(each), -1)) for each in arrays]
+        sources = [self.fetcher(each.reshape(len(each), math.prod(each.shape[1:]))) for each in arrays]
         lists = self.lists if self.lists_of is None else self.lists_of(call.number, own)
         source = self.source if lists is self.lists else ChunkSource(ctx, lists)
 

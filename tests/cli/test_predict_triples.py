@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -112,6 +113,12 @@ def test_pairs_are_scored_by_the_formula_and_partners_are_the_best_of_them(folde
         ("--out s.csv --top 3 --relation hates", "--relation hates: the graph has no such relation"),
         ("--out e.h5 --relation entity:knows:entity", "it is that of pairs; add --pairs FILE or --top K"),
         ("--out s.csv --top 3 --type entity --relation entity:knows:entity", "scores of pairs have no --type"),
+        (
+            "--out s.csv --top 3 --relation entity:rev_likes:entity",
+            "give --relation entity:likes:entity, and the other",
+        ),
+        ("--out s.csv --pairs /dev/null --relation entity:likes:entity", "/dev/null: the file names no vertex; give 2"),
+        ("--out s.csv --vertices train", "--vertices train: "),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, sentence, folder, capsys):
@@ -131,3 +138,24 @@ def test_scores_are_shown_by_relation(folder, capsys):
         assert mean == pytest.approx(found["figures"][split]["mrr"])
     assert main(command[:-1]) == 0
     assert "relation" in capsys.readouterr().out
+
+
+def test_names_other_than_those_of_the_dataset_are_refused(folder, tmp_path, capsys):
+    shutil.copytree(folder / "data", tmp_path / "data")
+    names = tmp_path / "data/vertex-names.txt"
+    names.write_text("".join(reversed(names.read_text().splitlines(keepends=True))))
+    command = ["predict", str(tmp_path / "data"), str(folder / "run"), "--out", str(tmp_path / "t.csv"), "--top", "3"]
+    assert main([*command, "--relation", "entity:likes:entity"]) != 0
+    assert "their digests differ" in capsys.readouterr().err
+
+
+def test_without_edges_held_back_all_relations_are_trained_and_nothing_is_scored(folder, tmp_path):
+    (tmp_path / "kg").mkdir()
+    for name in ("train", "valid", "test"):
+        lines = (folder / "kg/train.txt").read_text() if name == "train" else ""
+        (tmp_path / f"kg/{name}.txt").write_text(lines)
+    assert prepare(["import", str(tmp_path / "kg"), str(tmp_path / "kg.h5"), "--add-reverse"]) == 0
+    assert prepare(["partition", str(tmp_path / "kg.h5"), str(tmp_path / "data"), "--parts", "1"]) == 0
+    command = ["train", str(tmp_path / "data"), "--task", "link", "--model", "rgcn", "--hidden", "8", "--fanout", "3"]
+    assert main([*command, "--epochs", "1", "--threads", "1", "--run", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run/summary.json").read_text())["best"]["val"] is None

@@ -74,6 +74,7 @@ REFUSED = [
     ({"run.topology": "sharded"}, BY_ROOT, "run.topology: with bound=root"),
     ({}, {**BY_ROOT, "roots": "edges"}, "train.task: with bound=root"),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
+    ({"train.loss": "mse"}, {"roots": "edges", "answers": "edges"}, "train.loss: mse is a loss of regressions"),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}
 IDLE = [

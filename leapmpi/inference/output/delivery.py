@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,7 +44,8 @@ def deliver(
     places: int64[k] ascending, places of this rank's rows in the file of `total` rows, each place on one rank; order:
     int64[k], the number in `rows` (n, ...) of each; vertices: int64[k], their original ids.
     """
-    ranks, flat = communicator.size, rows.reshape(len(rows), -1)
+    # A rank may have no rows at all, so the width is given.
+    ranks, flat = communicator.size, rows.reshape(len(rows), math.prod(rows.shape[1:]))
     bounds = np.arange(ranks + 1, dtype=np.int64) * total // ranks
     step = max(1, WINDOW_BYTES // max(1, flat.shape[1] * flat.itemsize + 16))
     for number in range(-(-int(np.diff(bounds).max()) // step)):

@@ -164,7 +164,7 @@ class PredictionRequest:
     def relation_of(self, dataset: Dataset) -> int | None:
         """Return the number of the relation of pairs in a typed graph; None without pairs or types.
 
-        Raises ConfigError for an unknown one, or none where it is needed.
+        Raises ConfigError for an unknown one, for a reverse, which is not trained, or none where it is needed.
         """
         if dataset.types is None or not self.scores_pairs:
             if self.relation:
@@ -174,7 +174,13 @@ class PredictionRequest:
         if self.relation not in known:
             fault = "the graph has no such relation" if self.relation else "pairs of a typed graph have one"
             raise ConfigError(f"--relation {self.relation}: {fault}; leapmpi-prep info lists them, such as {known[0]}")
-        return known.index(self.relation)
+        number = known.index(self.relation)
+        if (forward := dataset.types.relations[number].reverse_of) is not None:
+            raise ConfigError(
+                f"--relation {self.relation}: reverses that were added to the source are never trained; give "
+                f"--relation {known[forward]}, and the other end of each pair first"
+            )
+        return number
 
     def type_of(self, dataset: Dataset, config: Config, layer: int | None) -> int | None:
         """Return the number of the requested type of vertices; None in a plain graph. Raises ConfigError.
@@ -210,6 +216,9 @@ class PredictionRequest:
             return None
         if self.vertices in SPLITS:
             ids = original_ids(dataset, np.asarray(getattr(dataset.splits, self.vertices)))
+            if not len(ids):
+                fault = f"{dataset.folder} has no vertices of this split"
+                raise DataError(f"--vertices {self.vertices}: {fault}; give another split, or a file")
             target = None if dataset.types is None else dataset.types.target_number
             return ids if dataset.types is None or target is None else ids - dataset.types.bases[target]
         return read_vertices(Path(self.vertices), 1, names, "--vertices")[:, 0]

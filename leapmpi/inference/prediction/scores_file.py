@@ -47,7 +47,7 @@ class PairTable:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["source", "destination", *columns])
             ends = (words.of_vertices(self.pairs[:, side]) for side in (0, 1))
-            rows = self.scores.reshape(len(self.scores), -1).tolist()
+            rows = self.scores.reshape(len(self.scores), len(columns)).tolist()
             writer.writerows(
                 [*pair, *(f"{score:.9g}" for score in row)] for *pair, row in zip(*ends, rows, strict=True)
             )
