@@ -163,6 +163,11 @@ def _unlabelled(graph: Graph) -> int:
     return int((~labelled(graph.labels[slice(*graph.typed.offsets[target : target + 2].tolist())])).sum())
 
 
+def _of_target(graph: Graph) -> str:
+    """Return the words for the target of a typed graph, whose other types may have labels; empty without."""
+    return f" of {graph.types.target}" if graph.types is not None and graph.types.target else ""
+
+
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
     """Return the rows about features, classes and splits: name, number, note."""
     rows = [("features", graph.feature_dim, "none in the source")] if graph.types is None else []
@@ -176,7 +181,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
         rows = [("features", graph.feature_dim, how)]
 
     if graph.labels is None:
-        rows.append(("classes", 0, "no labels in the source"))
+        rows.append(("classes", 0, f"no labels{_of_target(graph)} in the source"))
     else:
         kind = "multi-label, " if graph.multilabel else ""
         noun = "targets" if graph.regression else "classes"
@@ -184,7 +189,10 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
 
     # Splits.
     if graph.split is None:
-        return [*rows, ("in no split", graph.vertices, "no splits in the source; --splits makes them")]
+        return [
+            *rows,
+            ("in no split", graph.vertices, f"no splits{_of_target(graph)} in the source; --splits makes them"),
+        ]
     rest, train, val, test = (int(size) for size in split_sizes(graph.split))
     return [
         *rows,

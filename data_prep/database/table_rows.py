@@ -149,7 +149,7 @@ class TableRows:
         if fault in refused:
             raise DataError(
                 f"table {self.schema.name}: {count:,} rows with this fault: {words[fault]}; the first is row {row} "
-                f"(counted from 0); mend them, or leave {fault} out of --refuse"
+                f"(counted from 0); mend them, or, with import, leave {fault} out of --refuse"
             )
         self.counts.append(f"{count:,} with {words[fault]}" if fault != DANGLING else f"{count:,} whose {words[fault]}")
 

@@ -60,7 +60,8 @@ def counted(
         held = {f"{where}, type {name}": stated[name]} if name in stated else {}
         held |= rows.get(name, {})
         if len(set(held.values())) > 1:
-            (a, first), (b, second) = list(dict.fromkeys((v, k) for k, v in held.items()))[:2]
+            first, a = next(iter(held.items()))
+            second, b = next((other, count) for other, count in held.items() if count != a)
             raise DataError(f"type {name}: {first} has {a:,} vertices, but {second} has {b:,}")
         found[name] = next(iter(held.values())) if held else -1
     missing = [name for name, count in found.items() if count < 0]

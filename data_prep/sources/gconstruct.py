@@ -48,17 +48,19 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     if len(types) > 1 or len(listed["edges"]) > 1:
         return _typed(listed, path, options)
     nodes, edges = listed["nodes"][0], listed["edges"][0]
-    if len(listed["nodes"]) > 1 or any(_transform(each) != NOOP for each in nodes.get("features") or []):
+    if len(listed["nodes"]) > 1 or any(
+        _transform(each) != NOOP for each in _listed(nodes, "features", f"{path}: nodes")
+    ):
         return _plain(_typed(listed, path, options))
 
     # The table of vertices.
     where = f"{path}: nodes"
-    label = options.label_column or next((each["label_col"] for each in _labels(nodes)), None)
+    label = options.label_column or next((each["label_col"] for each in _labels(nodes, where)), None)
     columns = _features(nodes, where)
     chosen = {"id": entry(nodes, "node_id_col", str, where)} | {f"feature {name}": name for name in columns}
     chosen |= {"label": label} if label else {}
     files = _files(nodes, path, where)
-    plain = ReadOptions(task=options.task or _task(nodes), workspace=options.workspace)
+    plain = ReadOptions(task=options.task or _task(nodes, where), workspace=options.workspace)
     graph, numbering = vertices_of(ChosenColumns(files, chosen), plain)
     graph.splits = _splits(nodes, numbering, path, where)
     graph.split_origin = path.name
@@ -71,7 +73,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     table = ChosenColumns(edge_files, {**names, **{name: name for name in of_edges}})
     graph.edges = EdgeStream(lambda: edge_chunks(table, list(names), carried, numbering.numbers), carries=carried.dtype)
     graph.edges_name = ", ".join(map(str, edge_files[:2])) + ", ..." * (len(edge_files) > 2)
-    shares = next((each["split_pct"] for each in _labels(nodes) if "split_pct" in each), None)
+    shares = next((each["split_pct"] for each in _labels(nodes, where) if "split_pct" in each), None)
     if graph.splits is None and isinstance(shares, list):
         rule = ",".join(map(str, shares))
         graph.notes.append(f"{path.name} requests a random split; --splits random:{rule} makes one")
@@ -84,6 +86,14 @@ def _entries(about: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]
     if not found or not all(isinstance(each, dict) for each in found):
         raise DataError(f"{path}: {key!r} is not a list of descriptions; is the file whole?")
     return found
+
+
+def _listed(about: dict[str, Any], key: str, where: str) -> list[Any]:
+    """Return the list `key`; an empty one where it is missing or null. Raises DataError for another kind."""
+    found = about.get(key)
+    if found is not None and not isinstance(found, list):
+        raise DataError(f"{where}: {key!r} is not a list; is the file whole?")
+    return found or []
 
 
 def _transform(feature: object) -> object:
@@ -99,7 +109,7 @@ def _typed(listed: dict[str, list[dict[str, Any]]], path: Path, options: ReadOpt
     for each in listed["nodes"]:
         name = entry(each, "node_type", str, f"{path}: nodes")
         where = f"{path}: nodes of {name}"
-        label = next((one["label_col"] for one in _labels(each)), None)
+        label = next((one["label_col"] for one in _labels(each, where)), None)
         # A type may stand in several entries; only the first names the column of ids.
         first = name not in vertices
         vertices.setdefault(name, []).append(
@@ -107,9 +117,9 @@ def _typed(listed: dict[str, list[dict[str, Any]]], path: Path, options: ReadOpt
                 where,
                 _files(each, path, where),
                 entry(each, "node_id_col", str, where) if first else None,
-                tuple(_feature_columns(feature, where) for feature in each.get("features") or []),
+                tuple(_feature_columns(feature, where) for feature in _listed(each, "features", where)),
                 label,
-                task=_task(each),
+                task=_task(each, where),
             )
         )
         if label is not None:
@@ -172,7 +182,7 @@ def _files(about: dict[str, Any], path: Path, where: str) -> list[Path]:
 def _features(about: dict[str, Any], where: str) -> list[str]:
     """Return the columns that are features. Raises DataError for one that is to be transformed."""
     columns: list[str] = []
-    for each in about.get("features") or []:
+    for each in _listed(about, "features", where):
         found = _feature_columns(each, where)
         if found.transform.get("name", NOOP) != NOOP:
             raise DataError(
@@ -183,22 +193,24 @@ def _features(about: dict[str, Any], where: str) -> list[str]:
     return columns
 
 
-def _labels(about: dict[str, Any]) -> list[dict[str, Any]]:
+def _labels(about: dict[str, Any], where: str) -> list[dict[str, Any]]:
     """Return the entries of the file about labels: those with a column."""
     return [
-        each for each in about.get("labels") or [] if isinstance(each, dict) and isinstance(each.get("label_col"), str)
+        each
+        for each in _listed(about, "labels", where)
+        if isinstance(each, dict) and isinstance(each.get("label_col"), str)
     ]
 
 
-def _task(about: dict[str, Any]) -> str | None:
-    tasks = [each.get("task_type") for each in _labels(about)]
+def _task(about: dict[str, Any], where: str) -> str | None:
+    tasks = [each.get("task_type") for each in _labels(about, where)]
     return "regression" if "regression" in tasks else None
 
 
 def _carried(about: dict[str, Any], options: ReadOptions, where: str) -> tuple[EdgeColumns, list[str]]:
     """Return the roles and columns of edge data: the one called weight is the weight."""
     columns = _features(about, where)
-    label = options.edge_labels or next((each["label_col"] for each in _labels(about)), None)
+    label = options.edge_labels or next((each["label_col"] for each in _labels(about, where)), None)
     weight = next((name for name in columns if name.lower() == "weight"), None)
     found = EdgeColumns(weight, None, tuple(name for name in columns if name != weight), label)
     return found, [str(name) for name in found.all]
@@ -206,15 +218,19 @@ def _carried(about: dict[str, Any], options: ReadOptions, where: str) -> tuple[E
 
 def _splits(about: dict[str, Any], numbering: Numbering, path: Path, where: str) -> dict[str, np.ndarray] | None:
     """Read the splits in files that are named, by the ids of vertices."""
-    given = next((each["custom_split_filenames"] for each in _labels(about) if "custom_split_filenames" in each), None)
+    given = next(
+        (each["custom_split_filenames"] for each in _labels(about, where) if "custom_split_filenames" in each), None
+    )
     if not isinstance(given, dict):
         return None
     column = given.get("column")
     column = column[0] if isinstance(column, list) and column else column
     found: dict[str, np.ndarray] = {}
     for split, key in _SPLITS.items():
-        listed = given.get(key) or []
-        for name in [listed] if isinstance(listed, str) else listed:
+        named = given.get(key)
+        for name in [named] if isinstance(named, str) else _listed(given, key, f"{where}: custom_split_filenames"):
+            if not isinstance(name, str):
+                raise DataError(f"{where}: custom_split_filenames: {key} names {str(name)[:40]!r}, which is not a file name")
             file = path.parent / name if (path.parent / name).exists() else Path(name)
             ids, place = _ids(file, column)
             numbers = numbering.numbers(ids, place)

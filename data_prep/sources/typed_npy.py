@@ -22,7 +22,7 @@ from leapmpi.errors import DataError
 SUMMARY = "folder of .npy files by type and relation: nodes/TYPE/feat.npy, edges/A__RELATION__B/edge_index.npy"
 OPTIONS = frozenset[str]()
 
-_NODES, _EDGES, _SPLIT, _ABOUT = "nodes", "edges", "split", "meta.json"
+_NODES, _EDGES, _SPLIT, _ABOUT, _INDEX = "nodes", "edges", "split", "meta.json", "edge_index.npy"
 _SEPARATOR = "__"
 _FEATURES, _LABELS = ("feat", "features", "x", "node_feat"), ("label", "labels", "y", "node_label")
 _TIMES = ("time", "node_time", "year")
@@ -38,14 +38,18 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     """Read the typed graph in the folder `path`. Raises DataError naming the file of the first fault."""
     if not can_read(path):
         raise DataError(f"{path} must hold {_NODES}/TYPE and {_EDGES}/SOURCE__RELATION__DESTINATION/edge_index.npy")
+    _check_complete(path)
     folders = {each.name: each for each in sorted((path / _NODES).iterdir()) if each.is_dir()}
     graph = TypedRawGraph({}, [])
     about = read_json(path / _ABOUT) if (path / _ABOUT).is_file() else {}
+    described = entry(about, _NODES, dict, str(path / _ABOUT)) if _NODES in about else {}
     stated = {
         name: entry(each, "count", int, f"{path / _ABOUT}: {name}")
-        for name, each in about.get(_NODES, {}).items()
+        for name, each in described.items()
         if isinstance(each, dict) and "count" in each
     }
+    if about:
+        graph.files[str(path / _ABOUT)] = "types"
 
     # The edges.
     for folder in _relation_folders(path):
@@ -62,9 +66,9 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     arrays_of = {name: _vertices(folders.get(name), graph) for name in order}
     rows = {
         name: {
-            f"{folders[name] / what}.npy": len(array)
-            for what in ("features", "labels", "times")
-            if (array := getattr(each, what)) is not None
+            str(file): len(array)
+            for array, known in ((each.features, _FEATURES), (each.labels, _LABELS), (each.times, _TIMES))
+            if array is not None and (file := _file(folders[name], known))
         }
         for name, each in arrays_of.items()
         if name in folders
@@ -85,14 +89,24 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
 def _relation_folders(path: Path) -> list[Path]:
     folder = path / _EDGES
     found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [each for each in found if (each / "edge_index.npy").is_file()]
+    return [each for each in found if (each / _INDEX).is_file()]
+
+
+def _check_complete(path: Path) -> None:
+    """Raise DataError for a folder of a relation without edges."""
+    for folder in sorted((path / _EDGES).iterdir()):
+        if folder.is_dir() and _SEPARATOR in folder.name and not (folder / _INDEX).is_file():
+            raise DataError(f"{folder / _INDEX} is missing; add it, or remove the folder of this relation")
+
+
+def _file(folder: Path, known: tuple[str, ...]) -> Path | None:
+    """Return the first file of the `known` arrays in `folder`; None where there is none."""
+    return next((folder / f"{name}.npy" for name in known if (folder / f"{name}.npy").is_file()), None)
 
 
 def _first(folder: Path | None, known: tuple[str, ...], graph: TypedRawGraph) -> np.ndarray | None:
     """Read the first of the `known` arrays in `folder`; None where there is none."""
-    file = (
-        next((folder / f"{name}.npy" for name in known if (folder / f"{name}.npy").is_file()), None) if folder else None
-    )
+    file = _file(folder, known) if folder else None
     if file is None:
         return None
     graph.files[str(file)] = file.stem
@@ -117,7 +131,7 @@ def _vertices(folder: Path | None, graph: TypedRawGraph) -> RawVertices:
 
 
 def _split_file(folder: Path, name: str) -> Path | None:
-    return next((folder / f"{each}.npy" for each in _SPLIT_FILES[name] if (folder / f"{each}.npy").is_file()), None)
+    return _file(folder, _SPLIT_FILES[name])
 
 
 def _read_splits(path: Path, graph: TypedRawGraph) -> None:

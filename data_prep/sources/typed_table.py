@@ -59,7 +59,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     edges = [_edge_table(path, name, each, list(vertices)) for name, each in found[_EDGES].items()]
     graph, _ = read_tables(vertices, edges, options)
     target = about.get("target")
-    if target is not None and target not in graph.vertices:
+    if target is not None and not (isinstance(target, str) and target in graph.vertices):
         raise DataError(f"{path}: target {str(target)[:40]!r} is none of the types {', '.join(graph.vertices)}")
     graph.target, graph.split_origin = target, path.name
     order = [str(each) for each in graph.relations]
@@ -74,8 +74,10 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
 def _vertex_table(path: Path, name: str, about: dict[str, Any]) -> VertexTable:
     where = checked_section(path, f"{_VERTICES}.{name}", about, _OF_VERTICES)
     count = about.get("count")
-    if (count is None) == ("files" not in about) or (count is not None and (type(count) is not int or count < 0)):
+    if (count is None) == ("files" not in about):
         raise DataError(f"{where} must have either files or a count")
+    if count is not None and (type(count) is not int or count < 0):
+        raise DataError(f"{where}: count {str(count)[:40]!r} is not a whole number from 0 on")
     files = [] if count is not None else matching_files(about["files"], path.parent, where)
     features = columns_of(about, "features", where)
     roles = {key: column_of(about, key, where) for key in ("id", "label", "split", "time")}

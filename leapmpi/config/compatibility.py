@@ -165,7 +165,7 @@ ROWS: tuple[Row, ...] = (
     _of_typed(
         "strategy.name",
         lambda f: f.own_mode or f.config.strategy.name == "depcache",
-        "{value} does not train typed graphs; use leap, pull, owner, depcomm or hybrid",
+        "{value} does not train typed graphs; use leap or pull, or for vertices owner, depcomm or hybrid",
         "`p3`, `naive`, `depcache`",
     ),
     _of_typed(

@@ -73,6 +73,20 @@ def write_task_rows(
         write_attributes(file, names.PART_FORMAT, attributes)
 
 
+def _check_made_for(dataset: Dataset, path: Path) -> None:
+    """Raise DataError for a file that `leapmpi-prep task-table` did not make, or not for `dataset`."""
+    try:
+        with opened(path, names.PART_FORMAT) as (_, found):
+            fits = found.get(names.UUID) == dataset.uuid and found.get("part") == dataset.parts
+    except DataError:
+        fits = False
+    if not fits:
+        raise DataError(
+            f"--task-table {path} was not made for {dataset.folder}; make it by leapmpi-prep task-table "
+            f"{dataset.folder} TABLE {path}"
+        )
+
+
 def with_task_rows(dataset: Dataset, path: Path) -> tuple[Dataset, RowTexts]:
     """Return `dataset` with the rows of the file `path` as one part more, and the texts of these rows.
 
@@ -81,12 +95,8 @@ def with_task_rows(dataset: Dataset, path: Path) -> tuple[Dataset, RowTexts]:
     types = target_at_end(dataset)
     if not path.is_file():
         raise DataError(f"--task-table {path}: there is no such file; leapmpi-prep task-table makes it of a table")
+    _check_made_for(dataset, path)
     with opened(path, names.PART_FORMAT) as (file, found):
-        if found.get(names.UUID) != dataset.uuid or found.get("part") != dataset.parts:
-            raise DataError(
-                f"--task-table {path} was not made for {dataset.folder}; make it by leapmpi-prep task-table "
-                f"{dataset.folder} TABLE {path}"
-            )
         rows, edges = (int(found.get(name, 0)) for name in (ROWS, EDGES))
         stored = map_array(file, TEXTS, ("|u1",), file.array(TEXTS).shape)
         first, *others = csv.reader(io.StringIO(stored.tobytes().decode("utf-8", "surrogatepass"), newline=""))

@@ -19,6 +19,7 @@ from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.features.shards.mapped_shard import MappedShard
+from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.runs.text import size_text
@@ -155,12 +156,15 @@ def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
     found = [Needs(*each) for each in engine.ctx.communicator.all_gather_objects(list(astuple(facts)))]
     why, room = too_much("an iteration", found, math.inf)
     if why:
-        raise TooLarge(f"{why}; {_none_ahead(engine)}lower --batch-size or --fanout", room)
+        raise TooLarge(f"{why}; {_less(engine)}", room)
 
 
-def _none_ahead(engine: Engine) -> str:
-    """Return the advice to prepare nothing ahead, if something is."""
-    return "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
+def _less(engine: Engine) -> str:
+    """Return the advice that makes iterations smaller: also nothing ahead, and fewer negatives, if there are any."""
+    ahead = "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
+    draws = isinstance(engine.ctx.task, EdgeTask) and engine.ctx.task.draws_negatives
+    settings = "--batch-size, --fanout or --negatives-per-edge" if draws else "--batch-size or --fanout"
+    return f"{ahead}lower {settings}"
 
 
 def _too_large(engine: Engine, least: Candidate) -> TooLarge:
@@ -168,7 +172,7 @@ def _too_large(engine: Engine, least: Candidate) -> TooLarge:
     steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
     return TooLarge(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
-        f"{engine.config.memory_limit}; {_none_ahead(engine)}lower --batch-size or --fanout, or raise the limit",
+        f"{engine.config.memory_limit}; {_less(engine)}, or raise the limit",
         parse_size(engine.config.memory_limit, "--memory-limit"),
     )
 

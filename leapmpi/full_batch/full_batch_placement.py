@@ -134,7 +134,7 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
     """Raise ConfigError for what is not a full batch, and for what cannot be trained by one."""
     name, train = config.strategy.name, len(dataset.splits.train)
     if task_of(config, dataset).roots == "edges":
-        raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+        raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap or pull with --task link")
     if config.train.batch_size < train:
         raise ConfigError(
             f"strategy: {name} trains all {train:,} training vertices in every step, and --batch-size is "

@@ -133,7 +133,7 @@ def check_settings(rules: FullBatchRules, config: Config, dataset: Dataset) -> N
     """Raise ConfigError for settings with which vertices are not trained by layers."""
     name = config.strategy.name
     if task_of(config, dataset).roots == "edges":
-        raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+        raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap or pull with --task link")
     if names_code(config.model.name):
         raise ConfigError(
             f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"

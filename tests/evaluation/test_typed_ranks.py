@@ -71,3 +71,14 @@ def test_ranks_are_those_of_a_sort_of_all_scores(scorer, negatives, folder):
     assert [found[f"hits-{most}"] for most in (1, 3, 10)] == [(ranks <= most).mean() for most in (1, 3, 10)]
     alike = scoring.trivial_scores(trainer.evaluator.metric)["val"]
     assert alike == pytest.approx(0.5)
+
+
+def test_without_edges_held_back_there_is_nothing_to_rank(tmp_path):
+    graph = whole_graph()
+    write_dataset(tmp_path / "data", graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0)
+    config = Config.from_values(SETTINGS | {"data": str(tmp_path / "data")})
+    world = start(threads=1, comm=MPI.COMM_SELF)
+    trainer = components_of(
+        config, world, load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    )
+    assert trainer.evaluator.scores() == {"val": None, "test": None}

@@ -83,7 +83,10 @@ def data(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--strategy p3", "strategy.name: p3 does not train typed graphs; use leap, pull, owner, depcomm or hybrid"),
+        (
+            "--strategy p3",
+            "strategy.name: p3 does not train typed graphs; use leap or pull, or for vertices owner, depcomm",
+        ),
         ("--strategy naive", "strategy.name: naive does not train typed graphs"),
         (f"--strategy depcache {FULL}", "strategy.name: depcache does not train typed graphs"),
         ("--strategy leap --cache 0.1", "strategy.cache: copies are kept of rows of one width, not of those of types"),

@@ -75,6 +75,16 @@ REFUSED = {
     "nodes-0.csv has no column 'id'": ({"node_id_col": "id"}, None),
     "'dest_id_col' is missing": (None, {"dest_id_col": None}),
     "vertex '1' is not in the table of vertices": (None, {"source_id_col": "kind"}),
+    "nodes: 'features' is not a list": ({"features": True}, None),
+    "nodes: 'labels' is not a list": ({"labels": {"label_col": "field"}}, None),
+    "custom_split_filenames: 'train' is not a list": (
+        {"labels": [{"label_col": "field", "custom_split_filenames": {"train": 5}}]},
+        None,
+    ),
+    "custom_split_filenames: valid names '1', which is not a file name": (
+        {"labels": [{"label_col": "field", "custom_split_filenames": {"valid": [1]}}]},
+        None,
+    ),
 }
 
 

@@ -98,12 +98,16 @@ def test_refused_in_one_sentence(refused, folder, tmp_path):
     assert "--split-edges" in refused(folder, "--split-edges", "0.8,0.1,0.1")
     assert "fos=int8 is not a type of" in refused(folder, "--feature-dtype", "fos=int8")
     np.save(folder / "nodes/paper/feat.npy", np.zeros((7, 3)))
-    assert "type paper" in refused(folder)
+    assert f"type paper has 6 vertices, but {folder}/nodes/paper/feat.npy has 7" in refused(folder)
     about = json.loads((folder / "meta.json").read_text())
     about["nodes"]["author"]["count"] = 10**12
     (folder / "meta.json").write_text(json.dumps(about))
     np.save(folder / "nodes/paper/feat.npy", np.zeros((6, 3)))
     assert "1,000,000,000,008 vertices are stated, but there are only 15 edges" in refused(folder)
+    (folder / "meta.json").write_text('{"nodes": [1]}')
+    assert "meta.json: 'nodes' is missing or of an unexpected kind" in refused(folder)
+    index.unlink()
+    assert f"{index} is missing; add it, or remove the folder" in refused(folder)
 
 
 def test_plain_graphs_refuse_flags_of_typed_ones(refused, tmp_path):

@@ -100,6 +100,7 @@ def test_edge_data_counts_and_reverses(imported, tmp_path):
         ('id = "paper"', 'id = "key"', "has no column 'key'"),
         ('source = "who"', 'origin = "who"', "[edges.author:writes:paper]: 'origin' is none of"),
         ('files = "venues.csv"', 'count = 2\nfiles = "venues.csv"', "must have either files or a count"),
+        ('files = "venues.csv"\nfeatures = "f0"', "count = -5", "count '-5' is not a whole number from 0 on"),
         ('"author:writes:paper"', '"writes"', "expected SOURCE:RELATION:DESTINATION"),
         ('"paper:in:venue"', '"paper:in:journal"', "names the type 'journal', which has no table"),
         ('target = "paper"', 'target = "field"', "target 'field' is none of the types"),
