@@ -83,7 +83,7 @@ def _check_made_for(dataset: Dataset, path: Path) -> None:
     if not fits:
         raise DataError(
             f"--task-table {path} was not made for {dataset.folder}; make it by leapmpi-prep task-table "
-            f"{dataset.folder} TABLE {path}"
+            f"{dataset.folder} TABLE ROWS.h5"
         )
 
 

@@ -214,6 +214,22 @@ def test_all_ranks_write_one_file(folder, data, finished_run, said):
 
 
 @on_three_ranks
+@pytest.mark.parametrize("suffix", ["h5", "npy", "csv"])
+def test_ranks_without_a_requested_row_write_the_file_too(suffix, world, folder, data, finished_run, said):
+    out, some = folder / f"one.{suffix}", folder / "one.txt"
+    vertex = random_graph(n=240, degree=6).original_id[3]
+    world.on_root(lambda: some.write_text(f"{vertex}\n"))
+    said("predict", data, finished_run.path, "--out", out, "--vertices", some, "--log-level", "error")
+    if suffix == "npy":
+        assert np.load(out).shape == (1, 3)
+    elif suffix == "csv":
+        assert [line.split(",")[0] for line in out.read_text().splitlines()] == ["vertex", str(vertex)]
+    else:
+        with h5py.File(out) as file:
+            assert file["vertices"][:].tolist() == [vertex]
+
+
+@on_three_ranks
 def test_pairs_and_partners_are_scored_on_all_ranks(world, folder, data, said):
     settings = {"data": str(data), "model.hidden": 8, "train.task": "link", "train.epochs": 1, "sampling.fanout": "4,3"}
     settings |= {"run.folder": str(folder / "links"), "run.log_level": "error", "evaluate.every": 0}
