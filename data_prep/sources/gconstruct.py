@@ -230,7 +230,7 @@ def _splits(about: dict[str, Any], numbering: Numbering, path: Path, where: str)
         named = given.get(key)
         for name in [named] if isinstance(named, str) else _listed(given, key, f"{where}: custom_split_filenames"):
             if not isinstance(name, str):
-                raise DataError(f"{where}: custom_split_filenames: {key} names {str(name)[:40]!r}, which is not a file name")
+                raise DataError(f"{where}: custom_split_filenames: {key} names {str(name)[:40]!r}, not a file")
             file = path.parent / name if (path.parent / name).exists() else Path(name)
             ids, place = _ids(file, column)
             numbers = numbering.numbers(ids, place)

@@ -81,7 +81,7 @@ REFUSED = {
         {"labels": [{"label_col": "field", "custom_split_filenames": {"train": 5}}]},
         None,
     ),
-    "custom_split_filenames: valid names '1', which is not a file name": (
+    "custom_split_filenames: valid names '1', not a file": (
         {"labels": [{"label_col": "field", "custom_split_filenames": {"valid": [1]}}]},
         None,
     ),
