@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.named_triples import read_triples
+from leapmpi.dataset.names_of_vertices import digest_of
 from leapmpi.errors import DataError
 from tests.support.typed_draws import SCHOLARS
 
@@ -19,7 +20,7 @@ def dataset(tmp_path, types=None, names=None):
     attributes = {}
     if names is not None:
         (tmp_path / "names.txt").write_text("".join(f"{each}\n" for each in names))
-        attributes = {"vertex_names": "names.txt"}
+        attributes = {"vertex_names": "names.txt", "vertex_names_digest": digest_of(tmp_path / "names.txt")}
     return SimpleNamespace(folder=tmp_path, attributes=attributes, types=types)
 
 

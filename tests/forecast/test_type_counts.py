@@ -51,7 +51,8 @@ def test_rows_of_types_add_up_to_the_remote_rows_and_to_the_bytes_that_travel(fo
 
 def test_the_tables_have_types_relations_and_the_all_reduce(forecast):
     found = forecast(strategy__name="leap").to_values()
-    empty = {key: [] for key in ("left_out", "too_large", "auto", "topology", "feature_memory", "rates", "roles")}
+    names = "left_out", "too_large", "auto", "topology", "feature_memory", "memory_split", "rates", "roles"
+    empty = {key: [] for key in names}
     text = forecast_table({**empty, "forecasts": [found]})
     assert "author:writes:paper" in text
     assert "author:never:paper" not in text
