@@ -6,6 +6,8 @@ import shutil
 import struct
 import subprocess
 import termios
+import time
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +79,11 @@ def test_the_terminal_of_a_launcher_is_that_to_which_it_writes(tmp_path):
     start = [launcher, "60"]
     with subprocess.Popen(start, stdout=other) as shown, subprocess.Popen(start, stdout=subprocess.PIPE) as piped:
         try:
+            # Linux closes the pipe that Popen waits for before it renames the process.
+            deadline = time.monotonic() + 10
+            while any(Path(f"/proc/{each.pid}/comm").read_text() != "mpirun\n" for each in (shown, piped)):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
             place = terminal_of_launcher(shown.pid)
             assert place == os.ttyname(other)
             assert columns_of(place) == 52
