@@ -117,7 +117,7 @@ def _vertices(folder: Path | None, graph: TypedRawGraph) -> RawVertices:
     """Read the arrays of the type in `folder`, whose number of vertices is still to be set."""
     splits = {}
     for name in SPLIT_NAMES:
-        file = _split_file(folder, name) if folder else None
+        file = _file(folder, _SPLIT_FILES[name]) if folder else None
         if file is not None:
             splits[name] = read_ids(file)
             graph.files[str(file)] = "splits"
@@ -130,14 +130,10 @@ def _vertices(folder: Path | None, graph: TypedRawGraph) -> RawVertices:
     )
 
 
-def _split_file(folder: Path, name: str) -> Path | None:
-    return _file(folder, _SPLIT_FILES[name])
-
-
 def _read_splits(path: Path, graph: TypedRawGraph) -> None:
     """Read the folder of splits, which are those of the target, or of the only type with labels."""
     folder = path / _SPLIT
-    found = {name: file for name in SPLIT_NAMES if folder.is_dir() and (file := _split_file(folder, name))}
+    found = {name: file for name in SPLIT_NAMES if folder.is_dir() and (file := _file(folder, _SPLIT_FILES[name]))}
     known = graph.labelled_types()
     target = graph.target or (known[0] if len(known) == 1 else None)
     if not found:

@@ -65,10 +65,11 @@ class VertexNames:
         return self._text[start : int(self._ends[number])].decode("utf-8", "surrogatepass")
 
 
-def open_names(path: Path, attributes: Attributes, check: bool = True) -> VertexNames | None:
+def open_names(path: Path, attributes: Attributes, check: bool = True, optional: bool = False) -> VertexNames | None:
     """Open the names that belong to the graph file or dataset.h5 `path` with these `attributes`; None without names.
 
-    Raises DataError when their file is missing or, with `check`, is not the one that was written with the graph.
+    Raises DataError when their file is missing, which is None too if `optional`, or, with `check`, is not the one that
+    was written with the graph.
     """
     if FILE not in attributes:
         return None
@@ -77,6 +78,8 @@ def open_names(path: Path, attributes: Attributes, check: bool = True) -> Vertex
         raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is not a file beside it")
     file = path.with_name(name)
     if not file.is_file():
+        if optional:
+            return None
         raise DataError(f"{file}, the names of the vertices of {path}, is missing; keep the two files together")
     if check and digest_of(file) != attributes.get(DIGEST):
         raise DataError(f"{file} does not hold the names of the vertices of {path}: their digests differ")

@@ -110,16 +110,20 @@ class Topology:
 
     def in_edges(self, ids: np.ndarray) -> np.ndarray:
         """Return the numbers of the in-edges of the vertices `ids` (int64[k]), one list after the other: int64."""
-        degree = self.degree(ids)
-        places = np.repeat(self.indptr[ids] - (np.cumsum(degree) - degree), degree)
-        places += np.arange(len(places))
-        return places
+        return entries_of(self.indptr[ids], self.degree(ids))
 
     @property
     def degrees(self) -> np.ndarray:
         """In-degrees int64[n] of all vertices, those without a list here after the others."""
         own = np.diff(self.indptr)
         return own if self.outside_degree is None else np.concatenate((own, self.outside_degree))
+
+
+def entries_of(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the places of `counts` entries from each of `begins` on (int64[k] each), one list after the other."""
+    places = np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    places += np.arange(len(places))
+    return places
 
 
 @compiled

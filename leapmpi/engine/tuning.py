@@ -19,7 +19,6 @@ from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import RunFolderError
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.features.shards.mapped_shard import MappedShard
-from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.runs.text import size_text
@@ -162,7 +161,7 @@ def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
 def _less(engine: Engine) -> str:
     """Return the advice that makes iterations smaller: also nothing ahead, and fewer negatives, if there are any."""
     ahead = "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
-    draws = isinstance(engine.ctx.task, EdgeTask) and engine.ctx.task.draws_negatives
+    draws = engine.ctx.task.draws_negatives
     settings = "--batch-size, --fanout or --negatives-per-edge" if draws else "--batch-size or --fanout"
     return f"{ahead}lower {settings}"
 

@@ -143,11 +143,10 @@ class NamedDestinations:
     def _names(self, block: Block, pairs: Pairs, answers: AnswerFormat) -> EdgeNames:
         """Return the edges of the destinations of `pairs`, by owner."""
         home = home_of(block.neighbours, self.ctx.rank_offsets)
-        drawn_again = None
+        homes = None
         if self._owners_repeat_draws:
-            owner = np.repeat(np.arange(self.ctx.ranks), pairs.counts)
-            drawn_again = home_of(block.dst[pairs.destinations], self.ctx.rank_offsets) == owner
-        return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers, drawn_again)
+            homes = home_of(block.dst[pairs.destinations], self.ctx.rank_offsets)
+        return EdgeNames(KnownEdges.of(block), home, pairs.counts, pairs.destinations, answers, homes)
 
     @property
     def _owners_repeat_draws(self) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.topology import Topology, entries_of
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.edge_lookup import drawn_weights
 from leapmpi.sampling.sharded.answer_format import (
@@ -143,19 +143,18 @@ class KnownEdges:
     def taken(self, order: np.ndarray) -> KnownEdges:
         """Return the destinations `order` (int64[k]) in this order, with their edges."""
         counts = np.diff(self.indptr)[order]
-        indptr = indptr_of(counts)
-        edges = np.repeat(self.indptr[order] - indptr[:-1], counts) + np.arange(indptr[-1])
+        edges = entries_of(self.indptr[order], counts)
         by_edge = "neighbours", "weight", "edge_weight", "relation", "relation_sum"
         present = {name: array for name, array in vars(self).items() if array is not None and name != "indptr"}
         chosen = {name: array[edges if name in by_edge else order] for name, array in present.items()}
-        return replace(self, indptr=indptr, **chosen)
+        return replace(self, indptr=indptr_of(counts), **chosen)
 
 
 class EdgeNames:
     """The edges of destinations, in the form in which they are named to owners.
 
     counts: int64[ranks], pairs of destination and owner by owner; destinations: int64[pairs], their places in `known`.
-    drawn_again: bool[pairs], those whose owner repeats the draw of the destination, by its id alone; None for none.
+    homes: int64[pairs], owners of the destinations, which repeat their draws by an id alone; None if none does.
     """
 
     def __init__(
@@ -165,12 +164,12 @@ class EdgeNames:
         counts: np.ndarray,
         destinations: np.ndarray,
         answers: AnswerFormat,
-        drawn_again: np.ndarray | None = None,
+        homes: np.ndarray | None = None,
     ) -> None:
         """Take `home` as the owner of the source of each edge of `known`: int64[edges]."""
         self.known, self.counts, self.answers, self._home_of_edge = known, counts, answers, home
         self._ids, owner = known.destinations[destinations], np.repeat(np.arange(len(counts)), counts)
-        kept = np.ones(len(owner), bool) if drawn_again is None else ~drawn_again
+        kept = np.ones(len(owner), bool) if homes is None else homes != owner
         self._owner, self._described = owner[kept], destinations[kept]
         self._described_counts = np.bincount(self._owner, minlength=len(counts)).astype(np.int64)
 
@@ -188,7 +187,7 @@ class EdgeNames:
         _edges_at(self._described, self._owner, self.known.indptr, self._home_of_edge, indptr, edges)
         return indptr
 
-    @property
+    @cached_property
     def _numbers(self) -> np.ndarray:
         """int64[ranks, 3]: pairs of each owner, those with their edges, and these edges."""
         return np.stack([self.counts, self._described_counts, np.diff(self.edge_bounds)], axis=1)
@@ -238,7 +237,9 @@ class EdgeNames:
             return self._known(ids, pairs, edges), counts
         own, drawn = draw(ids)
         named = self._known(ids[~own], pairs, edges)
-        return drawn.and_then(named).taken(np.argsort(np.argsort(~own, kind="stable"), kind="stable")), counts
+        # Own destinations come first here, and go back to their places.
+        places = np.concatenate((np.flatnonzero(own), np.flatnonzero(~own)))
+        return drawn.and_then(named).taken(np.argsort(places)), counts
 
     def _values(self) -> list[list[np.ndarray]]:
         """Return the columns of ids, of pairs with their edges, and of edges."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator, Exchange
+from leapmpi.dataset.topology import entries_of
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.nn.gemm import product
 from leapmpi.nn.layer import Layer, plain_prefix
@@ -41,7 +42,7 @@ def merged(blocks: Sequence[Block]) -> tuple[Block, list[np.ndarray | None]]:
     starts = np.cumsum([0, *[block.edges for block in blocks]])
     begins = np.concatenate([block.indptr[:-1] + start for block, start in zip(blocks, starts, strict=False)])[first]
     indptr = indptr_of(counts)
-    edges = np.repeat(begins - indptr[:-1], counts) + np.arange(indptr[-1])
+    edges = entries_of(begins, counts)
 
     # Optional facts are present in all blocks or in none, so the first block decides.
     known = {

@@ -95,6 +95,6 @@ class RowMemory:
 
 
 def room_of(config: Config) -> int | None:
-    """Return the `room` of learned rows by `config`; None where they are in memory. Raises ConfigError."""
+    """Return the bytes of `--feature-memory` for the rows of a rank; None without a limit. Raises ConfigError."""
     size = config.strategy.feature_memory
     return parse_size(size, "strategy.feature_memory") if size else None

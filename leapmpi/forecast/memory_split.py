@@ -8,17 +8,18 @@ for billion-scale GNN training" (USENIX ATC 2023, section 4), split the memory o
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from leapmpi.config.schema import Config
-from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.expected_reads import included
 from leapmpi.features.list_memory import list_reads, reads_by_block
+from leapmpi.features.row_memory import room_of
 from leapmpi.features.shards.mapped_shard import capacity, table_bytes
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.session.topology_kind import SHARDED, list_room, root_chances
@@ -36,25 +37,42 @@ class Split:
     file_bytes: float
 
 
-class SharedMemory:
-    """Pages that ranks of one node read from files in an iteration, by the memory for lists and for rows."""
+class FileReads:
+    """Bytes that ranks of one node read from files in an iteration, by the memory for lists and for rows.
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ranks: int) -> None:
-        """Use the expected reads of the fan-outs of `config`; `topology` is whole, and features are dense."""
-        self.ranks, fanouts = ranks, config.sampling.fanout
-        roots = root_chances(config, dataset, 0, dataset.vertices)
+    block_bytes: those of a block of lists, list_bytes of all, row_bytes of a row. lists: float64[blocks + 1], bytes
+    that so many blocks in memory spare; rows: the same for the rows of each rank.
+    """
+
+    def __init__(
+        self, block_bytes: int, list_bytes: int, row_bytes: int, lists: np.ndarray, rows: Sequence[np.ndarray]
+    ) -> None:
+        self.ranks, self._block_bytes, self._list_bytes, self._row_bytes = len(rows), block_bytes, list_bytes, row_bytes
+        self._lists, self._rows = lists, rows
+
+    @classmethod
+    def by_ranks(
+        cls, config: Config, dataset: Dataset, topology: Topology, sizes: Sequence[int]
+    ) -> dict[int, FileReads]:
+        """Predict for each number of ranks in `sizes`, by the expected reads of the fan-outs of `config`.
+
+        topology: whole; features of the dataset are dense.
+        """
+        fanouts, roots = config.sampling.fanout, root_chances(config, dataset, 0, dataset.vertices)
         of_lists = reads_by_block(topology, list_reads(topology, 0, roots, fanouts), fanouts[-1])
-        self._block_bytes, arrays = of_lists.edges * of_lists.edge_bytes, len(topology.list_arrays)
-        self._list_bytes = topology.edges * of_lists.edge_bytes
-        self._lists = _running(of_lists.reads) * mmap.PAGESIZE * arrays
+        lists = _running(of_lists.reads) * mmap.PAGESIZE * len(topology.list_arrays)
 
         # A rank reads a row once in an iteration, whoever needs it.
         row = dataset.part(0).dense_features
-        self._row_bytes = row.shape[1] * row.itemsize
+        row_bytes = row.shape[1] * row.itemsize
         chances = included(topology.indptr, topology.indices, roots.astype(np.float64), fanouts)
-        pages = 1 + (self._row_bytes - 1) / mmap.PAGESIZE
-        bounds = pairwise(rank_offsets(dataset.offsets, ranks).tolist())
-        self._rows = [_running(chances[first:end]) * mmap.PAGESIZE * pages for first, end in bounds]
+        of_row = mmap.PAGESIZE * (1 + (row_bytes - 1) / mmap.PAGESIZE)
+        sides = of_lists.edges * of_lists.edge_bytes, topology.edges * of_lists.edge_bytes, row_bytes, lists
+        found = {}
+        for ranks in sizes:
+            bounds = pairwise(rank_offsets(dataset.offsets, ranks).tolist())
+            found[ranks] = cls(*sides, [_running(chances[first:end]) * of_row for first, end in bounds])
+        return found
 
     @property
     def least_rows(self) -> int:
@@ -80,12 +98,10 @@ class SharedMemory:
         return min(found, key=lambda each: each.file_bytes)
 
 
-def given_split(config: Config) -> Split | None:
-    """Return the split that `config` gives, without its reads; None without limits of both."""
-    lists, rows = list_room(config), config.strategy.feature_memory
-    if lists is None or not rows or config.run.topology == SHARDED:
-        return None
-    return Split(lists, parse_size(rows, "strategy.feature_memory"), np.nan)
+def given_memory(config: Config) -> tuple[int, int] | None:
+    """Return the bytes that `config` gives to lists on a node, and to rows on a rank; None without limits of both."""
+    lists, rows = list_room(config), room_of(config)
+    return None if lists is None or rows is None or config.run.topology == SHARDED else (lists, rows)
 
 
 def _running(reads: np.ndarray) -> np.ndarray:

@@ -54,8 +54,7 @@ class _EdgeSoftmax(Function):
         change = sums.softmax_backward(edges.indptr, edges.indices, source, target, ctx.slope, share, grad)
         by_source, number = edges.transposed
         grad_source = sums.edge_sums(by_source.indptr, number, change)
-        every = torch.arange(len(change), device=change.device)
-        return grad_source, sums.edge_sums(edges.indptr, every, change), None, None
+        return grad_source, _totals(edges, change), None, None
 
 
 class _Softmax(Function):

@@ -48,6 +48,9 @@ class Task(ABC):
     reads_edge_labels = False
     """Whether labels of edges are read."""
 
+    draws_negatives = False
+    """Whether pairs that are not edges are scored too."""
+
     weighs_classes = False
     """Whether `class_weights` act on it."""
 
@@ -117,9 +120,6 @@ class EdgeTask(Task):
     Outputs of the model are as wide as hidden rows. exchange/edge_loss.py computes the loss of pairs."""
 
     roots = "edges"
-
-    draws_negatives = False
-    """Whether pairs that are not edges are scored too."""
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Read the widths of `config` and `dataset`. Raises DataError for a dataset without edges."""

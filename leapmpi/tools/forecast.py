@@ -22,9 +22,10 @@ from leapmpi.engine.placement import strategy_named
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS, RATES
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.exchange.selection import MODES
+from leapmpi.features.row_memory import room_of
 from leapmpi.features.shards.mapped_shard import bytes_apart
 from leapmpi.forecast.memory_advice import MemoryAdvice
-from leapmpi.forecast.memory_split import SharedMemory, given_split
+from leapmpi.forecast.memory_split import FileReads, given_memory
 from leapmpi.forecast.role_forecast import forecast_roles
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import AUTO, choose
@@ -139,10 +140,10 @@ def _feature_memory(
 
     One entry for each number of ranks, and for each number of preparing ranks in `configs`.
     """
-    limit = config.strategy.feature_memory
-    if not limit or not dataset.feature_dim or dataset.sparse:
+    room = room_of(config)
+    if room is None or not dataset.feature_dim or dataset.sparse:
         return []
-    room, row = parse_size(limit, "strategy.feature_memory"), dataset.part(0).dense_features
+    row = dataset.part(0).dense_features
     found = []
     for ranks, preparing in product(sizes, sorted({each.strategy.prepare_ranks for each in configs})):
         holding = preparing or ranks
@@ -157,15 +158,15 @@ def _feature_memory(
 def _memory_split(config: Config, forecaster: Forecaster, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Return, for each number of ranks, bytes read from files with the given memory for lists and rows, and with the
     best split of it."""
-    given, dataset = given_split(config), forecaster.dataset
+    given, dataset = given_memory(config), forecaster.dataset
     if given is None or not dataset.feature_dim or dataset.sparse:
         return []
-    found = []
-    for ranks in (size for size in sizes if size <= dataset.parts):
-        memory = SharedMemory(config, dataset, forecaster.topology, ranks)
-        best = memory.best(given.lists + ranks * given.rows)
-        found.append({"ranks": ranks, "file_bytes": memory.read(given.lists, given.rows), "best": vars(best)})
-    return found
+    lists, rows = given
+    sizes = [size for size in sizes if size <= dataset.parts]
+    return [
+        {"ranks": ranks, "file_bytes": reads.read(lists, rows), "best": vars(reads.best(lists + ranks * rows))}
+        for ranks, reads in FileReads.by_ranks(config, dataset, forecaster.topology, sizes).items()
+    ]
 
 
 def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:

@@ -12,7 +12,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.features.expected_reads import included
-from leapmpi.forecast.memory_split import SharedMemory, given_split
+from leapmpi.forecast.memory_split import FileReads, given_memory
 from leapmpi.plan.homes import rank_offsets
 from tests.support.graphs import random_graph
 
@@ -36,7 +36,7 @@ def data(tmp_path_factory):
 def memory(data):
     dataset = open_dataset(data)
     config = Config.from_values({"data": str(data), "sampling.fanout": "4,3", "train.batch_size": 30})
-    return SharedMemory(config, dataset, load_topology(dataset), RANKS), dataset
+    return FileReads.by_ranks(config, dataset, load_topology(dataset), [RANKS])[RANKS], dataset
 
 
 def test_rows_without_memory_are_read_page_by_page_those_read_most_are_held(memory):
@@ -78,10 +78,10 @@ def test_the_best_split_reads_no_more_than_any_other(share, memory):
 
 def test_without_both_limits_there_is_nothing_to_split(data):
     for values in ({}, {"run.topology_memory": "1M"}, {"strategy.feature_memory": "1M"}):
-        assert given_split(Config.from_values({"data": str(data), **values})) is None
+        assert given_memory(Config.from_values({"data": str(data), **values})) is None
     both = {"run.topology_memory": "1M", "strategy.feature_memory": "2M"}
-    assert given_split(Config.from_values({"data": str(data), **both})).rows == 2 << 20
-    assert given_split(Config.from_values({"data": str(data), **both, "run.topology": "sharded"})) is None
+    assert given_memory(Config.from_values({"data": str(data), **both})) == (1 << 20, 2 << 20)
+    assert given_memory(Config.from_values({"data": str(data), **both, "run.topology": "sharded"})) is None
 
 
 def test_plan_says_which_split_reads_less(data, capsys):

@@ -61,9 +61,10 @@ class ChunkItems:
 
     def naming(self, vertices: int, id_bytes: int) -> dict[str, int]:
         """Count the bytes, by kind, that name the items, in a graph of `vertices`. Local."""
-        shares, edges = len(self.remote.destinations), np.count_nonzero(self.remote.edge_rows < 0)
+        counts = len(self.remote.destinations), np.count_nonzero(self.remote.edge_rows < 0)
+        shares, edges = map(np.array, counts)
         answers = naming_format(vertices)
-        words = int(words_of(answers, *map(np.array, (shares, shares, edges))))
+        words = int(words_of(answers, shares, shares, edges))
         return {TOPOLOGY: words * answers.word.itemsize, "ids": len(self.remote.rows) * id_bytes}
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from leapmpi.dataset.column_encoders import CLASSES, read_encoders
 from leapmpi.dataset.column_encoders import FILE as ENCODERS
 from leapmpi.dataset.hdf5.names import DATASET_FILE
-from leapmpi.dataset.names_of_vertices import FILE, VertexNames, open_names
+from leapmpi.dataset.names_of_vertices import VertexNames, open_names
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.task_rows import RowTexts
 
@@ -63,14 +62,12 @@ class Words:
         return np.array(found, object).reshape(numbers.shape)
 
 
-def vertex_names(dataset: Dataset) -> VertexNames | None:
+def vertex_names(dataset: Dataset, check: bool) -> VertexNames | None:
     """Open the names of the vertices of `dataset`; None where it has none, or their file was left behind.
 
-    Raises DataError where the file holds other names.
+    Raises DataError where the file, which `check` reads as a whole, holds other names.
     """
-    if (name := dataset.attributes.get(FILE)) is not None and not (dataset.folder / Path(str(name)).name).is_file():
-        return None
-    return open_names(dataset.folder / DATASET_FILE, dataset.attributes)
+    return open_names(dataset.folder / DATASET_FILE, dataset.attributes, check, optional=True)
 
 
 def class_names(dataset: Dataset, of_edges: bool = False) -> list[str] | None:

@@ -94,7 +94,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     starts = _starts(dataset, world.size) if texts else None
     loaded = session.load(_plain(saved, bounded), dataset, starts=starts, reads_all_lists=not bounded)
     world.on_all(lambda: saved.give_to(loaded))
-    ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset))
+    ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset, check=world.rank == 0))
     request = world.on_all(lambda: request.for_task(ctx.task))
     layer = world.on_all(lambda: request.layer_of(ctx))
     kind = world.on_all(lambda: request.type_of(dataset, config, layer))

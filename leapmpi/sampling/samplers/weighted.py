@@ -189,15 +189,14 @@ class Weighted(HopSampler):
     def _of_edges(self, topology: Topology, begin: np.ndarray, degree: np.ndarray) -> np.ndarray:
         """Return the number of edges with a weight above 0 of lists from `begin` on: int64[n]."""
         weight = topology.edge_weight
-        if weight is None and topology.types is not None:
-            raise ConfigError(
-                "--sampler-option weights=edge: weights of edges are not read in a typed graph; choose other weights"
-            )
         if weight is None:
-            raise ConfigError(
-                "--sampler-option weights=edge: the dataset has no edge weights in use; import the graph "
-                "with weights, omit --edge-weights ignore, or choose other weights"
-            )
+            why = "weights of edges are not read in a typed graph; choose other weights"
+            if topology.types is None:
+                why = (
+                    "the dataset has no edge weights in use; import the graph "
+                    "with weights, omit --edge-weights ignore, or choose other weights"
+                )
+            raise ConfigError(f"--sampler-option weights=edge: {why}")
         counts = np.zeros(len(degree), np.int64)
         _count_positive(begin, degree, weight, counts)
         return counts

@@ -99,18 +99,13 @@ class RemoteLists:
         """Take a `sampler` that draws from `shard.own`; `rank_offsets` is int64[ranks + 1]."""
         self.sampler, self.shard, self.communicator, self.answers = sampler, shard, communicator, answers
         self.rank_offsets = rank_offsets
-        self._draws = OwnerDraws(sampler, shard)
+        self.draws = OwnerDraws(sampler, shard)
         if isinstance(sampler, RandomWalk):
-            self._draws = SharedWalks(sampler, shard, communicator, rank_offsets, answers)
+            self.draws = SharedWalks(sampler, shard, communicator, rank_offsets, answers)
         self.id_codec = IdCodec.home_ranks(rank_offsets)
         self.copies: ListCopies | None = None
         """Copies of remote lists, if there may be any."""
         self.begin()
-
-    @property
-    def collective(self) -> bool:
-        """Whether draws of own vertices involve other ranks."""
-        return self._draws.collective
 
     def begin(self) -> None:
         """Forget all requests. Local."""
@@ -145,7 +140,7 @@ class RemoteLists:
         # Draws from lists that are here overlap the transfer of requests, unless draws are collective themselves.
         finish = self._start_naming(new[order], counts)
         copied = [] if copies is None else self._copied_part(copies, key, hop, new[home == self.communicator.size])
-        if self._draws.collective:
+        if self.draws.collective:
             requested = self._note(finish())
             drawn = self._drawn(key, hop, np.concatenate((self._own, *self._named)))
             of_own, of_others = drawn.cut(len(self._own))
@@ -356,7 +351,7 @@ class RemoteLists:
     def _drawn(self, key: DrawKey, hop: int, numbers: np.ndarray, alone: bool = False) -> OwnerDrawn:
         """Draw for own vertices at `hop`."""
         own, answers = self.shard.own, self.answers
-        drawn = self._draws.draw(key, hop, numbers, alone)
+        drawn = self.draws.draw(key, hop, numbers, alone)
         # The order of columns is that of the answer's format, by which the requester takes them apart.
         columns = []
         if drawn.weight is not None:
@@ -369,7 +364,7 @@ class RemoteLists:
             if answers.weights:
                 assert own.edge_weight is not None, "weights are carried"
                 columns.append(own.edge_weight[found])
-        return OwnerDrawn(drawn.indptr, [self._draws.ids_of(drawn.neighbours), *columns])
+        return OwnerDrawn(drawn.indptr, [self.draws.ids_of(drawn.neighbours), *columns])
 
 
 def _rows(bounds: np.ndarray, rank: int) -> slice:

@@ -109,12 +109,11 @@ class ShardedSampler(Sampler):
     @property
     def repeats_draws(self) -> bool:
         """Whether `draw_own` repeats the draws of a sample: they depend on nothing but key, hop and list."""
-        return self.inner.family == LOCAL and not self._lists.collective
+        return self.inner.family == LOCAL and not self._lists.draws.collective
 
     def draw_own(self, key: DrawKey, hop: int, numbers: np.ndarray) -> Drawn:
         """Draw for own vertices `numbers` (int64[n]) again; neighbours are numbered as in the shard's lists. Local."""
-        own = self.shard.own
-        return self.inner.drawn(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
+        return self._lists.draws.draw(key, hop, numbers, alone=True)
 
     def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
         """Draw one hop; see Sampler.hop. Collective."""
