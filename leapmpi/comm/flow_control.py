@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from leapmpi.comm.interleaving import take_turns
+from leapmpi.comm.interleaving import runs_ahead, take_turns
 from leapmpi.comm.polling import Backoff, mpi_calls, waits
 from leapmpi.system.worker_threads import attend, leave
 
@@ -142,6 +142,7 @@ class UnderWay:
     def __init__(self, messages: MessageQueue) -> None:
         self._messages = messages
         self._error: Exception | None = None
+        self._step_waits = False
         mpi_calls.check()
         waits.moves += messages.advance()
         if not messages.finished:
@@ -154,12 +155,14 @@ class UnderWay:
         """
         backoff = Backoff()
         with waits.of(self._messages):
+            self._step_waits = not runs_ahead()
             while not (self._error or self._messages.finished):
                 # Work ahead uses the wait; only if it has nothing to do either, the thread sleeps.
                 happened = self._attend()
                 backoff.note(happened)
                 if not happened and not take_turns():
                     time.sleep(backoff.nap())
+            self._step_waits = False
         if self._error is not None:
             raise self._error
 
@@ -174,6 +177,9 @@ class UnderWay:
             self._error = error
         if self._error or self._messages.finished:
             leave(self._attend)
+            # Work ahead makes way for the step that has waited for these messages.
+            if self._step_waits and runs_ahead():
+                take_turns()
         return happened
 
 

@@ -119,6 +119,12 @@ def suspended_stack() -> FrameType | None:
 _abandoned: list[InterleavedWork] = []
 
 
+def runs_ahead() -> bool:
+    """Return whether the caller is interleaved work."""
+    work = _Turns.work
+    return work is not None and work.is_of_this_thread and work.is_running
+
+
 def take_turns() -> bool:
     """Let others use the wait of the caller: the interleaved work, or, for that, who waited before it went on.
 

@@ -83,13 +83,13 @@ def leave_all() -> None:
     _attended.clear()
 
 
-def _in_pieces(work: Callable[[int, int], object], end: int, least: int) -> None:
-    """Call work(first, end) for ranges that make up [0, end), and what is to be attended to after each.
+def in_pieces(work: Callable[[int, int], object], first: int, end: int, least: int) -> None:
+    """Call work(first, end) for ranges that make up [first, end), and what is to be attended to after each.
 
     Ranges are as long as takes half a millisecond of this thread, but no shorter than `least`.
     """
     # One piece where nothing waits for attention.
-    first, size = 0, least if _attended else end
+    size = least if _attended else end - first
     while first < end:
         last, begin = min(end, first + size), time.thread_time()
         work(first, last)
@@ -121,7 +121,7 @@ def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least
     """
     count, pool = _RowThreads.count, _RowThreads.pool
     if pool is None or rows < least:
-        _in_pieces(lambda first, end: kernel(first, end, *arguments), rows, least)
+        in_pieces(lambda first, end: kernel(first, end, *arguments), 0, rows, least)
         return
     # Equal ranges; only the caller's thread attends to other work.
     bounds = [rows * number // count for number in range(count + 1)]
@@ -130,7 +130,7 @@ def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least
         if number:
             kernel(first, end, *arguments)
         else:
-            _in_pieces(lambda first, end: kernel(first, end, *arguments), end, least)
+            in_pieces(lambda first, end: kernel(first, end, *arguments), 0, end, least)
 
     run_ranges(pool, bounds, work)
 

@@ -1,5 +1,7 @@
 """Work that is done where its thread waits: piece by piece, with its own channel, errors and end."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from leapmpi.comm.interleaving import InterleavedWork, take_turns
 from leapmpi.comm.polling import waits
 from leapmpi.errors import Interrupted
 from leapmpi.system import channels
+from leapmpi.system.worker_threads import in_pieces
 
 
 class Messages:
@@ -44,6 +47,41 @@ def test_the_body_goes_on_where_others_wait_and_others_where_it_waits():
     assert tests == {("step", channels.FOREGROUND), ("ahead", channels.AHEAD)}
     assert channels.current() == channels.FOREGROUND
     assert not take_turns()
+
+
+def test_pieces_of_work_ahead_make_way_for_a_step_whose_messages_have_arrived():
+    log = []
+
+    def body():
+        in_pieces(lambda first, end: log.append((first, end)), 0, 1000, 1)
+        log.append("ended")
+
+    work = InterleavedWork(body)
+    UnderWay(Messages("step", 4, log)).wait()
+    assert not work.ended, "the step went on before the work had ended"
+    assert ("step", channels.AHEAD) in log, "pieces attended to the messages of the step"
+    done = [each for each in log if each[0] != "step"]
+    work.finish()
+    pieces = [each for each in log if each != "ended" and each[0] != "step"]
+    assert pieces[: len(done)] == done
+    assert pieces[0][0] == 0
+    assert pieces[-1][1] == 1000
+    assert all(before[1] == after[0] for before, after in pairwise(pieces))
+
+
+def test_messages_of_work_ahead_do_not_interrupt_the_pieces_of_a_step():
+    log = []
+
+    def body():
+        UnderWay(Messages("ahead", 4, log)).wait()
+        log.append("ended")
+
+    work = InterleavedWork(body)
+    UnderWay(Messages("step", 2, log)).wait()
+    in_pieces(lambda first, end: log.append((first, end)), 0, 1000, 1)
+    assert "ended" not in log
+    work.finish()
+    assert log[-1] == "ended"
 
 
 def test_an_error_is_raised_when_the_work_is_asked_for():

@@ -1,14 +1,16 @@
-"""Prefetching without threads: the next mini-batch is prepared where the step of the one before waits for other ranks.
+"""Prefetching without threads: mini-batches are prepared where the step of an earlier one waits for other ranks.
 
-For steps that exchange computed rows. Planning, draws and ids of the next iteration need no weights, and fill the time
-in which rows and gradients of this one travel. Bits, bytes and the order of collectives in each channel are those of
-the other ways: a rank prepares the next mini-batch in the channel AHEAD, whenever it has time.
+For steps that exchange computed rows. Planning, draws and ids of later iterations need no weights, and fill the time in
+which rows and gradients of this one travel. Bits, bytes and the order of collectives in each channel are those of the
+other ways: a rank prepares mini-batches in the channel AHEAD, whenever it has time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
@@ -19,77 +21,50 @@ from leapmpi.engine.engine import Engine
 from leapmpi.exchange.minibatch import MiniBatch
 
 
-class _Preparation:
-    """The mini-batch of `task`, and what it has moved, once `work` has ended."""
+class _Prepared(NamedTuple):
+    """A mini-batch, and what it has moved."""
 
     minibatch: MiniBatch
     counts: Counts
 
-    def __init__(self, engine: Engine, task: PrefetchTask) -> None:
-        self._engine, self._task = engine, task
-        # Training may wait in a backward pass, where nothing else learns; what is planned must not depend on that.
-        self.work = InterleavedWork(self._prepare, torch.enable_grad)
-
-    def _prepare(self) -> None:
-        minibatch = requested(self._engine, self._task)
-        with self._engine.ctx.phases("exchange"):
-            minibatch.complete()
-        self.minibatch, self.counts = minibatch, self._engine.ctx.communicator.byte_counters.take()
-
 
 class InterleavedPrefetcher:
-    """A `Prefetcher` of the mini-batches of `tasks`, one ahead."""
+    """A `Prefetcher` of the mini-batches of `tasks`, at most `depth` ahead of the one in training.
 
-    def __init__(self, engine: Engine, tasks: Sequence[PrefetchTask]) -> None:
-        self.engine, self.ctx, self.tasks = engine, engine.ctx, tasks
-        self._begun = 0
-        self._next: _Preparation | None = None
+    Which mini-batches a rank may prepare depends only on those that it has taken, never on time: all ranks drop the
+    same ones when they stop.
+    """
+
+    def __init__(self, engine: Engine, tasks: Sequence[PrefetchTask], depth: int) -> None:
+        self.engine, self.ctx, self.tasks, self.depth = engine, engine.ctx, tasks, depth
+        self._taken = self._prepared = 0
+        self._ready: deque[_Prepared] = deque()
+        self._work: InterleavedWork | None = None
 
     def next(self) -> MiniBatch:
         """Return the next mini-batch, ready for its step. Raises what went wrong in preparing it."""
-        if self._next is None:
-            self._begin()
-        ready = self._finished()
+        if not self._ready:
+            self._allow(self._taken + 1)
+            self._until(lambda: bool(self._ready))
+        ready = self._ready.popleft()
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
         self.ctx.communicator.byte_counters.add(*ready.counts)
-        self._next = None
-        if self._begun < len(self.tasks):
-            self._begin()
+        self._taken += 1
+        self._allow(self._taken + self.depth)
         return ready.minibatch
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the calling thread make MPI calls in the body, once what may be prepared ahead is prepared."""
-        if self._next is not None:
-            self._finished()
+        self._until(lambda: False)
         yield
 
     def __enter__(self) -> InterleavedPrefetcher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._next is None:
-            return
         # Others may never answer what is under way where training has failed.
         if kind is None:
-            self._finished()
-        else:
-            self._next.work.abandon()
-
-    def _begin(self) -> None:
-        self._next = _Preparation(self.engine, self.tasks[self._begun])
-        self._begun += 1
-
-    def _finished(self) -> _Preparation:
-        """Return the preparation under way, once it has ended. Raises what went wrong in it."""
-        assert self._next is not None, "it has begun"
-        with self.ctx.phases("wait"):
-            waits.for_work = True
-            try:
-                self._next.work.finish()
-            except Exception:
-                self.ctx.phases.adopt_ahead()
-                raise
-            finally:
-                waits.for_work = False
-        return self._next
+            self._until(lambda: False)
+        elif self._work is not None:
+            self._work.abandon()
