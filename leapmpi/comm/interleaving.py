@@ -1,4 +1,4 @@
-"""Work that a thread does while it waits for messages: the iteration after the one that is trained.
+"""Work that a thread does while it waits for messages: iterations after the one that is trained.
 
 The work has a stack of its own (a greenlet) and is ordinary code. Where it would wait for messages itself, whoever
 waited before goes on. Only one of the two runs at a time, on one thread, so that MPI needs no support of threads.
@@ -42,6 +42,11 @@ class InterleavedWork:
         """Whether the body has returned, or raised."""
         return self._stack.dead
 
+    @property
+    def done(self) -> bool:
+        """Whether the body has returned, without an error."""
+        return self.ended and self._error is None
+
     def go_on(self) -> bool:
         """Resume the body until it waits or ends; returns whether it made progress. Not called within it."""
         if self.ended:
@@ -62,15 +67,18 @@ class InterleavedWork:
                 raise self._error
         return self.ended or waits.moves != moves
 
-    def finish(self) -> None:
-        """Resume until the body has ended, and sleep while it makes no progress. Raises the body's error."""
+    def finish(self, enough: Callable[[], bool] = lambda: False) -> None:
+        """Resume until `enough` holds, or the body has ended; sleep while it makes no progress.
+
+        Raises the body's error.
+        """
         backoff = Backoff()
-        while not self.ended:
+        while not (self.ended or enough()):
             happened = self.go_on()
             backoff.note(happened)
             if not happened:
                 time.sleep(backoff.nap())
-        if self._error is not None:
+        if self._error is not None and not enough():
             raise self._error
 
     def abandon(self) -> None:

@@ -68,7 +68,7 @@ def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
     assert not names_of_threads()
 
 
-WAYS = [(0, False), (1, False), (1, True), (2, False)]
+WAYS = [(0, False), (1, False), (1, True), (2, False), (2, True)]
 """How many mini-batches are prepared ahead, and whether the thread that trains prepares them."""
 
 SENT = WINDOW // 8 + FRAGMENT // 8

@@ -15,8 +15,8 @@ from leapmpi.errors import ConfigError
 
 def prefetcher(engine: Engine, tasks: Sequence[PrefetchTask], depth: int) -> Prefetcher:
     """Return the prefetcher of the mini-batches of `tasks`, at most `depth` ahead of the one in training."""
-    if depth == 1 and engine.interleaves:
-        return InterleavedPrefetcher(engine, tasks)
+    if depth and engine.interleaves:
+        return InterleavedPrefetcher(engine, tasks, depth)
     return ThreadPrefetcher(engine, tasks, depth)
 
 
