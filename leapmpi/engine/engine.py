@@ -154,12 +154,18 @@ class Engine:
     @property
     def interleaves(self) -> bool:
         """Whether the training thread itself may prepare the next iteration while a step waits for other ranks."""
-        return self.mode.needs_weights and self.mode.overlaps and on_host(self.ctx.device)
+        late = self.mode.needs_weights or self.rows_change
+        return late and self.mode.overlaps and on_host(self.ctx.device)
+
+    @property
+    def rows_change(self) -> bool:
+        """Whether fetched rows change with each step: learned ones. They are fetched once the step has moved them."""
+        return self.ctx.features.returned_row_bytes > 0 and not self.mode.needs_weights
 
     @property
     def fetches_ahead(self) -> bool:
         """Whether rows for the first layer can be fetched before the weights are known. Learned rows cannot."""
-        return not self.mode.needs_weights and not self.ctx.features.returned_row_bytes
+        return not (self.mode.needs_weights or self.rows_change)
 
     @property
     def prefetch_depth(self) -> int:
@@ -269,11 +275,11 @@ class Preparation:
         """Number of mini-batches prepared ahead.
 
         `auto`: two if raw rows come from other ranks or from files, which takes long and needs no weights; else one if
-        draws come from other ranks or the training thread prepares it, and no limit of memory is given. Learned rows
-        are fetched once the step before has moved them.
+        draws come from other ranks or the training thread prepares it, and no limit of memory is given. Threads do not
+        prepare mini-batches whose rows change with each step.
         """
         engine, ctx, config = self.engine, self.ctx, self.engine.config
-        if ctx.features.returned_row_bytes and not engine.mode.needs_weights:
+        if engine.rows_change and not engine.interleaves:
             return 0
         if config.prefetch != "auto":
             return int(config.prefetch)
@@ -285,8 +291,7 @@ class Preparation:
         if engine.fetches_ahead:
             return 2
         # A mini-batch ahead takes memory, so a limit that the user set comes first.
-        pays = (ctx.sampler.sharded or engine.interleaves) and not config.memory_limit
-        return 1 if pays and not ctx.features.returned_row_bytes else 0
+        return 1 if (ctx.sampler.sharded or engine.interleaves) and not config.memory_limit else 0
 
     def sentences(self) -> list[str]:
         """Return sentences about choices for the start of the log, on rank 0. Local."""

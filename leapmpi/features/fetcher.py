@@ -181,11 +181,15 @@ class FeatureFetcher:
         requested, counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         wanted = len(request.remote_ids)
         if self.communicator.carries:
-            sent, arriving = self._local_half.pack(requested, wanted)
+            sent, arriving, pack = self._sending(requested, wanted)
         else:
-            sent, arriving = self.shard.new_rows(len(requested)), self.shard.new_rows(wanted)
-        arrives = arriving, request.remote_counts
-        return RowExchange(self.communicator, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
+            sent, arriving, pack = self.shard.new_rows(len(requested)), self.shard.new_rows(wanted), None
+        arrives, asked = (arriving, request.remote_counts), (request, requested, counts)
+        return RowExchange(self.communicator, self.kind, (sent, counts), arrives, unpack, asked, pack)
+
+    def _sending(self, requested: np.ndarray, wanted: int) -> tuple[Any, Any, Callable[[], object] | None]:
+        """Pack the rows of `requested`, and return memory for `wanted` ones; then what packs them when they leave."""
+        return *self._local_half.pack(requested, wanted), None
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: Any) -> Rows:
         """Collect the rows of `request`: local, cached and those that have `arrived`; without copies if `scattered`.

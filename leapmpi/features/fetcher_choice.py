@@ -19,7 +19,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.shards.device_shard import DeviceShard
-from leapmpi.features.shards.host_shard import HostShard
+from leapmpi.features.shards.host_shard import HostRows, HostShard
 from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.shards.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.features.typed_fetcher import TypedFetcher
@@ -142,6 +142,18 @@ class LearnedFetcher(FeatureFetcher):
         if trains:
             exchange.result_of = partial(self._noted, exchange, exchange.result_of)
         return exchange
+
+    def _sending(self, requested: np.ndarray, wanted: int) -> tuple[Any, Any, Callable[[], object] | None]:
+        """Return room for rows that leave, and their packing: steps may move them until then."""
+        half = self._local_half
+        assert isinstance(half, HostRows), "learned rows are in host memory"
+        sent, arriving = half.room(len(requested), wanted)
+
+        def pack() -> None:
+            with self.phases("gather"):
+                half.shard.rows(requested, sent)
+
+        return sent, arriving, pack
 
     def count_returns(self, exchange: RowExchange) -> None:
         assert exchange.requested is not None, "the fetcher made it"

@@ -30,12 +30,16 @@ class RowExchange:
     result_of: Callable[[Any], Any]
     requested: tuple[RowRequest, np.ndarray, np.ndarray] | None = None
     """This rank's request; local ids int64[k] that others requested, by rank, and their counts int64[ranks]."""
+    pack: Callable[[], object] | None = None
+    """Writes the rows to send when they leave, where they change until then."""
     _end: Callable[[], None] | None = field(default=None, init=False)
 
     @property
     def exchange(self) -> Exchange:
-        """Arguments of the exchange of the rows."""
+        """Arguments of the exchange of the rows, packed now where they change."""
         assert self.sent is not None, "rows are sent once"
+        if self.pack is not None:
+            self.pack()
         return (*self.sent, *self.arriving, self.kind)
 
     def begin(self) -> None:

@@ -127,13 +127,18 @@ class TypedFetcher(FeatureFetcher):
         requested, counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         sent_counts = self._units_by_rank(requested, counts)
         sent = self._buffers.array((int(sent_counts.sum()), self.shard.unit), "uint8")
-        if self.communicator.carries:
-            with self.phases("gather"):
-                self.shard.pack(requested, sent)
+        pack = partial(self._pack, requested, sent) if self.communicator.carries else None
+        if pack is not None and not self.returned_row_bytes:
+            pack()
+            pack = None
         arriving_counts = self._units_by_rank(request.remote_ids, request.remote_counts)
         arriving = self._buffers.array((int(arriving_counts.sum()), self.shard.unit), "uint8")
         arrives, asked = (arriving, arriving_counts), (request, requested, counts)
-        return RowExchange(self.communicator, self.kind, (sent, sent_counts), arrives, unpack, asked)
+        return RowExchange(self.communicator, self.kind, (sent, sent_counts), arrives, unpack, asked, pack)
+
+    def _pack(self, requested: np.ndarray, sent: np.ndarray) -> None:
+        with self.phases("gather"):
+            self.shard.pack(requested, sent)
 
     def _collect(self, request: RowRequest, scattered: bool, arrived: np.ndarray) -> TypedMatrix:
         if not self.communicator.carries:

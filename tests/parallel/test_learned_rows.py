@@ -148,3 +148,20 @@ def test_a_run_goes_on_to_the_bit_and_on_other_ranks_and_parts(base, world, fold
     best = again.summary["best"]
     (scores,) = evaluate([(elsewhere, again)], comm=MPI.COMM_SELF)
     assert (scores["val"], scores["test"]) == (best["val"], best["test"])
+
+
+@pytest.mark.parametrize("strategy", ["owner", "leap"])
+def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(strategy, base, world, folder):
+    values = {"data": str(base / "in turn"), "train.epochs": 2, "strategy.name": strategy, "strategy.remote": "auto"}
+    if strategy == "leap":
+        values["strategy.remote"] = "partial"
+    config, digests = Config.from_values(SETTINGS).replaced(values), set()
+    for depth in ("0", "1", "2", "auto"):
+        where = {"run.folder": str(folder / f"{strategy}-{depth}"), "strategy.prefetch": depth}
+        run = train(config.replaced(where), world.comm)
+        losses = tuple(epoch["loss"] for epoch in run.summary["epochs"])
+        sent = tuple(tuple(sorted(epoch["bytes"].items())) for epoch in run.summary["epochs"])
+        digests.add((run.summary["parameters_digest"], losses, sent))
+    assert len(digests) == 1
+    depths = {"auto": min(1, world.size - 1), "2": 2}
+    assert run.summary["epochs"][0]["prefetch"] == depths["auto"]

@@ -15,6 +15,7 @@ import torch
 from mpi4py import MPI
 
 import leapmpi
+from leapmpi import train
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -350,3 +351,17 @@ def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, fo
         assert found.keys() == wanted.keys()
         for name, each in wanted.items():
             np.testing.assert_allclose(found[name], each, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("remote", ["raw", "projected"])
+def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(remote, base, world, folder):
+    values = {"data": str(base / "in turn"), "train.epochs": 3, **MODELS["rgcn"], **MINI_BATCHES["owner"]}
+    config, found = Config.from_values(SETTINGS).replaced({**values, **REMOTE[remote]}), set()
+    for depth in ("0", "1", "2"):
+        where = {"run.folder": str(folder / f"ahead-{remote}-{depth}"), "strategy.prefetch": depth}
+        run = train(config.replaced(where), world.comm)
+        losses = tuple(epoch["loss"] for epoch in run.summary["epochs"])
+        sent = tuple(tuple(sorted(epoch["bytes"].items())) for epoch in run.summary["epochs"])
+        found.add((run.summary["parameters_digest"], losses, sent))
+        assert run.summary["epochs"][0]["prefetch"] == int(depth)
+    assert len(found) == 1

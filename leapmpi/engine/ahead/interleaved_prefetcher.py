@@ -49,6 +49,10 @@ class InterleavedPrefetcher:
         minibatch, counts = self._ready.popleft()
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
         self.ctx.communicator.byte_counters.add(*counts)
+        if self.engine.rows_change:
+            # The step before has moved them.
+            with self.ctx.phases("exchange"):
+                minibatch.complete()
         self._allow(self._taken + self.depth)
         return minibatch
 
@@ -79,8 +83,9 @@ class InterleavedPrefetcher:
         """Prepare what is allowed."""
         while self._prepared < self._allowed:
             minibatch = requested(self.engine, self.tasks[self._prepared])
-            with self.ctx.phases("exchange"):
-                minibatch.complete()
+            if not self.engine.rows_change:
+                with self.ctx.phases("exchange"):
+                    minibatch.complete()
             self._ready.append(_Prepared(minibatch, self.ctx.communicator.byte_counters.take()))
             self._prepared += 1
             if waits.for_work:

@@ -190,10 +190,15 @@ class HostRows:
 
     def pack(self, ids: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Pack the rows of `ids` for sending, in the stored type; also return memory for `count` rows that arrive."""
-        width, dtype = self.shard.width, self.shard.dtype
+        sent, arriving = self.room(len(ids), count)
         with self.phases("gather"):
-            packed = self.shard.rows(ids, self._sent.array((len(ids), width), dtype))
-        return packed, self._arriving.array((count, width), dtype)
+            self.shard.rows(ids, sent)
+        return sent, arriving
+
+    def room(self, sent: int, arriving: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return memory for `sent` rows that leave and for `arriving` ones, in the stored type."""
+        width, dtype = self.shard.width, self.shard.dtype
+        return self._sent.array((sent, width), dtype), self._arriving.array((arriving, width), dtype)
 
     def collect(self, request: RowRequest, arrived: np.ndarray, cache: RowCache | None) -> torch.Tensor:
         """Collect the rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
