@@ -17,6 +17,7 @@ from leapmpi import train
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.engine.ahead.interleaved_prefetcher import InterleavedPrefetcher
 from leapmpi.engine.engine import Engine
 from leapmpi.features.learned_rows import IDS, ROWS
 from leapmpi.job.run_evaluation import evaluate
@@ -24,6 +25,7 @@ from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
 from tests.support.graphs import random_graph
+from tests.support.prefetching import prepared_at_once
 from tests.support.traffic import forecast_traffic
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
@@ -151,11 +153,14 @@ def test_a_run_goes_on_to_the_bit_and_on_other_ranks_and_parts(base, world, fold
 
 
 @pytest.mark.parametrize("strategy", ["owner", "leap"])
-def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(strategy, base, world, folder):
+def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(
+    strategy, base, world, folder, monkeypatch
+):
     values = {"data": str(base / "in turn"), "train.epochs": 2, "strategy.name": strategy, "strategy.remote": "auto"}
     if strategy == "leap":
         values["strategy.remote"] = "partial"
     config, digests = Config.from_values(SETTINGS).replaced(values), set()
+    monkeypatch.setattr(InterleavedPrefetcher, "_allow", prepared_at_once)
     for depth in ("0", "1", "2", "auto"):
         where = {"run.folder": str(folder / f"{strategy}-{depth}"), "strategy.prefetch": depth}
         run = train(config.replaced(where), world.comm)

@@ -21,6 +21,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5.names import REPLICATED_TYPES
 from leapmpi.engine.calibration import compute_rates
+from leapmpi.engine.ahead.interleaved_prefetcher import InterleavedPrefetcher
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.layer_graphs import RAW
@@ -38,6 +39,7 @@ from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
 from tests.support.equality import here
 from tests.support.launch import PROJECT
+from tests.support.prefetching import prepared_at_once
 from tests.support.typed_models import whole_graph
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
@@ -354,9 +356,12 @@ def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, fo
 
 
 @pytest.mark.parametrize("remote", ["raw", "projected"])
-def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(remote, base, world, folder):
+def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(
+    remote, base, world, folder, monkeypatch
+):
     values = {"data": str(base / "in turn"), "train.epochs": 3, **MODELS["rgcn"], **MINI_BATCHES["owner"]}
     config, found = Config.from_values(SETTINGS).replaced({**values, **REMOTE[remote]}), set()
+    monkeypatch.setattr(InterleavedPrefetcher, "_allow", prepared_at_once)
     for depth in ("0", "1", "2"):
         where = {"run.folder": str(folder / f"ahead-{remote}-{depth}"), "strategy.prefetch": depth}
         run = train(config.replaced(where), world.comm)
