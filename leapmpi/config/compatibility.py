@@ -285,7 +285,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "strategy.prefetch",
-        "learned rows, where raw rows cross ranks",
+        "learned rows, where raw rows cross ranks, but not with `owner`",
         lambda f: _learned(f) and f.fetches_before_step,
         "learned rows are fetched after the previous step has updated them",
         False,

@@ -355,7 +355,8 @@ def ignored(trainer: Trainer) -> list[str]:
             ranks=trainer.world.size,
             parts=trainer.loaded.dataset.parts,
             steps=engine.placement.time_steps,
-            fetches_before_step=not engine.mode.needs_weights,
+            fetches_before_step=not engine.mode.needs_weights
+            and (engine.preparation.plans_once or not engine.interleaves),
             on_host=on_host(trainer.ctx.device),
             on_cpu=trainer.ctx.device.type == "cpu",
         )

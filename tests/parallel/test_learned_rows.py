@@ -153,7 +153,7 @@ def test_a_run_goes_on_to_the_bit_and_on_other_ranks_and_parts(base, world, fold
 
 
 @pytest.mark.parametrize("strategy", ["owner", "leap"])
-def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(
+def test_rows_are_those_that_steps_have_moved_however_far_ahead_one_prepares(
     strategy, base, world, folder, monkeypatch
 ):
     values = {"data": str(base / "in turn"), "train.epochs": 2, "strategy.name": strategy, "strategy.remote": "auto"}

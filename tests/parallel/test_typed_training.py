@@ -20,8 +20,8 @@ from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5.names import REPLICATED_TYPES
-from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.ahead.interleaved_prefetcher import InterleavedPrefetcher
+from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.layer_graphs import RAW
@@ -356,9 +356,7 @@ def test_models_that_differ_are_what_their_own_runs_make_of_them(base, world, fo
 
 
 @pytest.mark.parametrize("remote", ["raw", "projected"])
-def test_rows_are_those_that_steps_have_moved_however_far_ahead_iterations_are_prepared(
-    remote, base, world, folder, monkeypatch
-):
+def test_rows_are_those_that_steps_have_moved_however_far_ahead_one_prepares(remote, base, world, folder, monkeypatch):
     values = {"data": str(base / "in turn"), "train.epochs": 3, **MODELS["rgcn"], **MINI_BATCHES["owner"]}
     config, found = Config.from_values(SETTINGS).replaced({**values, **REMOTE[remote]}), set()
     monkeypatch.setattr(InterleavedPrefetcher, "_allow", prepared_at_once)
