@@ -47,6 +47,7 @@ class _Formats(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare source, graph file, and the options of formats; which of them a format takes, its `options` say."""
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
     add("graph", type=Path, nargs="?", metavar="GRAPH", help="graph file to write, e.g. graph.h5")

@@ -37,6 +37,7 @@ _ENDS = {"source": "source_id_col", "destination": "dest_id_col"}
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the JSON file by a column of ids of nodes or of sources."""
     return begins_with(path, "node_id_col", "source_id_col")
 
 

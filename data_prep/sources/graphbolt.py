@@ -48,6 +48,7 @@ _SEEDS = ("seeds", "seed_nodes", "node_pairs")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with metadata.yaml."""
     return path.is_dir() and (path / METADATA).is_file()
 
 

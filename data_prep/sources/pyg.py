@@ -44,6 +44,7 @@ _NO_GRAPHS = ("pre_transform.pt", "pre_filter.pt")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the suffix, but not the files of transforms that PyTorch Geometric saves beside its graphs."""
     return path.suffix in (".pt", ".pth") and path.name not in _NO_GRAPHS and path.is_file()
 
 

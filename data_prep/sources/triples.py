@@ -28,6 +28,7 @@ _LINES_AT_ONCE = 1 << 16
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with OpenKE's training triples, or with train.txt and test.txt of three fields a line."""
     if not path.is_dir():
         return False
     if (path / f"train{_OPENKE}").is_file():
