@@ -41,6 +41,8 @@ SUM_OF_RELATIONS, MEAN_OF_RELATIONS = "sum", "mean"
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for all models of relations."""
+
     relations: str = setting(
         SUM_OF_RELATIONS,
         "how relations that end at a type are combined; a mean divides by those of the schema",

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for deepgcn."""
+
     aggregate: str = setting(
         "softmax_sg",
         "how messages are combined; in softmax_sg the weights of the softmax pass no gradient",

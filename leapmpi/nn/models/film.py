@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for film."""
+
     aggregate: str = setting("sum", "how messages are combined", choices=("sum", "mean"))
 
 
@@ -94,6 +96,7 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
         return self.join(block, z[:, :width].contiguous(), torch.cat([film, modulated(own, own_film)], dim=1), key)
 
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
+        """Combine `z` (float[n_src, out]) with `own` (float[n_dst, 3 out]): gamma, beta and own message."""
         gamma, beta, message = own.chunk(3, dim=1)
         return modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype)) + message
 

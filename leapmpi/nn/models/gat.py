@@ -44,6 +44,8 @@ SLOPE = 0.2
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for gat, and for models whose attention extends it."""
+
     heads: int = setting(4, "attention heads, which divide --hidden", least=1)
     attention_dropout: float = setting(0.0, "share of attention weights dropped in training", least=0, below=1)
 

@@ -24,6 +24,8 @@ from leapmpi.system.counter_rng import DrawKey, fold_all, key_hash
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for cluster-gcn."""
+
     clusters: int = setting(100, "clusters of the graph", least=1)
     per_batch: int = setting(10, "clusters in an iteration", least=1)
 

@@ -30,6 +30,8 @@ _S11 = np.uint64(11)
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for ladies."""
+
     layer_size: tuple[int, ...] = setting((2048,), "expected vertices drawn per hop, one number or one per hop")
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 

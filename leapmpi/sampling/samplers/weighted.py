@@ -36,6 +36,8 @@ STEPS, LEAST = 1 << 24, 1e-300
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for weighted."""
+
     weights: str = setting(
         "inverse-degree",
         "weight of a source, or of the edge",
