@@ -88,6 +88,7 @@ class HostPeers:
         return heartbeat.processor_seconds
 
     def close(self) -> None:
+        """Release the pidfds, so that the process keeps no descriptor of its peers. Local."""
         for handle in self.ranks:
             os.close(handle)
 

@@ -60,6 +60,7 @@ class OwnFirstFeed(BlockFeed):
         """
 
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        """Compute the layer, with own rows first, so that their work hides the travel of the others. Collective."""
         assert isinstance(below, Tensor), "hidden rows are dense"
         trains, n_dst = torch.is_grad_enabled(), self.block.n_dst
         output_below = self._below = below.detach()
@@ -85,6 +86,7 @@ class OwnFirstFeed(BlockFeed):
         return self._output
 
     def backward(self, gradient: Tensor) -> Tensor | None:
+        """Return the gradient of the output below; own parts are computed while those of others travel. Collective."""
         with self.ctx.phases("compute"):
             pass_back(self._output, gradient)
             of_joined = gradient_or_zeros(self._joined)
