@@ -233,7 +233,7 @@ def shares(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sort edges by source as csr.py, by Triton if it applies, else by a stable sort: edges of a source keep their order."""
+    """Sort edges by source as csr.py, by Triton if it applies, else by a sort that keeps their order."""
     kernels = edge_kernels(indptr.device)
     return (kernels.transpose if kernels else _transposed)(indptr, indices, sources)
 
