@@ -110,7 +110,7 @@ class SeenEdges:
             path.unlink()
 
     def numbering(self) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray] | None]:
-        """Return all ids that occur, ascending, and a function from ids to their places; None where they are equal."""
+        """Return all ids (int64, ascending), and a function from ids to their places, None where they are equal."""
         # Where ids are dense enough, a table by id costs far less than searches.
         if self.smallest >= 0 and (self.largest + 1) * _BYTES_PER_ID <= self._workspace.capacity(0.25):
             occurs = np.zeros(self.largest + 1, bool)

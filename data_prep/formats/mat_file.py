@@ -92,7 +92,7 @@ class _Elements:
         return kind, self.data[start : start + size]
 
     def numbers(self, what: str) -> np.ndarray:
-        """Read the next element, which must hold numbers."""
+        """Read the next element, which must hold numbers, in its stored dtype and byte order."""
         kind, data = self.next()
         if kind not in _NUMBERS or len(data) % np.dtype(_NUMBERS[kind]).itemsize:
             raise self.fault(f"{what} should be numbers, not type {kind}")

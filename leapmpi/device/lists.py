@@ -97,7 +97,7 @@ def drawn_from(topology: DeviceTopology, indptr: Tensor, places: Tensor) -> Devi
 
 
 def all_of_short_lists(to: Destinations, fanout: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indptr and positions of first neighbours, and a mask of destinations with longer lists."""
+    """Return indptr and positions (int64) of first neighbours, and the numbers of destinations with longer lists."""
     if fanout == ALL:
         indptr = starts(to.degree)
         return indptr, numbers_within(indptr), to.degree[:0]

@@ -166,7 +166,7 @@ class ColumnRows(ColumnSums):
         return self.layer.rows.width
 
     def pushed(self, block: Block) -> np.ndarray:
-        """Return the sources."""
+        """Return the sources: int64[n_src]."""
         return block.src
 
     def answer_rows(self, pushed: np.ndarray) -> int:
@@ -174,7 +174,7 @@ class ColumnRows(ColumnSums):
         return len(pushed)
 
     def vertices_of(self, pushed: np.ndarray) -> np.ndarray:
-        """Return the sources."""
+        """Return the sources: int64[n_src]."""
         return pushed
 
     def plan_bytes(self, block: Block) -> int:

@@ -213,7 +213,7 @@ class ProjectionsFeed(OneExchangeFeed):
 
 
 def edge_sums(layer: Layer, block: BlockTensors) -> tuple[Edges, Tensor]:
-    """Return the edges and weights that the aggregate of `layer` sums over."""
+    """Return the edges and weights (float[edges]) that the aggregate of `layer` sums over."""
     assert isinstance(layer, SumLayer), "the layer sums over edges"
     return layer.edge_sums(block, layer.bias.dtype)
 
@@ -229,7 +229,7 @@ def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Ten
 
 
 def names_of(layer: Layer, block: BlockTensors, places: Tensor) -> Tensor:
-    """Return the original ids of the sources at `places` where the prefix of `layer` reads them."""
+    """Return the original ids (int64) of the sources at `places` if the prefix of `layer` reads them, else none."""
     reads = layer.dropout or layer.traits.reads_names
     return block.src_original[places] if reads else block.known_original
 

@@ -78,7 +78,7 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
         return torch.cat([film, modulated(own, own_film)], dim=1)
 
     def project(self, x: Rows) -> Tensor:
-        """Return all products side by side. They are linear in the row, so that p3 may add up shares of columns."""
+        """Return all products side by side, float[n, 6 out]: linear in rows, so p3 may add up shares of columns."""
         return torch.cat([each(x) for each in (self.neighbour, self.film, self.own, self.own_film)], dim=1)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:

@@ -45,7 +45,7 @@ class ClusterGCN(SubgraphSampler):
         self._cluster = clusters_of(setup.topology, options.clusters)
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """Return the vertices of the iteration's clusters."""
+        """Return the vertices of the iteration's clusters, int64, ascending."""
         # Shuffle the clusters once per epoch; each iteration takes a slice.
         numbers = np.arange(self.options.clusters)
         shuffled = np.argsort(fold_all(key_hash(key._replace(iteration=0)), numbers), kind="stable")

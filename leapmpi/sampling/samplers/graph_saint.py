@@ -94,7 +94,7 @@ class GraphSaint(SubgraphSampler):
         return counted
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """Return the vertices drawn for the iteration of `key`."""
+        """Return the vertices drawn for the iteration of `key`: int64, with repetitions."""
         options, hashed = self.options, np.uint64(key_hash(key))
         if self._importance:
             return self._importance.draw(hashed, options.size)
