@@ -60,11 +60,13 @@ class MPICommunicator(Communicator, Transport):
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
+        # Both channels ahead of training share counters: what they send is one kind of traffic, hidden behind the step.
         of_work_ahead = ByteCounters(self.size)
         self._own_counters = ByteCounters(self.size), of_work_ahead, of_work_ahead
         self._byte_counters: tuple[Counters, ...] = self._own_counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
+        # A set of packets for each channel, as two threads may exchange at the same time.
         self._packets = [Packets(self) for _ in channels.CHANNELS]
         self._broadcast_lengths: dict[tuple[int, str], int] = {}
         """By channel and kind, the length of the last array that was broadcast; all ranks know the same."""

@@ -380,6 +380,7 @@ def by_weight(
     most = int(torch.iinfo(torch.int64).max) if fanout == ALL else fanout
     of_lists = hashed, to.original, to.start, to.degree
     shared = topology.indices, weights, kept, len(topology.indices)
+    # The same draws twice: to count them, then to write them, as their number depends on the weights.
     counts = torch.empty_like(to.degree)
     if len(counts):
         operands = *of_lists, counts, *shared, counts, weights, most

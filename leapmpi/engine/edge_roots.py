@@ -182,6 +182,7 @@ class EdgeRoots(RootSource):
         def place(vertices: np.ndarray) -> Schedule:
             return placement.schedule(vertices, key.epoch, key.iteration, 1)
 
+        # Scattered edges are split evenly; else ends are embedded where the strategy would send them as roots.
         how = None if self._scatters else place
         plan = plan_edges(
             edges.ends,

@@ -392,6 +392,7 @@ class Watchdog:
                 file.write(f"work ahead: {self.phases.where(channels.AHEAD)}\n")
                 file.writelines(thread_stacks(self._training_thread))
 
+        # In a thread of its own: a file system that hangs, perhaps the reason to write, must not hold up the watchdog.
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
         writer.join(_LINGER)

@@ -153,9 +153,11 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
         yield f"{config.data} holds another graph"
     before, known = recorded_values(flattened(saved["config"])), dict(fields())
     unknown = sorted(key for key in before if key not in known and not key.startswith("model.options."))
+    # Both go through JSON and one spelling, so that only values differ, not their types.
     earlier = Config.recorded({key: value for key, value in before.items() if key not in unknown}, "checkpoint")
     then, today = (canonical(flattened(json.loads(json.dumps(each.to_values())))) for each in (earlier, config))
     for key, _ in fields():
+        # The checkpoint names the strategy that auto chose then; it stays.
         if (key, today[key]) == ("strategy.name", "auto"):
             continue
         if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):

@@ -215,6 +215,7 @@ def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.nda
     dataset, ctx = loaded.dataset, loaded.ctx
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
+    # Only what depends on the distribution of parts is made again.
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
     held, edges = ctx.features.shard, ctx.edge_features
     if dataset.types is not None:
@@ -371,6 +372,7 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
     features = size <= _VERIFY_BYTES or config.run.verify == "all"
+    # Checking values looks up ids of neighbours in all parts; digests need none but the own ones.
     if sharded or dataset.parts > _MOST_READ_PARTS:
         verify_digests(dataset, parts, features)
     else:

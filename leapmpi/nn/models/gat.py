@@ -171,6 +171,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         """
         score = self.edge_scores(edges, z, target)
         if weight is not None:
+            # A factor of exponentials is a term of their scores, which does not overflow.
             score = score + weight.log().unsqueeze(1)
         share, logarithm = softmax_share(edges, score)
         rate, number = self.attention_dropout, self.number

@@ -156,6 +156,7 @@ def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, A
         name = name.replace("-", "_")
         if not equals:
             raise ConfigError(f"model.options: {text!r} is not an option; write it as name=value")
+        # Libraries call the same thing by several names.
         named = [each for each in (name, *ARGUMENTS.get(name, ())) if each in taken]
         if not named and "config" not in taken:
             raise ConfigError(f"model.options: {config.name} takes no argument {name!r}; {nearest(name, taken)}")

@@ -46,6 +46,7 @@ def chance_scale(importance, size):
     for value in importance:
         total += value
     scale = size / total
+    # Chances above 1 are cut, and the others raised in proportion: the sum grows towards `size` from below.
     for _ in range(_ROUNDS):
         expected = 0.0
         for value in importance:
