@@ -281,6 +281,7 @@ def _held_back(
     with steps.step("split edges") as progress:
         progress.start(graph.vertices, "vertices")
         if edge_split:
+            # A flag wins over the source, and the summary says so.
             summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
             by, held = edge_split.by, edge_split.held
             return split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)

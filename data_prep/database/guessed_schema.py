@@ -90,6 +90,7 @@ def _primary_key(name: str, guess: _Guess, workspace: Workspace) -> tuple[str | 
     for column in likely:
         if guess.sample.column(column).null_count:
             continue
+        # Only all rows prove a key; the first repeated or missing one ends the look.
         table = KeyTable(guess.table.rows, workspace)
         for batch in guess.table.batches([column]):
             table.add(*keys_of([batch.column(0)], column))

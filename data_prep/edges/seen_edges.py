@@ -55,6 +55,7 @@ class SeenEdges:
         edges, workspace = self._edges, self._workspace
         chunks = (each for each in with_records(edges.chunks()) if each[0].shape[1])
         seen = self._counted(in_order(_bounds if edges.mapped else _narrowed, chunks, workspace.threads), progress)
+        # Mapped edges are only counted: they can be read again from where they are.
         if edges.mapped:
             for _ in seen:
                 pass

@@ -100,6 +100,7 @@ def tables_in(source: Path) -> dict[str, list[Path]]:
         files = [entry] if _is_table(entry) else sorted(filter(_is_table, entry.rglob("*"))) if entry.is_dir() else []
         if not files or entry.name.startswith((".", "_")):
             continue
+        # Names in folders have no suffix to drop, but may have a dot.
         name = entry.name if entry.is_dir() else entry.name.partition(".")[0]
         if name in found:
             raise DataError(f"{source} has two tables called {name!r}, {found[name][0].name} and {entry.name}")

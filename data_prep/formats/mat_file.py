@@ -139,6 +139,7 @@ def _unpacked(
         unpacker = zlib.decompressobj()
         tag = unpacker.decompress(data, 8)
         kind, size = (int(word) for word in np.frombuffer(tag, f"{order}u4"))
+        # A small file may claim any size: no memory is taken that its bytes cannot fill.
         if size > _LARGEST_RATIO * len(data):
             raise ValueError(f"{size:,} bytes cannot be compressed to {len(data):,}")
         require_whole(place, held + size, _TIMES_UNPACKED, workspace)

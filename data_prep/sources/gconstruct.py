@@ -254,6 +254,7 @@ def _ids(file: Path, column: object) -> tuple[Any, Any]:
     with open_text(file) as lines:
         texts = [line.strip() for line in lines if line.strip()]
     try:
+        # GraphStorm writes each line in JSON; others write plain ids.
         return [str(json.loads(text)) for text in texts], lambda row: f"{file}, line {row + 1}"
     except ValueError:
         return texts, lambda row: f"{file}, line {row + 1}"
