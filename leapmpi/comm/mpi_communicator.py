@@ -202,6 +202,7 @@ class MPICommunicator(Communicator, Transport):
         for array, counts in pieces:
             out, width = mpi_buffers.as_bytes(array, "sent rows"), math.prod(array.shape[1:]) * array.itemsize
             ends = list(accumulate(counts.tolist(), initial=0))
+            # Ranks without rows get no message: they know by the counts that none comes.
             for to in np.flatnonzero(counts).tolist():
                 messages += self._sends(out[ends[to] * width : ends[to + 1] * width], to, mpi_buffers.type_code(array))
             self.byte_counters.add_to_ranks(kind, ends[-1] * width, counts * width)

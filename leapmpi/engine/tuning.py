@@ -106,6 +106,7 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
     if ctx.communicator.rank == 0:
         evidence = {} if measures or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
+    # What measuring has sent is no traffic of training.
     ctx.communicator.byte_counters.take()
     return rates
 

@@ -144,6 +144,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
     core_hours counts all cores that the ranks hold, busy or not; core_seconds counts busy ones.
     """
     epochs = trainer.epochs
+    # Ranks may hold different numbers of cores, such as those that prepare.
     threads = trainer.ctx.communicator.all_gather_objects(trainer.world.threads)
     warm, is_warm = warm_epochs(epochs)
 
