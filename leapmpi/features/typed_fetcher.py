@@ -125,6 +125,7 @@ class TypedFetcher(FeatureFetcher):
 
     def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
         requested, counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        # Rows of types have several lengths: units of bytes travel, whose numbers both sides compute from the ids.
         sent_counts = self._units_by_rank(requested, counts)
         sent = self._buffers.array((int(sent_counts.sum()), self.shard.unit), "uint8")
         pack = partial(self._pack, requested, sent) if self.communicator.carries else None

@@ -201,7 +201,6 @@ class Forecaster:
 
         models: the bytes of the parameters of each of several models; empty for one.
         """
-        # What `keep` has counted is not drawn again: drawing takes most of the time of a forecast.
         if not models and (kept := self._kept.get(_place_of(job, config, iteration))):
             return kept
         minibatches = drawn or job.draw(batch, iteration)

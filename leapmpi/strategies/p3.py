@@ -214,6 +214,7 @@ def place_parameters(ctx: RankContext) -> RankContext:
             f"strategy: p3 gives every rank some columns of the features, but the dataset has {width} for {ranks} "
             "ranks; use leap or pull, or fewer ranks"
         )
+    # Every rank holds the columns of the first weights that meet its columns of features.
     parameters = ShardedParameterLayout(ctx.model, ctx.communicator, column_bounds(width, ranks))
     return replace(ctx, model=parameters.model, parameters=parameters)
 

@@ -132,6 +132,7 @@ class OneExchangeFeed(OwnFirstFeed):
         self._kept = routes.read_columns.kept(key, below.shape[1])
         finish = routes.stage.transfer.start(sent, self._kept)
         with phases("compute"):
+            # Rows of others travel meanwhile.
             given = own()
         arrived = finish()
         with phases("compute"):
@@ -148,6 +149,7 @@ class OneExchangeFeed(OwnFirstFeed):
         del self._arrived, self._far
         finish = routes.stage.transfer.start_back(sent, self._kept)
         with phases("compute"):
+            # Gradients for others travel meanwhile.
             of_below = backward_own()
         returned = finish()
         with phases("compute"):

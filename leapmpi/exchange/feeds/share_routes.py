@@ -45,6 +45,7 @@ class ChunkItems:
         """Find the items for `destinations` (int64 ascending, of this rank). Local."""
         topology, numbers = lists.topology, lists.numbers(destinations)
         indptr = indptr_of(topology.degree(numbers))
+        # Consecutive lists are a view of the topology, not a copy of their entries.
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
             neighbours = topology.indices[topology.indptr[numbers[0]] : topology.indptr[numbers[-1] + 1]]
         else:
