@@ -74,10 +74,6 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     return graph
 
 
-def _first(path: Path, known: tuple[str, ...]) -> Path | None:
-    return next((path / name for name in known if (path / name).is_file()), None)
-
-
 def _has_three_fields(path: Path) -> bool:
     """Return whether the first line of `path` has three fields between tabs."""
     try:

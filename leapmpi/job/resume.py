@@ -7,7 +7,6 @@ And what is taken from other runs: the first weights (`--init RUN`), and the tun
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,8 +40,6 @@ from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.model_state import below, evaluations_since
 from leapmpi.training.trainer import Origin
 from leapmpi.training.training_components import Components
-
-log = logging.getLogger("leapmpi")
 
 CHANGEABLE = (
     *("data", "train.epochs", "train.early_stop", "evaluate.every"),
