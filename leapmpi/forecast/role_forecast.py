@@ -71,7 +71,7 @@ def forecast_roles(
     """
     check(facts_of(config, dataset))
     check_roles(config, dataset, ranks)
-    config = by_role(config, dataset)
+    config = by_role(config)
     # With one thread, as the ranks of the forecast job would draw one after the other here.
     before = torch.get_num_threads(), threads()
     torch.set_num_threads(1)

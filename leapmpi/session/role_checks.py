@@ -10,8 +10,8 @@ from leapmpi.nn.model import model_of
 from leapmpi.plan.roles import Roles
 
 
-def by_role(config: Config, dataset: Dataset) -> Config:
-    """Return `config` as ranks with roles train `dataset`, where `auto` is leap; itself where they have none. Local.
+def by_role(config: Config) -> Config:
+    """Return `config` as ranks with roles train by it, where `auto` is leap; itself where they have none. Local.
 
     `--remote auto` fetches raw rows.
     """
