@@ -48,13 +48,7 @@ def of_job(communicator: Communicator) -> MPICommunicator:
 class MPICommunicator(Communicator, Transport):
     """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        *,
-        direct: bool = False,
-        ahead: Sequence[MPI.Intracomm] = (),
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
 
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.

@@ -58,14 +58,7 @@ class RelationLayer(TypedLayer, traits=LayerTraits()):
     """float64[R']: what the mean of each relation is multiplied by."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        number: int,
-        in_dim: int,
-        out_dim: int,
-        last: bool,
-        *,
-        schema: TypedSchema,
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last, schema=schema)
         self.own = nn.Parameter(torch.empty(len(self.types.destinations), out_dim, in_dim))

@@ -185,12 +185,7 @@ def load(
 
 
 def _held_rows(
-    config: Config,
-    world: World,
-    dataset: Dataset,
-    topology: Topology | TopologyShard,
-    parts: range,
-    own: list[int],
+    config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard, parts: range, own: list[int]
 ) -> tuple[HostShard, LearnedRows | None]:
     """Return the feature rows of the vertices own[0] to own[1], and those that training moves, if any. Collective."""
     if dataset.types is not None or not dataset.feature_dim:

@@ -118,11 +118,7 @@ class ShareRoutes:
 
 
 def _names(
-    ctx: RankContext,
-    lists: OwnLists,
-    destinations: np.ndarray,
-    facts: tuple[np.ndarray, np.ndarray],
-    items: ChunkItems,
+    ctx: RankContext, lists: OwnLists, destinations: np.ndarray, facts: tuple[np.ndarray, np.ndarray], items: ChunkItems
 ) -> EdgeNames:
     """Make the names of the remote edges that shares serve."""
     kept, remote = items.remote.edge_rows < 0, items.remote

@@ -63,12 +63,7 @@ _WITHOUT_OPTION = {"heads": 4, "aggregate": "auto", "attention_dropout": 0.0}
 
 
 def build(
-    config: ModelConfig,
-    layers: int,
-    in_dim: int,
-    out_dim: int,
-    edge_dim: int = 0,
-    schema: TypedSchema | None = None,
+    config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0, schema: TypedSchema | None = None
 ) -> Model:
     """Build the model that config.name names, on the CPU; `schema` is that of a typed graph.
 
