@@ -45,6 +45,6 @@ def temporary_file() -> BinaryIO:
 
 
 def mapped(file: BinaryIO, dtype: np.dtype | type, length: int, mode: Literal["r", "r+"] = "r") -> np.ndarray:
-    """Map the content of `file` as an array of `length` numbers; mode r+ allows changes in place."""
+    """Map `file` as an array `dtype`[length], after flushing it; mode r+ allows changes in place."""
     file.flush()
     return np.memmap(file, dtype, mode, 0, (length,)) if length else np.empty(0, dtype)

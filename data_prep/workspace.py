@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -187,9 +187,9 @@ class Workspace:
         return [*notes, *(self.shares.notes() if self.shares else [])]
 
     @contextmanager
-    def written(self, path: Path, mode: Literal["wb", "ab"] = "wb") -> Iterator[_Counted]:
+    def written(self, path: Path) -> Iterator[_Counted]:
         """Open the temporary file `path` for writing. Raises ResourceError as `take`."""
-        with path.open(mode) as file:
+        with path.open("wb") as file:
             yield _Counted(file, self)
 
     def capacity(self, share: float = 1.0) -> int:

@@ -46,8 +46,8 @@ VERBS = frozenset(
         hash import improve include interleave join judge keep leave let limit list load locate log look make
         map mark mask measure merge mix move multiply name normalise note number observe open order pack parse
         partition pass pick place plan point polish predict prefetch prepare print project propagate push put
-        queue quote raise rank react read receive record redistribute reduce refine refuse register release
-        remove rename renumber repeat replace report request reserve reset restore resume return reverse run
+        queue quote raise rank react read receive recognise record redistribute reduce refine refuse register
+        release remove rename renumber repeat replace report request reserve reset restore resume return reverse run
         sample save scale scan scatter schedule score seed select send serve set settle share shift shorten show
         shuffle sink skip sort split spread stack start stop store stream submit subtract suggest sum swap sync
         take test train translate try turn unpack update use verify view wait warn watch weigh wrap write yield

@@ -50,7 +50,7 @@ class AssemblyOptions:
     edge_data: str = "keep"
     """Whether what edges carry is kept ("keep") or not ("drop")."""
     edge_label_values: str = CLASSES
-    """Meaning of the numbers that label edges, one of edge_labels.LABEL_VALUES."""
+    """Meaning of the numbers that label edges, CLASSES or DISTINCT of edge_labels.py."""
     target: str | None = None
     """Of a typed graph, the type of vertices with labels and splits; None: the source says it."""
     add_reverse: bool = False

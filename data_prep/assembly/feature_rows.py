@@ -36,12 +36,7 @@ class FeatureRows:
     ndim = 2
 
     def __init__(
-        self,
-        raw: np.ndarray | SparseRows,
-        dtype: str,
-        normalise: bool,
-        where: str,
-        kept: np.ndarray | None = None,
+        self, raw: np.ndarray | SparseRows, dtype: str, normalise: bool, where: str, kept: np.ndarray | None = None
     ) -> None:
         self._raw = raw
         self._normalise = normalise

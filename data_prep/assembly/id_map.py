@@ -141,5 +141,5 @@ class TextNumbering:
         return names_of(ids)
 
     def final(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the final numbers of provisional ones; after `finish`."""
+        """Return the final numbers (int64) of provisional ones; after `finish`."""
         return self._final[numbers]

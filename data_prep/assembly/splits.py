@@ -87,7 +87,7 @@ def folder_within(source: Path) -> Path | None:
 
 
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
-    """Read the ids (or masks) in the files of splits of `folder`; validation and test may be missing.
+    """Read ids int64 (or masks bool) from the files of splits in `folder`; validation and test may be missing.
 
     Raises DataError when there is no training file or one cannot be read.
     """

@@ -53,6 +53,7 @@ def categories(texts: Sequence[str], transform: Mapping[str, Any], where: str) -
     if mapping is None:
         found = sorted({each for row in lists for each in row if each})
         mapping = {each: number for number, each in enumerate(found)}
+    # A mapping comes from a file: a number in it decides how much memory the columns take.
     numbers = mapping.values() if isinstance(mapping, dict) else [None]
     if not all(type(each) is int and 0 <= each < _MOST_CATEGORIES for each in numbers) or not mapping:
         raise DataError(f"{where}: to_categorical has no categories, or more than {_MOST_CATEGORIES:,}")

@@ -80,6 +80,7 @@ def read_tables(
         columns = {"source": table.source, "destination": table.destination}
         chosen = ChosenColumns(table.files, {**columns, **{str(name): str(name) for name in table.carried.all}})
         numbers = numbering[source], numbering[destination]
+        # A stream, which reads the files when edges are sorted: tables of edges may be larger than memory.
         stream = EdgeStream(_Chunks(chosen, numbers, table.carried), carries=table.carried.dtype)
         graph.relations.append(RawRelation(*table.relation, stream, str(table.files[0])))
     return graph, numbering

@@ -16,7 +16,7 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.names import DIGEST_BYTES
-from leapmpi.dataset.names_of_vertices import DIGEST, FILE, open_names
+from leapmpi.dataset.names_of_vertices import DIGEST, FILE
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
@@ -57,12 +57,3 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
             os.fsync(file.fileno())  # a full disk shows here, before the graph file appears
         graph.attributes |= {FILE: target.name, DIGEST: state.hexdigest()}
         yield
-
-
-def read_names(path: Path, graph: Graph) -> list[str] | None:
-    """Read the names by original id that belong to `graph`, opened from the file `path`; None when it has none.
-
-    Raises DataError when their file is missing or is not the one that was written with the graph.
-    """
-    found = open_names(path, graph.attributes)
-    return None if found is None else found.of(range(len(found)))

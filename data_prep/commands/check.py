@@ -18,6 +18,7 @@ HELP = "verify every value, order, count and digest of a graph file or a dataset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the graph or dataset to check, and the limits of memory and threads."""
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)

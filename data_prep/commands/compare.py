@@ -21,6 +21,7 @@ _DEFAULT = "metis,grem,reldg,fennel,ldg,bgl,random"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the graph, the methods, and the settings of partitioning that all of them share."""
     parser.add_argument("graph", type=Path, help="graph file, from leapmpi-prep import or synth")
     parser.add_argument("--parts", type=int, required=True, help="number of parts")
     known = ", ".join(METHODS.names())

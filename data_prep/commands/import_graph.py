@@ -47,6 +47,7 @@ class _Formats(argparse.Action):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare source, graph file, and the options of formats; which of them a format takes, its `options` say."""
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
     add("graph", type=Path, nargs="?", metavar="GRAPH", help="graph file to write, e.g. graph.h5")
@@ -280,6 +281,7 @@ def _held_back(
     with steps.step("split edges") as progress:
         progress.start(graph.vertices, "vertices")
         if edge_split:
+            # A flag wins over the source, and the summary says so.
             summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
             by, held = edge_split.by, edge_split.held
             return split_edges(graph, edge_split.shares, arguments.seed, progress.reach, by, held)

@@ -13,6 +13,7 @@ HELP = "show what a graph file or a dataset holds"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the graph or dataset to describe, and the form of the output."""
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -53,6 +53,7 @@ HELP = "cut a graph file into parts: a dataset for training on up to that many r
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare graph, folder, and the settings of PartitionRequest, of the dataset's files and of the report."""
     parser.add_argument("graph", type=Path, help="graph file, from leapmpi-prep import or synth")
     parser.add_argument("folder", type=Path, help="folder for the dataset; made here")
     parser.add_argument("--parts", type=int, help="number of parts: the most ranks that can share the work")

@@ -9,6 +9,7 @@ HELP = "write a page about a graph file or a dataset"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the graph or dataset, the page, and figures to save beside it."""
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE.html", help="the page")
     for kind in ("png", "pdf"):

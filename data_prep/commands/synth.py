@@ -14,6 +14,7 @@ HELP = "make a random graph with communities, heavy-tailed degrees and learnable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the graph file, the fields of CommunityGraph, and the limits of memory and disk."""
     add = parser.add_argument
     share = number_between(0.0, 1.0, float)
     output = "graph file to write, e.g. graph.h5; or NAME.npz, a source for import with its edges in random order"

@@ -11,6 +11,7 @@ HELP = "encode new rows of a task table, for leapmpi predict --task-table"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the dataset, the table of new rows, and the file for them."""
     parser.add_argument("data", type=Path, metavar="DATA", help="dataset folder, imported from tables")
     parser.add_argument("table", type=Path, metavar="TABLE", help="file of new rows: Parquet or CSV, without labels")
     parser.add_argument("rows", type=Path, metavar="ROWS.h5", help="file to write")

@@ -56,6 +56,7 @@ def fitted(rows: TableRows, until: int | None, training: np.ndarray | None) -> d
         member = ENCODERS.load(each.encoder)
         found[each.column] = member.statistics(settled(member, each.options, name), name)
     for place, columns in rows.batches(list(found)):
+        # What is known only after the training period must not shape an encoder.
         chosen = None if training is None else training[place]
         if chosen is None and until is not None and rows.times is not None:
             chosen = rows.times[place] < until

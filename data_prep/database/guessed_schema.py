@@ -58,8 +58,8 @@ def write_guess(source: Path, path: Path, workspace: Workspace, *, overwrite: bo
     for name, guess in guesses.items():
         guess.key, guess.keys = _primary_key(name, guess, workspace)
     # Keys of all tables must be known before a column can name one.
-    for name, guess in guesses.items():
-        guess.foreign = _foreign_keys(name, guess, guesses)
+    for guess in guesses.values():
+        guess.foreign = _foreign_keys(guess, guesses)
     with written_aside(path, overwrite=overwrite) as aside:
         aside.write_text("\n".join(_lines(source, guesses)) + "\n", encoding="utf-8")
     return [*_summary(guesses), f"{path} is a first guess: check keys, times and columns, and name a label"]
@@ -90,6 +90,7 @@ def _primary_key(name: str, guess: _Guess, workspace: Workspace) -> tuple[str | 
     for column in likely:
         if guess.sample.column(column).null_count:
             continue
+        # Only all rows prove a key; the first repeated or missing one ends the look.
         table = KeyTable(guess.table.rows, workspace)
         for batch in guess.table.batches([column]):
             table.add(*keys_of([batch.column(0)], column))
@@ -100,7 +101,7 @@ def _primary_key(name: str, guess: _Guess, workspace: Workspace) -> tuple[str | 
     return None, None
 
 
-def _foreign_keys(name: str, guess: _Guess, guesses: dict[str, _Guess]) -> dict[str, tuple[str, float]]:
+def _foreign_keys(guess: _Guess, guesses: dict[str, _Guess]) -> dict[str, tuple[str, float]]:
     """Return the tables that columns name rows of: those whose keys hold most of the values, of likely names first."""
     found: dict[str, tuple[str, float]] = {}
     for field_ in guess.table.schema:
@@ -130,7 +131,7 @@ def _alike(one: pyarrow.DataType, other: pyarrow.DataType) -> bool:
     return is_text(kinds[0]) == is_text(kinds[1])
 
 
-def _encoder(name: str, column: pyarrow.Array) -> str | None:
+def _encoder(column: pyarrow.Array) -> str | None:
     """Return the encoder of a column as it stands in a schema; None where no encoder suits."""
     column = plain(column)
     kind = column.type
@@ -199,7 +200,7 @@ def _lines(source: Path, guesses: dict[str, _Guess]) -> Iterator[str]:
         for field_ in guess.table.schema:
             if field_.name == guess.key or field_.name in guess.foreign:
                 continue
-            encoder = _encoder(field_.name, guess.sample.column(field_.name))
+            encoder = _encoder(guess.sample.column(field_.name))
             line = f"{_key(field_.name)} = {encoder}"
             yield line if encoder else f"# {_key(field_.name)}: {field_.type}, too many different values for a category"
 

@@ -66,6 +66,7 @@ def _classes(
     for place, columns in rows.batches([column]):
         texts = texts_in(columns[column])
         codes = compute.fill_null(compute.index_in(texts, held), -1).to_numpy(zero_copy_only=False)
+        # A row without a text is unlabelled, which is no fault.
         strange = (codes < 0) & texts.is_valid().to_numpy(zero_copy_only=False)
         if strange.any():
             row = int(np.argmax(strange))

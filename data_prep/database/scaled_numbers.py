@@ -22,6 +22,7 @@ class Moments:
         self._count, self._mean, self._squares, self._missing = 0, 0.0, 0.0, False
 
     def take(self, column: pyarrow.Array) -> None:
+        """Add the numbers of `column`; missing ones do not count. Raises DataError for other values."""
         values = self._change(numbers_in(column, self._name))
         known = values[~np.isnan(values)]
         self._missing |= len(known) < len(values)
@@ -37,6 +38,7 @@ class Moments:
         self._count = total
 
     def state(self) -> State:
+        """Return `mean` and `scale`, the deviation (1 where numbers are alike), and whether some were `missing`."""
         deviation = (self._squares / max(1, self._count)) ** 0.5
         usable = np.isfinite(deviation) and deviation > 1e-12 * abs(self._mean)
         return {"mean": self._mean, "scale": deviation if usable else 1.0, "missing": self._missing}

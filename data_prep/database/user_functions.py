@@ -35,6 +35,7 @@ def vectors_of(function: str, texts: list[str], name: str, width: int | None = N
         some = texts[first : first + _AT_ONCE]
         try:
             rows = np.asarray(call(some))
+        # A signal is no fault of the function.
         except Interrupted:
             raise
         except Exception as error:

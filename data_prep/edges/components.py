@@ -53,14 +53,17 @@ def _join(first, indptr, indices, most, below, giant, root):
     """
     for row in range(len(indptr) - 1):
         v = np.int64(first + row)
+        # Most vertices are in one component: once that is known their lists need not be read.
         if giant >= 0 and _root_of(root, v) == _root_of(root, giant):
             continue
         begin = indptr[row] - indptr[0]
         for e in range(begin, min(indptr[row + 1] - indptr[0], begin + most)):
             b = np.int64(indices[e])
+            # Entries ascend, so that no later one is smaller.
             if below and b > v:
                 break
             a, b = _root_of(root, v), _root_of(root, b)
+            # The smaller root wins, so that the result does not depend on the order of edges.
             if a < b:
                 root[b] = a
             else:

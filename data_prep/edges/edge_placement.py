@@ -144,6 +144,7 @@ class EdgePlacer:
         records["row"], records["column"], records["backwards"] = row, column, backwards
         records["carried"] = carried
         bucket = records["row"] >> self._bits
+        # One write for each bucket, rather than one for each record.
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(((self._rows - 1) >> self._bits) + 2))
         records = records[order]

@@ -123,6 +123,6 @@ def _feature_type(array: np.ndarray) -> np.dtype:
 
 
 def with_records(chunks: Iterator[Chunk]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield the edges of `chunks`, and their records or None."""
+    """Yield the edges of `chunks` (int64[2, k]), and their records or None."""
     for chunk in chunks:
         yield chunk if isinstance(chunk, tuple) else (chunk, None)

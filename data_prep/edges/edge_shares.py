@@ -35,6 +35,7 @@ def read_in_shares(streams: Sequence[EdgeStream], workspace: Workspace, progress
         raise ConfigError(
             "--share: ids that are texts are numbered in one go; leave it out, or name vertices by --vertex-table"
         )
+    # All tasks have read their shares: their files together are the stream.
     if found := shares.load(READ):
         return [each if each.mapped else _joined(each, r, found, workspace) for r, each in enumerate(streams)]
 

@@ -100,7 +100,7 @@ class _RowGroup(NamedTuple):
 
 
 def read_only_ends(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sources and destinations, contiguous and read-only: kernels are compiled for one kind of arrays."""
+    """Return the two rows of `edges`, contiguous and read-only, as kernels are compiled for one kind of arrays."""
     found = [np.ascontiguousarray(row).view(np.ndarray) for row in edges]
     for row in found:
         row.flags.writeable = False

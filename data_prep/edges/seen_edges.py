@@ -55,6 +55,7 @@ class SeenEdges:
         edges, workspace = self._edges, self._workspace
         chunks = (each for each in with_records(edges.chunks()) if each[0].shape[1])
         seen = self._counted(in_order(_bounds if edges.mapped else _narrowed, chunks, workspace.threads), progress)
+        # Mapped edges are only counted: they can be read again from where they are.
         if edges.mapped:
             for _ in seen:
                 pass
@@ -110,7 +111,7 @@ class SeenEdges:
             path.unlink()
 
     def numbering(self) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray] | None]:
-        """Return all ids that occur, ascending, and a function from ids to their places; None where they are equal."""
+        """Return all ids (int64, ascending), and a function from ids to their places, None where they are equal."""
         # Where ids are dense enough, a table by id costs far less than searches.
         if self.smallest >= 0 and (self.largest + 1) * _BYTES_PER_ID <= self._workspace.capacity(0.25):
             occurs = np.zeros(self.largest + 1, bool)

@@ -17,6 +17,7 @@ import pyarrow
 from pyarrow import csv, ipc, parquet
 
 from data_prep.formats.numeric_text import DELIMITERS, open_text
+from data_prep.formats.parquet_table import faults
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
@@ -49,7 +50,7 @@ class ParquetFiles(ArrowTable):
     def __init__(self, name: str, paths: Sequence[Path]) -> None:
         self._paths, schema, rows = list(paths), None, 0
         for path in self._paths:
-            with _faults(path), parquet.ParquetFile(path) as file:
+            with faults(path, "cannot be read"), parquet.ParquetFile(path) as file:
                 found = file.schema_arrow.remove_metadata()
                 rows += file.metadata.num_rows
             if schema is not None and found.names != schema.names:
@@ -60,7 +61,7 @@ class ParquetFiles(ArrowTable):
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         for path in self._paths:
-            with _faults(path), parquet.ParquetFile(path, memory_map=True) as file:
+            with faults(path, "cannot be read"), parquet.ParquetFile(path, memory_map=True) as file:
                 yield from file.iter_batches(ROWS_AT_ONCE, columns=list(columns), use_threads=False)
 
 
@@ -99,6 +100,7 @@ def tables_in(source: Path) -> dict[str, list[Path]]:
         files = [entry] if _is_table(entry) else sorted(filter(_is_table, entry.rglob("*"))) if entry.is_dir() else []
         if not files or entry.name.startswith((".", "_")):
             continue
+        # Names in folders have no suffix to drop, but may have a dot.
         name = entry.name if entry.is_dir() else entry.name.partition(".")[0]
         if name in found:
             raise DataError(f"{source} has two tables called {name!r}, {found[name][0].name} and {entry.name}")
@@ -138,15 +140,6 @@ def _begins(path: Path, magic: bytes, at: int = 0) -> bool:
 def _is_table(path: Path) -> bool:
     name = path.name.lower()
     return path.is_file() and name[0] not in "._" and name.endswith((".parquet", *CSV_SUFFIXES))
-
-
-@contextmanager
-def _faults(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises in the body into a DataError."""
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({str(error).splitlines()[0]})") from error
 
 
 def _staged(name: str, batches: Callable[[], Iterator[pyarrow.RecordBatch]], workspace: Workspace) -> StagedTable:

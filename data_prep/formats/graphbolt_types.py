@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
-from data_prep.edges.raw_graph import ReadOptions, checked_pairs
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, checked_pairs
 from data_prep.edges.typed_graph import GivenTriples, RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array
 from data_prep.formats.description import entry
@@ -95,20 +95,30 @@ def _feature_files(path: Path, about: dict[str, Any], domain: str, where: str) -
     return found
 
 
-def _add_task(graph: TypedRawGraph, path: Path, about: dict[str, Any], where: str, options: ReadOptions) -> None:
-    """Add labels and splits of one task, or its validation and test edges."""
-    tasks = about.get("tasks") or []
-    index = options.split_index or 0
+def chosen_task(
+    graph: RawGraph | TypedRawGraph, about: dict[str, Any], where: str, options: ReadOptions
+) -> dict[str, Any] | None:
+    """Return the task number `options.split_index` (0 unless given), and note in `graph` which it is; None without any.
+
+    Raises ConfigError when there is no such task, DataError where `about` does not hold a list of them.
+    """
+    tasks, index = about.get("tasks") or [], options.split_index or 0
     if not isinstance(tasks, list) or not all(isinstance(each, dict) for each in tasks):
         raise DataError(f"{where}: 'tasks' is not a list of tasks; is the file whole?")
     if not tasks and options.split_index is None:
-        return
+        return None
     if index >= len(tasks):
         raise ConfigError(f"--split-index {index}: {where} has {len(tasks)} tasks, counted from 0")
-    task = tasks[index]
     if len(tasks) > 1 and options.split_index is None:
         graph.notes.append(f"task 0 of {len(tasks)} was taken; --split-index takes another")
-    graph.split_origin = f"{Path(where).name}, task {task.get('name', index)}"
+    graph.split_origin = f"{Path(where).name}, task {tasks[index].get('name', index)}"
+    return tasks[index]
+
+
+def _add_task(graph: TypedRawGraph, path: Path, about: dict[str, Any], where: str, options: ReadOptions) -> None:
+    """Add labels and splits of one task, or its validation and test edges."""
+    if (task := chosen_task(graph, about, where, options)) is None:
+        return
     # A set of a type of vertices is a split; one of a relation holds edges.
     triples: dict[str, list[np.ndarray]] = {}
     for split, key in _SETS.items():

@@ -55,7 +55,7 @@ def read_hetero(found: dict[Any, Any], path: Path, options: ReadOptions) -> Type
     return graph
 
 
-def _tensor(store: dict, name: str, where: str) -> np.ndarray | None:
+def tensor_of(store: dict, name: str, where: str | Path) -> np.ndarray | None:
     """Return the tensor `name` of a store; None without. Raises DataError where it is another object."""
     found = store.get(name)
     if found is None:
@@ -67,7 +67,7 @@ def _tensor(store: dict, name: str, where: str) -> np.ndarray | None:
 
 def _relation(key: tuple[str, str, str], store: dict, path: Path, left: set[str]) -> RawRelation:
     where = f"{path}: {':'.join(key)}"
-    edges = _tensor(store, "edge_index", where)
+    edges = tensor_of(store, "edge_index", where)
     if edges is None:
         held = ", ".join(map(str, store)) or "nothing"
         raise DataError(
@@ -92,14 +92,14 @@ def _vertices(
     stated = store.get("num_nodes")
     found = RawVertices(stated if type(stated) is int and stated >= 0 else -1)
     for key, field in _NODES.items():
-        setattr(found, field, _tensor(store, key, where))
+        setattr(found, field, tensor_of(store, key, where))
     if found.features is not None and found.features.ndim == 1:
         found.features = found.features[:, None]
     times = next((key for key in _TIMES if isinstance(store.get(key), np.ndarray)), None)
     found.times = None if times is None else store[times]
 
     # Masks with several columns are several splits.
-    masks = {split: mask for split in SPLIT_NAMES if (mask := _tensor(store, f"{split}_mask", where)) is not None}
+    masks = {split: mask for split in SPLIT_NAMES if (mask := tensor_of(store, f"{split}_mask", where)) is not None}
     if masks:
         count = max(mask.shape[1] if mask.ndim == 2 else 1 for mask in masks.values())
         index = options.split_index or 0

@@ -92,7 +92,7 @@ class _Elements:
         return kind, self.data[start : start + size]
 
     def numbers(self, what: str) -> np.ndarray:
-        """Read the next element, which must hold numbers."""
+        """Read the next element, which must hold numbers, in its stored dtype and byte order."""
         kind, data = self.next()
         if kind not in _NUMBERS or len(data) % np.dtype(_NUMBERS[kind]).itemsize:
             raise self.fault(f"{what} should be numbers, not type {kind}")
@@ -139,6 +139,7 @@ def _unpacked(
         unpacker = zlib.decompressobj()
         tag = unpacker.decompress(data, 8)
         kind, size = (int(word) for word in np.frombuffer(tag, f"{order}u4"))
+        # A small file may claim any size: no memory is taken that its bytes cannot fill.
         if size > _LARGEST_RATIO * len(data):
             raise ValueError(f"{size:,} bytes cannot be compressed to {len(data):,}")
         require_whole(place, held + size, _TIMES_UNPACKED, workspace)

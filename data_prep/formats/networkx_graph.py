@@ -34,6 +34,7 @@ def read_by_networkx(path: Path, workspace: Workspace | None, read: Callable[[An
         ) from None
     try:
         return read(networkx)
+    # These say by themselves what is wrong.
     except (MemoryError, OSError, DataError, ResourceError):
         raise
     except Exception as error:

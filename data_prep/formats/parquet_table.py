@@ -20,7 +20,7 @@ class ParquetTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _faults(path):
+        with faults(path):
             self._file = parquet.ParquetFile(path)
             kinds = {field.name: _kind(field.type) for field in self._file.schema_arrow}
         self.names = [name for name, kind in kinds.items() if kind]
@@ -30,7 +30,7 @@ class ParquetTable:
     def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
         """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
         first_row = 0
-        with _faults(self.path):
+        with faults(self.path):
             for batch in self._file.iter_batches(columns.ROWS_AT_ONCE, columns=list(only)):
                 found = {name: _array(batch.column(name)) for name in batch.schema.names}
                 read = {name: column for name, column in found.items() if column is not None}
@@ -40,13 +40,13 @@ class ParquetTable:
 
 
 @contextmanager
-def _faults(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises in the body into a DataError."""
+def faults(path: Path, fault: str = "is damaged or truncated, or no Parquet file") -> Iterator[None]:
+    """Turn what pyarrow raises in the body into a DataError about `path`, which says the `fault`."""
     try:
         yield
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         sentence = str(error).split("\n")[0]
-        raise DataError(f"{path} is damaged or truncated, or no Parquet file ({sentence})") from error
+        raise DataError(f"{path} {fault} ({sentence})") from error
 
 
 def _kind(arrow_type: pyarrow.DataType) -> str | None:

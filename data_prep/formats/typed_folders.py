@@ -64,6 +64,7 @@ def counted(
             second, b = next((other, count) for other, count in held.items() if count != a)
             raise DataError(f"type {name}: {first} has {a:,} vertices, but {second} has {b:,}")
         found[name] = next(iter(held.values())) if held else -1
+    # Ids of edges come last, as finding the largest takes a pass over all of them.
     missing = [name for name, count in found.items() if count < 0]
     for relation in relations:
         ends = [place for place, name in ((0, relation.source), (1, relation.destination)) if name in missing]

@@ -201,7 +201,7 @@ class _SampledTraining:
         self.sampler = NodeWiseSampler(self.topology, fanouts)
 
     def batch(self, size: int, epoch: int = 0) -> np.ndarray:
-        """Draw `size` training vertices as for an epoch, on a random stream that no run draws from."""
+        """Draw `size` training vertices (int64) as for an epoch, on a random stream that no run draws from."""
         original = np.asarray(self.topology.original_id[self.train])
         return epoch_order(self.train, original, _SEED, epoch, PRESAMPLE)[:size]
 

@@ -39,6 +39,7 @@ def union_of(graph: Graph) -> Graph:
     for start, stop in row_groups(graph.indptr, 8, graph.indices.itemsize, _BLOCK_BYTES):
         bounds = np.asarray(graph.indptr[start : stop + 1])
         rows = np.array(graph.indices[bounds[0] : bounds[-1]])
+        # Block by block to a file: the edges may be larger than memory.
         kept = _sorted_rows(bounds, rows, indptr[start + 1 : stop + 1])
         indptr[start + 1 : stop + 1] += total
         rows[:kept].tofile(file)

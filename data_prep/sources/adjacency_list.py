@@ -21,6 +21,7 @@ _READERS = {
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the suffix, .gz after it or not."""
     return any(path.name.lower().endswith((suffix, f"{suffix}.gz")) for suffix in _READERS)
 
 

@@ -34,6 +34,7 @@ _TIMES = ("time", "timestamp", "year")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise metadata.json, or its folder, by DGL's counts of nodes."""
     return begins_with(_file(path), "num_nodes_per_type", "num_nodes_per_chunk")
 
 

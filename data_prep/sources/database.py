@@ -28,6 +28,7 @@ SCHEMA_FILE = "schema.toml"
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder whose schema.toml has a section of tables."""
     return path.is_dir() and begins_with_sections(path / SCHEMA_FILE, "tables")
 
 

@@ -43,6 +43,7 @@ _ID = "_ID"
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the JSON file by the keys of partition_graph."""
     return begins_with(path, "part_method", "halo_hops", "part-0")
 
 

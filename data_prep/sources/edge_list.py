@@ -16,6 +16,7 @@ OPTIONS = frozenset({"features", "labels", "vertices", "edge_columns", "edge_lab
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a text whose lines begin with two whole numbers, and that SNAP's format does not claim."""
     if not path.is_file() or not is_text_table(path) or snap.can_read(path):
         return False
     try:

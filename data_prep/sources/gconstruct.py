@@ -37,6 +37,7 @@ _ENDS = {"source": "source_id_col", "destination": "dest_id_col"}
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the JSON file by a column of ids of nodes or of sources."""
     return begins_with(path, "node_id_col", "source_id_col")
 
 
@@ -253,6 +254,7 @@ def _ids(file: Path, column: object) -> tuple[Any, Any]:
     with open_text(file) as lines:
         texts = [line.strip() for line in lines if line.strip()]
     try:
+        # GraphStorm writes each line in JSON; others write plain ids.
         return [str(json.loads(text)) for text in texts], lambda row: f"{file}, line {row + 1}"
     except ValueError:
         return texts, lambda row: f"{file}, line {row + 1}"

@@ -13,6 +13,7 @@ OPTIONS = table.OF_TABLES
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the suffix, .gz after it or not."""
     return path.name.lower().endswith((".gexf", ".gexf.gz"))
 
 

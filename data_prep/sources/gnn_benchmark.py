@@ -20,6 +20,7 @@ _FEATURES = ("attr", "attr_matrix")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the archive by the row pointers of its adjacency matrix."""
     return path.suffix == ".npz" and any(f"{prefix}indptr" in npz_names(path) for prefix in _ADJACENCY)
 
 

@@ -19,6 +19,7 @@ _LOOKED_AT = 4096
 
 
 def can_read(path: Path) -> bool:
+    """Recognise .gpickle by name, and other pickles by networkx's module at their beginning; nothing is unpickled."""
     name = path.name.lower()
     if name.endswith((".gpickle", ".gpickle.gz")):
         return True

@@ -28,11 +28,11 @@ from data_prep.formats.array_files import read_array, read_companions
 from data_prep.formats.description import entry, read_yaml
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.edge_text import edge_stream
-from data_prep.formats.graphbolt_types import is_typed, read_typed
+from data_prep.formats.graphbolt_types import chosen_task, is_typed, read_typed
 from data_prep.formats.torch_files import read_tensor
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import HELD_EDGES
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import DataError
 
 SUMMARY = "folder of GraphBolt's OnDiskDataset: metadata.yaml"
 OPTIONS = frozenset({"features", "labels", "vertices", "split_index"})
@@ -48,6 +48,7 @@ _SEEDS = ("seeds", "seed_nodes", "node_pairs")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with metadata.yaml."""
     return path.is_dir() and (path / METADATA).is_file()
 
 
@@ -149,20 +150,10 @@ def _first(held: dict[str, Path], known: tuple[str, ...]) -> str | None:
 
 def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadOptions, count: int | None) -> None:
     """Add the splits of one task, the labels of its vertices if there are none, or its validation and test edges."""
-    tasks = about.get("tasks") or []
-    if not isinstance(tasks, list) or not all(isinstance(each, dict) for each in tasks):
-        raise DataError(f"{path / METADATA}: 'tasks' is not a list of tasks; is the file whole?")
-    index = options.split_index or 0
-    if not tasks and options.split_index is None:
+    if (task := chosen_task(graph, about, str(path / METADATA), options)) is None:
         return
-    if index >= len(tasks):
-        raise ConfigError(f"--split-index {index}: {path / METADATA} has {len(tasks)} tasks, counted from 0")
-    task = tasks[index]
     sets = {split: _members(path, task.get(key), options.workspace) for split, key in _SETS.items()}
-    graph.split_origin = f"{METADATA}, task {task.get('name', index)}"
     seeds = {split: found[0] for split, found in sets.items() if found is not None}
-    if len(tasks) > 1 and options.split_index is None:
-        graph.notes.append(f"task 0 of {len(tasks)} was taken; --split-index takes another")
     # Seeds in pairs are edges; others are vertices.
     if any(each.ndim == 2 for each in seeds.values()):
         graph.edge_splits = _held_back(sets, path)

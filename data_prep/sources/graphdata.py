@@ -14,6 +14,7 @@ OPTIONS = frozenset({"features", "labels"})
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the archive by adj_matrix."""
     return path.suffix == ".npz" and "adj_matrix" in npz_names(path)
 
 

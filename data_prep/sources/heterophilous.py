@@ -14,6 +14,7 @@ OPTIONS = frozenset({"split_index", "features", "labels"})
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the archive by edges and node_features, which the generic format leaves to this one."""
     return path.suffix == ".npz" and {"edges", "node_features"} <= npz_names(path)
 
 

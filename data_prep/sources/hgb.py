@@ -34,6 +34,7 @@ _TIMES = 6
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with node.dat and link.dat."""
     return path.is_dir() and (path / _NODES).is_file() and (path / _LINKS).is_file()
 
 

@@ -32,6 +32,7 @@ _LABELLED = {269_346_174: {"19": 227_130_858, "2K": 157_675_969}}
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with, or in, `processed`, by the features of papers and their citations."""
     return path.is_dir() and _folder(path) is not None
 
 

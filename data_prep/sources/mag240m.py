@@ -27,6 +27,7 @@ _SPLIT_NAMES = {"train": ("train",), "val": ("valid",), "test": ("test", "test-d
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with the citations of papers."""
     return (path / "processed" / f"{_PAPER}{_SEPARATOR}cites{_SEPARATOR}{_PAPER}" / _INDEX).is_file()
 
 

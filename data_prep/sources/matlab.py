@@ -33,6 +33,7 @@ _TIMES = 12
 
 
 def can_read(path: Path) -> bool:
+    """Recognise .mat; names of its matrices are checked when they are read."""
     return path.suffix.lower() == ".mat" and path.is_file()
 
 

@@ -26,6 +26,7 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the suffix, .gz after it or not."""
     return path.name.endswith((".mtx", ".mtx.gz")) and path.is_file()
 
 

@@ -37,6 +37,7 @@ class _Header(NamedTuple):
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the suffix, but leave .graph files of Planetoid and WebGraph to those formats."""
     foreign = path.match("ind.*.graph") or path.with_suffix(".properties").exists()
     return path.name.endswith(_SUFFIXES) and path.is_file() and not foreign
 

@@ -32,6 +32,7 @@ _LABELS = ("page_type", "ml_target", "mature", "target")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with edges, and with features or groups in JSON."""
     listed = path.is_dir() and (_named(path, "features.json") or _named(path, "genres.json"))
     return bool(listed) and _named(path, "edges.csv") is not None
 

@@ -17,6 +17,7 @@ _LINKS = ("links", "edges")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a JSON file with nodes and links that is not gconstruct's."""
     return begins_with(path, "nodes") and begins_with(path, "directed", "links") and not gconstruct.can_read(path)
 
 

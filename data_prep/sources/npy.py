@@ -17,6 +17,7 @@ OPTIONS = npz.OPTIONS
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with arrays of edges, or an .npy of whole numbers with two rows or columns, by its header."""
     if path.is_dir():
         return npz.holds_edges(npy_names(path))
     if path.suffix != ".npy" or not path.is_file():

@@ -48,6 +48,7 @@ _SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the archive by arrays of edges or of a scipy matrix in coordinates."""
     if path.suffix != ".npz":
         return False
     names = npz_names(path)

@@ -34,6 +34,7 @@ _LINES_AT_ONCE = 1 << 16
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a file by its suffix, and a folder with exactly one such file."""
     return _file(path) is not None
 
 

@@ -32,6 +32,7 @@ _SPLIT_FILES = {"train": "train", "val": "valid", "test": "test"}
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with the raw files of a graph, plain or typed."""
     return path.is_dir() and (_raw_folder(path) or typed_folder(path)) is not None
 
 

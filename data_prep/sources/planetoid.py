@@ -30,6 +30,7 @@ _TIMES = 8
 
 
 def can_read(path: Path) -> bool:
+    """Recognise ind.NAME.graph, or a folder with such a file."""
     return any(path.glob("ind.*.graph")) if path.is_dir() else path.match("ind.*.graph")
 
 

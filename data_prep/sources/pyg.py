@@ -20,7 +20,7 @@ from data_prep.edges.raw_graph import (
 )
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.hetero_data import is_typed, read_hetero
+from data_prep.formats.hetero_data import is_typed, read_hetero, tensor_of
 from data_prep.formats.torch_files import load_torch
 from leapmpi.dataset.hdf5.names import HELD_EDGES, HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
@@ -44,6 +44,7 @@ _NO_GRAPHS = ("pre_transform.pt", "pre_filter.pt")
 
 
 def can_read(path: Path) -> bool:
+    """Recognise the suffix, but not the files of transforms that PyTorch Geometric saves beside its graphs."""
     return path.suffix in (".pt", ".pth") and path.name not in _NO_GRAPHS and path.is_file()
 
 
@@ -54,7 +55,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
         return read_hetero(data, path, options)
 
     # Edges are the only tensor that must be there.
-    edges = _tensor(data, "edge_index", path)
+    edges = tensor_of(data, "edge_index", path)
     if edges is None:
         names = ", ".join(str(name) for name in data) or "nothing"
         raise DataError(f"{path} has no edge_index; it holds {names[:200]}")
@@ -66,9 +67,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     options, named_features, named_labels = options.of_source(tensors, path)
     features, labels = read_companions(options)
     if features is None:
-        features = _tensor(data, named_features or "x", path)
+        features = tensor_of(data, named_features or "x", path)
     if labels is None:
-        labels = _tensor(data, named_labels or "y", path)
+        labels = tensor_of(data, named_labels or "y", path)
 
     # The number of vertices: by flag, by rows, stated, or by the largest id.
     stated = data.get("num_nodes")
@@ -81,7 +82,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     graph = RawGraph(vertices, edges, features, labels, edges_name=f"{path}: edge_index", split_origin=path.name)
     _add_splits(graph, data, options.split_index, path)
     carried = _edge_tensors(data, edges.shape[1], path, options.edge_labels)
-    graph.times = _tensor(data, options.vertex_times or "node_time", path)
+    graph.times = tensor_of(data, options.vertex_times or "node_time", path)
     if options.vertex_times and graph.times is None:
         raise DataError(f"--vertex-times {options.vertex_times}: neither a file nor a tensor of {path}")
     graph.edge_splits, of_splits = _edge_splits(data, edges, "labels" in carried, path)
@@ -126,32 +127,23 @@ def _array(found: object) -> np.ndarray | None:
     return found if isinstance(found, np.ndarray) else None
 
 
-def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
-    found = data.get(name)
-    if found is None:
-        return None
-    if not isinstance(found, np.ndarray) or found.ndim == 0 or found.dtype.hasobject:
-        raise DataError(f"{path}: {name} must be a dense tensor with a row per vertex or edge")
-    return found
-
-
 def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> tuple[GivenEdges | None, set[str]]:
     """Read the edges for validation and test that tensors list or masks mark; also return the names used."""
     found: dict[str, np.ndarray] = {}
     taken: set[str] = set()
     for split, known in _EDGE_SPLITS.items():
         for name in known:
-            if split not in found and (tensor := _tensor(data, name, path)) is not None:
+            if split not in found and (tensor := tensor_of(data, name, path)) is not None:
                 found[split] = checked_pairs(tensor, f"{path}: {name}", rows=False)
                 truth = name.removesuffix("_index")
-                if (labels := _tensor(data, truth, path)) is not None and labels.shape == found[split].shape[1:]:
+                if (labels := tensor_of(data, truth, path)) is not None and labels.shape == found[split].shape[1:]:
                     found[split], taken = found[split][:, labels == 1], taken | {truth}
                 taken |= {name}
     # A file may hold both; listed edges win over masks.
     marked = not found
     for split in ("val", "test") if marked else ():
         name = f"{split}_edge_mask"
-        if (mask := _tensor(data, name, path)) is not None:
+        if (mask := tensor_of(data, name, path)) is not None:
             found[split] = marked_edges(edges, mask, f"{path}: {name}")
             taken |= {name}
     if not found:
@@ -159,7 +151,7 @@ def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> t
     negatives = {}
     for split, known in _NEGATIVES.items():
         for name in known:
-            if (tensor := _tensor(data, name, path)) is not None:
+            if (tensor := tensor_of(data, name, path)) is not None:
                 negatives[split] = checked_pairs(tensor, f"{path}: {name}", rows=False)
                 taken |= {name}
     none, held = np.empty((2, 0), np.int64), HELD_LABELS if labelled and marked else HELD_EDGES
@@ -174,7 +166,7 @@ def _edge_tensors(data: dict, edges: int, path: Path, labels: str | None) -> dic
     """
     found: dict[str, tuple[str, np.ndarray]] = {}
     if labels is not None:
-        tensor = _tensor(data, labels, path)
+        tensor = tensor_of(data, labels, path)
         if tensor is None:
             raise DataError(f"--edge-labels {labels}: {path} has no such tensor")
         found["labels"] = labels, tensor
@@ -182,7 +174,7 @@ def _edge_tensors(data: dict, edges: int, path: Path, labels: str | None) -> dic
         found["labels"] = "edge_label", data["edge_label"]
     for field, names in _EDGE_TENSORS.items():
         for name in names:
-            tensor = _tensor(data, name, path) if isinstance(data.get(name), np.ndarray) else None
+            tensor = tensor_of(data, name, path) if isinstance(data.get(name), np.ndarray) else None
             if tensor is not None and field not in found and (name != "time" or len(tensor) == edges):
                 found[field] = name, tensor
     return found
@@ -190,7 +182,7 @@ def _edge_tensors(data: dict, edges: int, path: Path, labels: str | None) -> dic
 
 def _add_splits(graph: RawGraph, data: dict, split_index: int | None, path: Path) -> None:
     """Add the masks of one of several splits."""
-    masks = {name: mask for name in SPLIT_NAMES if (mask := _tensor(data, f"{name}_mask", path)) is not None}
+    masks = {name: mask for name in SPLIT_NAMES if (mask := tensor_of(data, f"{name}_mask", path)) is not None}
     count = max((mask.shape[1] for mask in masks.values() if mask.ndim == 2), default=1)
     index = split_index or 0
     if split_index is not None and (not masks or index >= count):

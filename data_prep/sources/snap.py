@@ -26,6 +26,7 @@ _LARGEST = 10**18
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a text by the comments of SNAP at its beginning."""
     if not path.name.lower().endswith((".txt", ".txt.gz")) or not path.is_file():
         return False
     try:

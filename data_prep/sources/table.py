@@ -40,6 +40,7 @@ _MASKS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with both tables, or one Parquet file. CSV alone may be an edge list."""
     if path.is_dir():
         return _table(path, _EDGES) is not None and _table(path, _VERTICES) is not None
     return path.name.lower().endswith(".parquet") and path.is_file()

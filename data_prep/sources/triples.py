@@ -28,6 +28,7 @@ _LINES_AT_ONCE = 1 << 16
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with OpenKE's training triples, or with train.txt and test.txt of three fields a line."""
     if not path.is_dir():
         return False
     if (path / f"train{_OPENKE}").is_file():
@@ -71,10 +72,6 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     graph.files = {file.name: f"{name} edges" for file, name in taken.items()}
     graph.files |= {each.name: "names" for each in lists if each is not None}
     return graph
-
-
-def _first(path: Path, known: tuple[str, ...]) -> Path | None:
-    return next((path / name for name in known if (path / name).is_file()), None)
 
 
 def _has_three_fields(path: Path) -> bool:

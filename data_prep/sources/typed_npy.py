@@ -31,6 +31,7 @@ _SPLIT_FILES = {"train": ("train", "train_idx"), "val": ("val", "valid", "val_id
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a folder with nodes/ and at least one folder of a relation."""
     return path.is_dir() and (path / _NODES).is_dir() and bool(_relation_folders(path))
 
 

@@ -48,6 +48,7 @@ _OF_EDGES = {"files", "source", "destination", "weight", "time", "features", "re
 
 
 def can_read(path: Path) -> bool:
+    """Recognise a schema by its sections of vertices and of edges."""
     return begins_with_sections(path, _VERTICES, _EDGES)
 
 

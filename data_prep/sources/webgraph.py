@@ -31,6 +31,7 @@ _FLAGS = {
 
 
 def can_read(path: Path) -> bool:
+    """Recognise .graph with .properties beside it."""
     return path.suffix == ".graph" and path.is_file() and path.with_suffix(".properties").is_file()
 
 

@@ -74,6 +74,7 @@ class InterleavedWork:
         """
         backoff = Backoff()
         while not (self.ended or enough()):
+            # Sleep grows with idle turns, so that a long wait leaves the core to other ranks of the host.
             happened = self.go_on()
             backoff.note(happened)
             if not happened:
@@ -141,6 +142,7 @@ def take_turns() -> bool:
     work = _Turns.work
     if work is None or not work.is_of_this_thread:
         return False
+    # The work ahead waits itself: back to training, whose own wait may be over.
     if work.is_running:
         parent = work._stack.parent
         assert parent is not None, "a body that runs was switched to"

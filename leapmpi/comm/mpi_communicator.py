@@ -48,23 +48,19 @@ def of_job(communicator: Communicator) -> MPICommunicator:
 class MPICommunicator(Communicator, Transport):
     """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        *,
-        direct: bool = False,
-        ahead: Sequence[MPI.Intracomm] = (),
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
 
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
+        # Both channels ahead of training share counters: what they send is one kind of traffic, hidden behind the step.
         of_work_ahead = ByteCounters(self.size)
         self._own_counters = ByteCounters(self.size), of_work_ahead, of_work_ahead
         self._byte_counters: tuple[Counters, ...] = self._own_counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
+        # A set of packets for each channel, as two threads may exchange at the same time.
         self._packets = [Packets(self) for _ in channels.CHANNELS]
         self._broadcast_lengths: dict[tuple[int, str], int] = {}
         """By channel and kind, the length of the last array that was broadcast; all ranks know the same."""
@@ -200,6 +196,7 @@ class MPICommunicator(Communicator, Transport):
         for array, counts in pieces:
             out, width = mpi_buffers.as_bytes(array, "sent rows"), math.prod(array.shape[1:]) * array.itemsize
             ends = list(accumulate(counts.tolist(), initial=0))
+            # Ranks without rows get no message: they know by the counts that none comes.
             for to in np.flatnonzero(counts).tolist():
                 messages += self._sends(out[ends[to] * width : ends[to + 1] * width], to, mpi_buffers.type_code(array))
             self.byte_counters.add_to_ranks(kind, ends[-1] * width, counts * width)

@@ -62,6 +62,7 @@ class World:
 
     @property
     def size(self) -> int:
+        """Number of ranks of the job."""
         return self.comm.size
 
     @property

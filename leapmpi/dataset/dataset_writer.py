@@ -209,6 +209,7 @@ def _write_files(
     progress: Callable[[int], object] | None,
 ) -> None:
     """Write the files of the consecutive parts `chosen`, as many at a time as may be open."""
+    # One pass over the graph writes a group of parts: files open at once are limited, and the graph may be on disk.
     for first in range(0, len(chosen), _FILES_AT_ONCE):
         group = chosen[first : first + _FILES_AT_ONCE]
         with ExitStack() as opened:

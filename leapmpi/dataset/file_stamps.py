@@ -38,6 +38,7 @@ class FileStamps:
                 return self._sentence(path, f"it had {before.st_size} bytes, now it has {now.st_size}")
             if before.st_mtime_ns != now.st_mtime_ns:
                 return self._sentence(path, f"written at {datetime.fromtimestamp(now.st_mtime):%Y-%m-%d %H:%M:%S}")
+            # A new name or new permissions change this time too; only the digests tell them from other content.
             if before.st_ctime_ns != now.st_ctime_ns and not self._sound(number):
                 return self._sentence(path, "its digests do not fit any more")
         return None

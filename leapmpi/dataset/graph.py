@@ -112,6 +112,7 @@ class Graph(VertexRows):
 
     @property
     def edges(self) -> int:
+        """Number of edges m."""
         return len(self.indices)
 
     @property
@@ -121,10 +122,12 @@ class Graph(VertexRows):
 
     @property
     def sparse(self) -> bool:
+        """Whether features are stored without their zeros."""
         return isinstance(self.features, SparseFeatures)
 
     @property
     def multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
         return self.label_kind == names.MULTI_LABEL
 
     @property

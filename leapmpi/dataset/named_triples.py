@@ -34,6 +34,7 @@ def read_triples(path: Path, dataset: Dataset, flag: str) -> np.ndarray:
     found = np.zeros((len(rows), 3), np.int64)
     if not rows:
         return found
+    # Both ends in one look-up, which passes over the names of all vertices.
     found[:, [0, 2]] = original_ids([(number, [fields[0], fields[-1]]) for number, fields in rows], names, where)
     if types is not None:
         found[:, 1] = _relations(rows, types, where)

@@ -74,6 +74,7 @@ def open_names(path: Path, attributes: Attributes, check: bool = True, optional:
     if FILE not in attributes:
         return None
     name = str(attributes[FILE])
+    # A crafted file must not make a reader open files elsewhere.
     if not name or Path(name).name != name or "\0" in name:
         raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is not a file beside it")
     file = path.with_name(name)

@@ -46,16 +46,19 @@ class Part(VertexRows):
 
     @property
     def dense_features(self) -> np.ndarray:
+        """Features [rows, F] of a part whose rows are dense and of one width."""
         assert isinstance(self.features, np.ndarray)
         return self.features
 
     @property
     def sparse_features(self) -> SparseFeatures:
+        """Features of a part whose rows are stored without zeros."""
         assert isinstance(self.features, SparseFeatures)
         return self.features
 
     @property
     def known_labels(self) -> np.ndarray:
+        """Labels of a part of a graph that has some."""
         assert self.labels is not None
         return self.labels
 
@@ -109,6 +112,7 @@ class Dataset:
 
     @property
     def multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
         return self.label_kind == names.MULTI_LABEL
 
     @property
@@ -160,6 +164,7 @@ class Dataset:
         return edge_feature_dim(self.attributes, self.folder / names.DATASET_FILE)
 
     def part_path(self, part: int) -> Path:
+        """Return the path of the file of part `part`."""
         if self.last_part is not None and part == self.parts - 1:
             return self.last_part
         return self.folder / names.part_file_name(part)

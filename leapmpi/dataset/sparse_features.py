@@ -54,14 +54,17 @@ class SparseFeatures:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns, zeros included."""
         return len(self.indptr) - 1, self.width
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the entries."""
         return self.data.dtype
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the three arrays."""
         return self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
 
     @property

@@ -66,6 +66,7 @@ def write_task_rows(
         ROWS: rows,
         EDGES: len(arrays[names.INDICES]),
     }
+    # Written beside its place, and renamed when it is whole.
     remove_abandoned(path)
     with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file:
         for name, array in {**arrays, names.ORIGINAL_ID: original, TEXTS: text}.items():

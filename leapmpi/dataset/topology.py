@@ -89,6 +89,7 @@ class Topology:
 
     @property
     def vertices(self) -> int:
+        """Number of vertices with a name here: of the whole graph, or those that a shard reads."""
         return len(self.original_id)
 
     @property
@@ -98,6 +99,7 @@ class Topology:
 
     @property
     def edges(self) -> int:
+        """Number of edges with a list here."""
         return len(self.indices)
 
     def degree(self, ids: np.ndarray) -> np.ndarray:

@@ -76,7 +76,7 @@ class DeviceTopology:
 
 
 def placed(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copy `array`, which may be mapped and read-only, to `device`."""
+    """Copy `array`, which may be mapped and read-only, to `device` in its dtype, some MiB at a time."""
     out = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
     step = max(1, _COPIED_BYTES // array.itemsize)
     for first in range(0, len(array), step):

@@ -196,6 +196,7 @@ class DeviceSampler(WrappingSampler):
         return DeviceTopology.needed_bytes(topology) + form.needed_bytes(drawing) + of_edges
 
     def forget(self) -> None:
+        """Forget the tables of the last iteration too, on the host and on the device."""
         super().forget()
         self._form.forget()
 

@@ -67,7 +67,7 @@ def _draw(
 
 
 def node_wise(hashed: int, to: Destinations, fanout: int) -> tuple[Tensor, Tensor]:
-    """Return the first edge of each destination (int64[n + 1]) and the places; 0 < fan-out <= MOST_DRAWN."""
+    """Return the first edge of each destination (int64[n + 1]) and places (int64[edges]); 0 < fan-out <= MOST_DRAWN."""
     return _drawn(hashed, to, starts(to.degree.clamp(max=fanout)), fanout, again=False)
 
 

@@ -27,7 +27,7 @@ def fold(base: Tensor | int, word: Tensor) -> Tensor:
 
 
 def shifted(words: Tensor, bits: int) -> Tensor:
-    """Return `words` shifted to the right by `bits` (1 to 63), filled with zeros."""
+    """Shift `words`, int64 with the bits of uint64, to the right by `bits` (1 to 63), filled with zeros."""
     return (words >> bits) & ((1 << (64 - bits)) - 1)
 
 

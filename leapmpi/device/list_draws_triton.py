@@ -29,6 +29,7 @@ ENTRIES = 128
 
 @triton.jit
 def numbers_at(place, kept, whole, inside):
+    """Return the edge numbers of entries: `place` itself below `whole`, else the number in `kept`."""
     # DeviceTopology.numbers
     copied = tl.load(kept + place - whole, mask=inside & (place >= whole), other=0)
     return tl.where(place < whole, place, copied)
@@ -36,6 +37,7 @@ def numbers_at(place, kept, whole, inside):
 
 @triton.jit
 def words_at(place, inside, kept, whole, indices, original_id, relation, hashed, iteration, turns, ONE: tl.constexpr):
+    """Return a 64-bit word for the source of each entry; unless ONE, it is kept for `turns` batches."""
     # source_numbers of uniform_draws.py
     number = numbers_at(place, kept, whole, inside)
     source = tl.load(indices + number, mask=inside, other=0).to(tl.int64)
@@ -49,7 +51,7 @@ def words_at(place, inside, kept, whole, indices, original_id, relation, hashed,
 
 @triton.jit
 def emit(out, begin, done, place, kept, whole, taken):
-    # Write the numbers of taken entries in their order, after `done` others.
+    """Write the numbers of taken entries in their order, after `done` others; return places and the new `done`."""
     count = taken.to(tl.int64)
     at = begin + done + tl.cumsum(count, axis=0) - count
     tl.store(out + at, numbers_at(place, kept, whole, count > 0), mask=count > 0)
@@ -378,6 +380,7 @@ def by_weight(
     most = int(torch.iinfo(torch.int64).max) if fanout == ALL else fanout
     of_lists = hashed, to.original, to.start, to.degree
     shared = topology.indices, weights, kept, len(topology.indices)
+    # The same draws twice: to count them, then to write them, as their number depends on the weights.
     counts = torch.empty_like(to.degree)
     if len(counts):
         operands = *of_lists, counts, *shared, counts, weights, most

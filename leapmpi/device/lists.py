@@ -66,9 +66,9 @@ class Lists(NamedTuple):
         """Return the sum of the values int64[entries] of each row: int64[n]."""
         return torch.zeros_like(self.to.degree).index_add_(0, self.row, values)
 
-    def smallest(self, key: Tensor, most: int, descending: bool = False) -> Tensor:
-        """Return bool[entries]: the `most` of each row with the smallest (or largest) keys; of equal ones the first."""
-        return smallest_of_rows(self.indptr, self.row, key, most, descending)
+    def smallest(self, key: Tensor, most: int) -> Tensor:
+        """Return bool[entries]: the `most` of each row with the smallest keys; of equal ones the first."""
+        return smallest_of_rows(self.indptr, self.row, key, most)
 
     def taken(self, mask: Tensor, weight: Tensor | None = None) -> Chosen:
         """Return the entries of `mask` (bool[entries])."""
@@ -97,7 +97,7 @@ def drawn_from(topology: DeviceTopology, indptr: Tensor, places: Tensor) -> Devi
 
 
 def all_of_short_lists(to: Destinations, fanout: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return indptr and positions of first neighbours, and a mask of destinations with longer lists."""
+    """Return indptr and positions (int64) of first neighbours, and the numbers of destinations with longer lists."""
     if fanout == ALL:
         indptr = starts(to.degree)
         return indptr, numbers_within(indptr), to.degree[:0]

@@ -118,6 +118,8 @@ def _tried(topology: DeviceTopology) -> bool:
 
 
 class WithReplacementForm(DrawForm[WithReplacement]):
+    """Form by Triton's kernel up to its largest fan-out, else by torch operations."""
+
     def __init__(self, sampler: WithReplacement, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         self._most = 0
@@ -153,6 +155,8 @@ _LISTS_TRIED = 100
 
 
 class Labor0Form(DrawForm[Labor0]):
+    """Form that takes the smallest numbers of sources, or those below the fan-out's share."""
+
     def __init__(self, sampler: Labor0, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         self._kernels = None
@@ -188,6 +192,8 @@ def _numbers_tried(topology: DeviceTopology) -> bool:
 
 
 class WeightedForm(DrawForm[Weighted]):
+    """Form with the weights of sources (int64[n]) or of edges (float32[m]) on the device."""
+
     def __init__(self, sampler: Weighted, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         given = sampler.topology.edge_weight if sampler.by_edge else sampler.source_weight
@@ -240,6 +246,8 @@ class WeightedForm(DrawForm[Weighted]):
 
 
 class RandomWalkForm(DrawForm[RandomWalk]):
+    """Form that counts visits of walks; sources need not be in-neighbours, so draws name no edges."""
+
     names_edges = False
 
     def __init__(self, sampler: RandomWalk, topology: DeviceTopology) -> None:
@@ -263,6 +271,8 @@ class RandomWalkForm(DrawForm[RandomWalk]):
 
 
 class TemporalForm(DrawForm[Temporal]):
+    """Form with the times of edges on the device, as int64[m] in their order."""
+
     def __init__(self, sampler: Temporal, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         assert sampler.topology.edge_time is not None, "the sampler has seen that there are times"

@@ -88,6 +88,7 @@ def _merged(groups: list[Tensor], parts: list[DeviceDrawn], lists: int) -> Devic
         indptr[some].repeat_interleave(part.indptr.diff(), output_size=len(part.sources)) + numbers_within(part.indptr)
         for some, part in zip(groups, parts, strict=True)
     ]
+    # Every draw has a place of its own, so that sorting needs no stable order.
     order = torch.cat(places).argsort()
 
     def joined(arrays: list[Tensor | None]) -> Tensor | None:

@@ -73,7 +73,7 @@ def column_norms(topology: DeviceTopology, to: Destinations) -> Tensor:
 
 
 def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: int) -> Tensor:
-    """Return the table of ladies.py for the destinations `to` of a whole batch."""
+    """Return the table of ladies.py for the destinations `to` of a whole batch: float64[n]."""
     norms = column_norms(topology, to)
     chance = (norms.double() * scale_of_chances(topology, norms, size)).clamp(max=1.0)
     kept = (norms > 0) & (share_of_words(fold(hashed, topology.original_id)) < chance)
@@ -93,7 +93,7 @@ def scale_of_chances(topology: DeviceTopology, norms: Tensor, size: int) -> floa
 
 
 def by_norm(hashed: int, importance: Norms, size: int) -> Tensor:
-    """Return the table of fast_gcn.py."""
+    """Return the table of fast_gcn.py: float64[n]."""
     norms, order, up_to, total = importance
     if not total:
         return torch.zeros_like(norms)

@@ -244,7 +244,7 @@ def _find_scales(
 
 
 def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: int) -> Tensor:
-    """Return the table of ladies.py for the destinations `to` of a whole batch."""
+    """Return the table of ladies.py for the destinations `to` of a whole batch: float64[n]."""
     count, unit = len(topology.original_id), norm_unit(len(topology.original_id))
     norms = torch.zeros_like(topology.original_id)
     if len(to.degree):
@@ -259,7 +259,7 @@ def by_frontier(hashed: int, topology: DeviceTopology, to: Destinations, size: i
 
 
 def by_norm(hashed: int, importance: Norms, size: int) -> Tensor:
-    """Return the table of fast_gcn.py."""
+    """Return the table of fast_gcn.py: float64[n]."""
     order, up_to, total = importance[1:]
     times = torch.zeros_like(order)
     if total:
@@ -269,7 +269,7 @@ def by_norm(hashed: int, importance: Norms, size: int) -> Tensor:
 
 
 def normalised(indptr: Tensor, weight: Tensor, degree: Tensor) -> Tensor:
-    """Return `normalised` of lists.py."""
+    """Return `normalised` of lists.py: float32[edges]."""
     out, rows = torch.empty_like(weight), len(degree)
     if len(weight):
         launch(_normalise, (triton.cdiv(rows, _ROWS["BLOCK"]),), indptr, weight, degree, out, rows, **_ROWS)

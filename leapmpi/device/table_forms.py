@@ -105,6 +105,8 @@ def _tried(topology: DeviceTopology) -> bool:
 
 
 class FastGCNForm(TableForm[FastGCN]):
+    """Form with tables drawn by column norms of the whole graph, whatever the batch."""
+
     def __init__(self, sampler: FastGCN, topology: DeviceTopology) -> None:
         super().__init__(sampler, topology)
         of = sampler.importance
@@ -138,6 +140,8 @@ class FrontierForm(TableForm[S]):
 
 
 class LadiesForm(FrontierForm[Ladies]):
+    """Form with tables drawn by column norms of the lists of the whole batch's destinations."""
+
     def table(self, key: DrawKey, hop: int, to: Destinations) -> Tensor:
         return self._draws.by_frontier(hashed(key, hop), self.topology, to, self.sampler.sizes[hop])
 

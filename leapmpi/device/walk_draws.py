@@ -74,6 +74,7 @@ def _visits(hashed: int, topology: DeviceTopology, walks: Walks, to: Destination
     here, walking = start.expand_as(words).clone(), torch.ones_like(words, dtype=torch.bool)
     none = start.new_empty(0)
     rows, vertices = [none], [none]
+    # All walks take a step together; those that have ended stay, and are masked out.
     for step in range(walks.steps if len(topology.indices) else 0):
         begin = topology.indptr[here]
         degree = topology.indptr[here + 1] - begin

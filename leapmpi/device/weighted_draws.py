@@ -60,6 +60,7 @@ def _certain(found: Lists, weights: Tensor, fanout: int, short: Tensor) -> tuple
     left = weights.masked_fill(certain, 0)
     picks, total = (~short).long() * max(0, fanout), found.sums(left)
     active = ~short
+    # As on the host, each removal raises the chances of the others; rows leave the loop one by one.
     while active.any():
         more = (left > 0) & active[row] & (picks[row] * left >= total[row])
         taken = found.sums(more.long())

@@ -102,12 +102,14 @@ def compute_rates(ctx: RankContext, roots: np.ndarray) -> tuple[float, float, fl
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     roots = roots[:_ROOTS]
     blocks = ctx.sampler.sample(key, roots)
+    # Fewer roots where the rows of all would not fit: rates are per row, and do not depend on their number.
     room = min(1.0, _ROW_BYTES / max(1, blocks[-1].n_src * ctx.input_row_bytes))
     roots = roots[: max(_FEW, int(len(roots) * room))]
     blocks = ctx.sampler.sample(key, roots)
     few = median_seconds(lambda: _train(ctx, key, ctx.sampler.sample(key, roots[:_FEW])))
     alone = median_seconds(lambda: _train(ctx, key, [_without_edges(block) for block in blocks]))
     whole = median_seconds(lambda: _train(ctx, key, blocks))
+    # Measured steps leave no trace in training.
     ctx.parameters.gradients.zero_()
     rows, edges = blocks[-1].n_src, sum(block.edges for block in blocks)
     return max(0.0, alone - few) / max(1, rows), max(0.0, whole - alone) / max(1, edges), few
@@ -125,6 +127,7 @@ def link_seconds(communicator: Communicator) -> tuple[float, float]:
         return lambda: communicator.exchange(send[part], counts // share, receive[part], counts // share, "control")
 
     empty = median_seconds(communicator.barrier)
+    # The difference of two sizes: the fixed part of a message falls out.
     small, large = median_seconds(swap(count)), median_seconds(swap(1))
     return empty, max(0.0, large - small) / max(1, send.nbytes)
 

@@ -161,6 +161,7 @@ class EdgeRoots(RootSource):
                 self.placement.decide(self.tuning_log, epoch, iteration)
             key = DrawKey(TRAIN, ctx.seed, epoch, iteration)
             shared = self.share(batch, key, self.placement.time_steps)
+            # Rank 0 alone has decided: the others learn it with the batch.
             self.placement.time_steps = shared.time_steps
             return self.plan_shared(shared, key)
 
@@ -182,6 +183,7 @@ class EdgeRoots(RootSource):
         def place(vertices: np.ndarray) -> Schedule:
             return placement.schedule(vertices, key.epoch, key.iteration, 1)
 
+        # Scattered edges are split evenly; else ends are embedded where the strategy would send them as roots.
         how = None if self._scatters else place
         plan = plan_edges(
             edges.ends,

@@ -124,6 +124,7 @@ class Engine:
                 loss += self.mode.train(minibatch, step, labels)
                 if step + 1 < len(minibatch.micro_batches):
                     self.placement.after_step(minibatch, step)
+        # After all micro-batches, as the rows of their union were fetched at once.
         if self.ctx.learned:
             with self.ctx.phases("exchange"):
                 self.ctx.learned.collect(self.ctx.communicator)

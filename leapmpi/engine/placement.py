@@ -136,6 +136,7 @@ class Placement(ABC):
             return
         if log.replays:
             choice = log.earlier(TIME_STEPS, epoch, iteration)
+            # The first choice was made before training, and is replayed there.
             if choice is None or (epoch, iteration) == (0, 0):
                 return
             self.time_steps = choice.value

@@ -42,8 +42,10 @@ class Tuner:
         """Return the choice for the next iterations, once enough is known to make a new one."""
         if self.decided or len(self._times) < WARM + WINDOW:
             return None
+        # The first iterations after a change still hold what was prepared before it.
         self.measured[self.current] = statistics.median(self._times[WARM:])
         self._times = []
+        # A smaller gain may be noise, and changing costs warm iterations.
         if self.measured[self.current] < self.measured[self.best] * (1 - GAIN / 2):
             self.best = self.current
         promising = self._promising()

@@ -15,8 +15,7 @@ from leapmpi.engine.calibration import counted_rates, local_roots, measured_rate
 from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, time_steps_are_open
 from leapmpi.engine.tuner import Tuner
-from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
-from leapmpi.errors import RunFolderError
+from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord, agreed_rates
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
@@ -107,23 +106,16 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
     if ctx.communicator.rank == 0:
         evidence = {} if measures or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
+    # What measuring has sent is no traffic of training.
     ctx.communicator.byte_counters.take()
     return rates
 
 
 def _replayed_rates(engine: Engine) -> Rates:
     """Return the rates that rank 0 has from the earlier run, on all ranks. Collective."""
-    communicator, values = engine.ctx.communicator, None
-    if communicator.rank == 0:
-        earlier = engine.tuning_log.earlier(RATES, 0, 0)
-        known = Rates.from_values(earlier.value).to_values().values() if earlier else ()
-        values = np.array(list(known), np.float64).view(np.int64)
-    found = communicator.broadcast(values, "control").view(np.float64)
-    if not len(found):
-        error = RunFolderError("the run to be replayed has recorded no rates; leave out --replay")
-        error.agreed = True
-        raise error
-    return Rates(*found.tolist())
+    earlier = engine.tuning_log.earlier(RATES, 0, 0)
+    known = Rates.from_values(earlier.value).to_values().values() if earlier else ()
+    return Rates(*agreed_rates(known, engine.ctx.communicator, "rates"))
 
 
 def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | None) -> list[Candidate]:

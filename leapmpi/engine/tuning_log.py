@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.errors import RunFolderError
+
 RATES, REMOTE, TIME_STEPS, STRATEGY = "rates", "remote", "time_steps", "strategy"
 DEPENDENCIES, PARTS = "dependencies", "parts"
 """Subjects of records: the job's rates, the exchange mode, the number of time steps, the strategy, the rates by which
@@ -65,6 +70,20 @@ class TuningLog:
         """Take the decisions made since the last call."""
         taken, self._new = self._new, []
         return taken
+
+
+def agreed_rates(rates: Iterable[float], communicator: Communicator, what: str) -> list[float]:
+    """Return rank 0's `rates` on all ranks, whose choices must not differ. Collective.
+
+    None at all mean that the replayed run has recorded none: raises RunFolderError, naming `what`, on all ranks.
+    """
+    values = np.array(list(rates), np.float64).view(np.int64) if communicator.rank == 0 else None
+    found = communicator.broadcast(values, "control").view(np.float64)
+    if not len(found):
+        error = RunFolderError(f"the run to be replayed has recorded no {what}; leave out --replay")
+        error.agreed = True
+        raise error
+    return found.tolist()
 
 
 def from_records(records: Iterable[dict[str, Any]]) -> list[TuningRecord]:

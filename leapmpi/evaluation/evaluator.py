@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from leapmpi.config.schema import Config
 from leapmpi.evaluation.edge_class_scoring import EdgeClassScoring
@@ -16,8 +15,6 @@ from leapmpi.nn.model import Model
 from leapmpi.nn.task import Task
 from leapmpi.scoring.metric import Metric, choose_metric
 from leapmpi.session.role_loading import LoadedByRole
-
-T = TypeVar("T")
 
 
 class Evaluator:

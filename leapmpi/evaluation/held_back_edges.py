@@ -79,7 +79,7 @@ class HeldBackEdges:
             self.times[split] = np.asarray(times)[chosen]
 
     def keep_sample(self) -> dict[str, np.ndarray]:
-        """Keep as many edges as the settings allow; return their positions among all, by split. Local."""
+        """Keep as many edges as the settings allow; return their positions (int64) among all, by split. Local."""
         found, seed = {}, self.outputs.ctx.seed
         for split, edges in self.edges.items():
             # Without a limit names do not matter.

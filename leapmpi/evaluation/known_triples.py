@@ -59,12 +59,14 @@ class KnownTriples:
         queries = np.unique(self._code(edges, 1 - replaced))
         found = [np.empty((0, 2), np.int64)]
         assert topology.relation is not None, "typed topologies hold relations"
+        # A part of the edges at a time: as triples they take several times the memory of the topology.
         for first in range(0, topology.edges, _AT_ONCE):
             chosen = np.arange(first, min(first + _AT_ONCE, topology.edges))
             destinations = np.searchsorted(topology.indptr, chosen, side="right") - 1
             columns = topology.indices[chosen], destinations, topology.relation[chosen]
             triples = np.stack([each.astype(np.int64) for each in columns], axis=1)
             found.append(self._matching(queries, triples, replaced))
+        # Filtered ranks leave out known partners of all splits, not of training alone (Bordes et al. 2013).
         for name in ("val", "test"):
             ends, relation = np.array(getattr(splits, name)), getattr(splits, f"{name}_relation")
             if relation is not None:

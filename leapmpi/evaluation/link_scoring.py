@@ -86,7 +86,7 @@ class LinkScoring:
 
     @property
     def edges(self) -> dict[str, np.ndarray]:
-        """The edges that are scored, by split."""
+        """The edges that are scored by split: a row for each, source and destination first."""
         return self.held_back.edges
 
     def size(self, split: str) -> int:

@@ -59,6 +59,7 @@ class PreparingRanks(AllRanks):
             self._others_wait = False
             self._any_rank_has_more(False)
         else:
+            # Ranks that prepare nothing answer each round, as its exchanges are collective.
             while self._any_rank_has_more(False):
                 with self.around():
                     pass

@@ -74,7 +74,7 @@ class OutcomeScoring:
 
     @abstractmethod
     def own_labels(self, split: str) -> np.ndarray:
-        """Return labels of those roots of `split` that this rank scores. Local."""
+        """Return the labels of those roots of `split` that this rank scores, a row for each. Local."""
 
     def size(self, split: str) -> int:
         """Return how many roots of `split` are scored. Local."""

@@ -122,6 +122,7 @@ class VertexScoring(OutcomeScoring):
         if outputs.exact:
             return [[self._exact_outcome(split, mode.ctx.model if mode else outputs.ctx.model)] for mode in modes]
         rounds = self._rounds(split)
+        # Layer by layer every row is computed once; by batches those that batches share are computed again.
         if len(modes) == 1 and outputs.by_layers and outputs.by_layers.is_cheaper(outputs.ctx, rounds, mine):
             rows = outputs.by_layers.outputs(outputs.ctx, rounds[0][0], mine, lambda: outputs.round())
             return [[(rows, self.own_labels(split))]]
@@ -155,6 +156,7 @@ class VertexScoring(OutcomeScoring):
             return [(DrawKey(stream, seed, 0, i), groups[i][home == own]) for i, home in enumerate(homes)]
         if (cut := self.outputs.bounded_batches(ids)) is not None:
             return [(DrawKey(stream, seed, 0, 0), roots) for roots in cut]
+        # A rank with fewer vertices takes part in the last rounds with none: exchanges are collective.
         most = int(home_counts(ids, ctx.rank_offsets).max())
         rounds, mine = -(-most // size), self.outputs.mine(ids)
         slices = [mine[i * size : (i + 1) * size] for i in range(rounds)]

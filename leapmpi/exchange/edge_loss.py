@@ -25,13 +25,7 @@ KIND = "embeddings"
 class EdgeLoss:
     """The loss over the steps of `rank` in `plan`; `task` gives the loss of a score."""
 
-    def __init__(
-        self,
-        plan: EdgePlan,
-        rank: int,
-        task: EdgeTask,
-        ctx: RankContext,
-    ) -> None:
+    def __init__(self, plan: EdgePlan, rank: int, task: EdgeTask, ctx: RankContext) -> None:
         self.plan, self.steps = plan, plan.of_rank(rank)
         self.task, self.travels = task, plan.travels
         self.transfers = [Transfer(ctx, each.send_counts, each.receive_counts, task.width, KIND) for each in self.steps]

@@ -225,7 +225,7 @@ class ExchangedFeed(BlockFeed):
         self._features = features
 
     def on_device(self, numbers: np.ndarray) -> Tensor:
-        """Return `numbers` on the device of this rank."""
+        """Copy `numbers` to the device of this rank; a view where that is the host."""
         return torch.from_numpy(numbers).to(self.ctx.device)
 
     @abstractmethod

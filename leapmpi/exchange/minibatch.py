@@ -26,11 +26,14 @@ from leapmpi.system.counter_rng import DrawKey
 class PendingExchange(Protocol):
     """An exchange of the input of the first layer; `unpack` returns rows, or delivers a result made from them."""
 
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Start to send and receive. Collective."""
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        """Wait until all has arrived. Collective."""
 
-    def unpack(self) -> Rows | None: ...
+    def unpack(self) -> Rows | None:
+        """Return the rows that have arrived, or None where the exchange delivers its result. Local."""
 
 
 @dataclass

@@ -102,13 +102,7 @@ class NamedDestinations:
         return self._share(block, pairs, theirs, layer, inputs), theirs.destinations, counts
 
     def answer(
-        self,
-        minibatch: MiniBatch,
-        block: Block,
-        pairs: Pairs,
-        foreign: np.ndarray,
-        layer: Layer,
-        wanted: np.ndarray,
+        self, minibatch: MiniBatch, block: Block, pairs: Pairs, foreign: np.ndarray, layer: Layer, wanted: np.ndarray
     ) -> LocalShare:
         """Return the contribution of local rows to `block` and to the destinations `foreign` named by others. Local.
 

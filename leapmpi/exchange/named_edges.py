@@ -128,6 +128,7 @@ class KnownEdges:
         if topology.weight_sum is not None:
             _, edge_weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
             total = topology.weight_sum[destinations]
+        # A mean divides by all drawn edges; a list that lacks some of them cannot tell how many there were.
         sampled = np.diff(indptr) if sampled is None else sampled
         degree = topology.degree(destinations)
         typed = relation, sums_by_relation(indptr, relation, weight)

@@ -108,6 +108,7 @@ def own_lists(ctx: RankContext, topology: Topology | TopologyShard) -> OwnLists:
     outside, own = topology.outside, topology.own
     assert outside is not None, "sources are numbered where all lists are read"
     count = topology.end - topology.first
+    # Numbers of other ranks' vertices ascend by id, so that each rank has a range of them.
     bounds = count + np.searchsorted(outside, ctx.rank_offsets)
     if own.weight_sum is not None:
         own = replace(own, weight_sum=np.concatenate((own.weight_sum, _weight_sums(ctx, topology, outside))))

@@ -116,6 +116,7 @@ class RowPacking:
             counts = [(end - first) * width for first, end in zip(firsts, ends, strict=True)]
         else:
             counts = [int(np.count_nonzero(kept[first:end])) for first, end in zip(firsts, ends, strict=True)]
+        # A piece without numbers is no message.
         self.pieces = [each for each in zip(firsts, ends, counts, strict=True) if each[2]]
         """For each piece its first row, the row after its last, and the number of kept numbers, at least one."""
 

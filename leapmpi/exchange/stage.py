@@ -108,6 +108,7 @@ class Transfer:
         self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept, zeros: bool
     ) -> Callable[[], Tensor]:
         assert rows.shape[1] == self.width, "forecasts count this width"
+        # Packing pays only where zeros or dropped columns are left out.
         saves = zeros or kept[0] is not None
         start = self._start_packed if saves and self._packs(rows) else self._start_whole
         with self.ctx.phases("exchange"):

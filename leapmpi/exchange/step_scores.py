@@ -112,6 +112,7 @@ def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep, replaced: Sequence[Sha
         for scores, candidates, (replaced_end, fixed) in zip(found, lists, ends, strict=False):
             own = candidates == replaced_end
             if step.relations is None:
+                # The edge's other end would make a loop, which plain graphs do not have.
                 own |= candidates == fixed
             scores.masked_fill_(_on(rows, own), _NO_NEGATIVE * torch.finfo(scores.dtype).min)
         yield Scores(torch.cat([edge, *found], dim=1), len(lists[1]) if len(lists) > 1 else 0)

@@ -88,6 +88,7 @@ class HostPeers:
         return heartbeat.processor_seconds
 
     def close(self) -> None:
+        """Release the pidfds, so that the process keeps no descriptor of its peers. Local."""
         for handle in self.ranks:
             os.close(handle)
 
@@ -391,6 +392,7 @@ class Watchdog:
                 file.write(f"work ahead: {self.phases.where(channels.AHEAD)}\n")
                 file.writelines(thread_stacks(self._training_thread))
 
+        # In a thread of its own: a file system that hangs, perhaps the reason to write, must not hold up the watchdog.
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
         writer.join(_LINGER)

@@ -61,10 +61,12 @@ class FeatureFetcher:
         self.dtype = dtype
         self.kind = kind
         self.phases = phases or PhaseTimers()
+        # `fill` sets it, once training has chosen the rows.
         self.cache: RowCache | None = None
         self.id_codec = IdCodec.home_ranks(rank_offsets)
         self._local_half: HostRows | DeviceRows
         if isinstance(shard, HostShard):
+            # Rows in host memory reach a GPU through pinned buffers; those on a device never leave it.
             half = HostRows if on_host(device) else StagedRows
             self._local_half = half(shard, device, dtype, self.phases)
         else:

@@ -50,6 +50,7 @@ def _add(ids, gradients, first, slots, touched, sums, known):
     for i in range(len(ids)):
         row = ids[i] - first
         slot = slots[row]
+        # Rows that no one has read have no sum: space is that of the rows of a batch.
         if slot < 0:
             slot = slots[row] = known
             touched[known] = row

@@ -48,6 +48,7 @@ def _spread(indptr, indices, first, chance, fanout, reached):
         degree = indptr[v + 1] - indptr[v]
         if chance[v] <= 0 or degree == 0:
             continue
+        # Draws are uniform in a list, so that its entries share them alike.
         share = chance[v] * (1.0 if fanout < 0 or fanout >= degree else fanout / degree)
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e] - first

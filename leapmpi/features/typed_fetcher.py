@@ -125,6 +125,7 @@ class TypedFetcher(FeatureFetcher):
 
     def _exchange(self, request: RowRequest, unpack: Callable[[Any], Any]) -> RowExchange:
         requested, counts = self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        # Rows of types have several lengths: units of bytes travel, whose numbers both sides compute from the ids.
         sent_counts = self._units_by_rank(requested, counts)
         sent = self._buffers.array((int(sent_counts.sum()), self.shard.unit), "uint8")
         pack = partial(self._pack, requested, sent) if self.communicator.carries else None
@@ -221,6 +222,7 @@ class TypedFetcher(FeatureFetcher):
         assert rows.learned is not None, "some types learn"
         assert exchange.requested is not None, "the fetcher made it"
         shard, (request, requested, counts) = self.shard, exchange.requested
+        # Owners learn rows of some types alone: the request is cut down to these, with its order kept.
         learns = shard.learns[shard.types_of(request.ids)]
         places = np.cumsum(learns) - 1
         local, remote = (each[learns[each]] for each in (request.local_positions, request.remote_positions))
@@ -230,6 +232,7 @@ class TypedFetcher(FeatureFetcher):
             remote_positions=places[remote],
             remote_counts=_count_chosen(learns[request.remote_positions], request.remote_counts),
         )
+        # Others have cut their requests in the same way, so counts agree without another message.
         asked = shard.learns[shard.types_of(requested)]
         numbers = shard.learned_numbers(requested[asked])
         self.learned.fetched(chosen, numbers, _count_chosen(asked, counts), rows.learned)

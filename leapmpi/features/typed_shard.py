@@ -150,6 +150,7 @@ class TypedShard(HostShard):
         for t, chosen in self.by_type(types):
             if (table := self.tables[t]) is not None:
                 rows = table.rows(numbers[chosen], table.new_rows(len(chosen)))
+                # Type by type into places by request, so that the receiver needs no order but its own.
                 _scatter(rows.view(np.uint8), starts[chosen], flat)
             if self.learns[t]:
                 found = self.learned_rows(numbers[chosen] + self._first_learned[t])

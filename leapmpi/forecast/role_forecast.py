@@ -71,7 +71,8 @@ def forecast_roles(
     """
     check(facts_of(config, dataset))
     check_roles(config, dataset, ranks)
-    config = by_role(config, dataset)
+    config = by_role(config)
+    # With one thread, as the ranks of the forecast job would draw one after the other here.
     before = torch.get_num_threads(), threads()
     torch.set_num_threads(1)
     set_threads(1)
@@ -131,6 +132,7 @@ def _fetched(engine: Engine, minibatch: MiniBatch, offsets: np.ndarray, rank: in
     """Count bytes of ids and of rows, or sums, that preparation rank `rank`, with `offsets`, requests of others."""
     ctx, layer = engine.ctx, engine.ctx.model.layers[0]
     ids = rows = 0
+    # Rows as they are stored, unless shares of sums replace them: then only own rows of destinations travel.
     wanted = union(minibatch.micro_batches)
     if engine.mode_name == "sums":
         block, _ = merged([each.first_block for each in minibatch.micro_batches])

@@ -50,6 +50,7 @@ class VirtualWorld:
         ranks = len(self.communicators)
         stacks = [greenlet(partial(work, rank)) for rank in range(ranks)]
         results: Given = [() for _ in stacks]
+        # Every stack runs to its next exchange, which then delivers to all of them: ranks in lockstep, in one thread.
         while True:
             results = [stack.switch(*given) for stack, given in zip(stacks, results, strict=True)]
             running = [not stack.dead for stack in stacks]

@@ -200,6 +200,7 @@ class FullBatchGraphs(Preparation):
         """Return the feed of the first layer from sums of features, where this rank keeps them. Collective."""
         nothing = np.empty(0, np.int64)
         with self.ctx.phases("exchange"):
+            # A rank that keeps no sums requests nothing, but takes part: the fetch is collective.
             requested = nothing if graph.summed is None else graph.summed
             rows = self.ctx.features.fetch(requested)
         if graph.summed is None:

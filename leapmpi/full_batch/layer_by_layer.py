@@ -77,7 +77,7 @@ class LayerByLayer(Raw):
     description = "rows of remote vertices of the first and of hidden layers, and gradients"
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
-        """Return the vertices whose features the first layer reads."""
+        """Return the vertices (int64) whose features the first layer reads."""
         return graph_of(minibatch).fed
 
     def count(self, minibatch: MiniBatch, number: int) -> None:

@@ -75,6 +75,7 @@ def _is_cheap(trainer: Trainer) -> bool:
     ctx, scoring, topology = trainer.ctx, trainer.evaluator.scoring, trainer.loaded.topology
     assert isinstance(topology, Topology), "the topology is whole"
     assert isinstance(scoring, VertexScoring), "vertices are scored"
+    # Edges, and a row of each own vertex and layer, are the work of both kinds of evaluation.
     layers, begin, end = len(trainer.config.sampling.fanout), *ctx.local_range
     own = [in_range(ids, begin, end) for _, ids in scoring.splits.values()]
     exact = most_edges(ctx, topology, (ALL,) * layers, np.concatenate(own)) + layers * (end - begin)
@@ -84,6 +85,7 @@ def _is_cheap(trainer: Trainer) -> bool:
     training = sum(each["seconds"] for each in trainer.epochs)
     spent = [each["evaluation_seconds"] for each in trainer.epochs if "evaluation_seconds" in each]
     predicted = _FIXED + statistics.median(spent or [training]) * all_exact / max(1, all_sampled)
+    # Clocks differ between ranks: that of rank 0 decides, as exact scores are collective.
     return bool(ctx.communicator.all_gather_rows(np.array([predicted < _SHARE * training], np.int64))[0, 0])
 
 

@@ -7,7 +7,6 @@ And what is taken from other runs: the first weights (`--init RUN`), and the tun
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,8 +40,6 @@ from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.model_state import below, evaluations_since
 from leapmpi.training.trainer import Origin
 from leapmpi.training.training_components import Components
-
-log = logging.getLogger("leapmpi")
 
 CHANGEABLE = (
     *("data", "train.epochs", "train.early_stop", "evaluate.every"),
@@ -153,9 +150,11 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
         yield f"{config.data} holds another graph"
     before, known = recorded_values(flattened(saved["config"])), dict(fields())
     unknown = sorted(key for key in before if key not in known and not key.startswith("model.options."))
+    # Both go through JSON and one spelling, so that only values differ, not their types.
     earlier = Config.recorded({key: value for key, value in before.items() if key not in unknown}, "checkpoint")
     then, today = (canonical(flattened(json.loads(json.dumps(each.to_values())))) for each in (earlier, config))
     for key, _ in fields():
+        # The checkpoint names the strategy that auto chose then; it stays.
         if (key, today[key]) == ("strategy.name", "auto"):
             continue
         if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):

@@ -218,6 +218,7 @@ def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
 def summary_of(trainer: Trainer) -> dict[str, Any]:
     """Return the content of summary.json, the same on all ranks. Collective."""
     config, world, dataset = trainer.config, trainer.world, trainer.loaded.dataset
+    # Collective calls come before the dict, whose values are then the same on all ranks.
     peaks = trainer.ctx.communicator.all_gather_objects(peak_bytes())
     choice, seconds = trainer.origin.choice, trainer.run_seconds()
     return {

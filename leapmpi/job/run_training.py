@@ -171,7 +171,7 @@ def _load(
     """
     # Checkpoint and weights are found before anything is loaded: a refusal then costs seconds, not minutes.
     world, dataset = session.world, session.open(config)
-    config = by_role(with_batch_size(config, dataset), dataset)
+    config = by_role(with_batch_size(config, dataset))
     saved = world.on_root(lambda: resume.find(config, dataset) if resumes else None)
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and saved is None else None)
     if config.strategy.prepare_ranks:

@@ -55,6 +55,7 @@ def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
 
     found = world.on_root(choice)
     made = Choice.from_values(all_gather_values(world.comm, found.to_values() if found else None)[0])
+    # Whether it has room is known to each rank alone; a replay must not train by another strategy.
     try:
         world.on_all(lambda: strategy_named(made.strategy).check_room(world, loaded))
     except ResourceError as error:

@@ -134,12 +134,12 @@ def _mask_tensor(x: Tensor, hashed: Tensor, below: int, scale: float, first: int
 
 
 def mask_vertices_tensor(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """Do `mask_vertices` in torch operations."""
+    """Do `mask_vertices` in torch operations, with the same bits: x float[n, width], vertices int64[n]."""
     return _mask_tensor(x, fold_tensor(_signed(base), vertices), below, _scale(below), first)
 
 
 def mask_edges_tensor(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
-    """Do `mask_edges` in torch operations."""
+    """Do `mask_edges` in torch operations, with the same bits: x float[edges, width], vertices int64[sources]."""
     target = vertices[: len(edges.counts)].repeat_interleave(edges.counts)
     hashed = fold_tensor(fold_tensor(_signed(base), target), vertices[edges.indices.long()])
     return _mask_tensor(x, hashed, below, _scale(below), 0)
@@ -199,7 +199,7 @@ def _mask_entries(first, end, values, indptr, columns, vertices, base, below, sc
 
 
 def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """Do `mask_entries` in torch operations."""
+    """Do `mask_entries` in torch operations, with the same bits: float[entries], vertices int64[rows]."""
     row = fold_tensor(_signed(base), vertices).repeat_interleave(x.entries.counts)
     column = x.entries.indices.long() + first
     lane = (fold_tensor(row, column >> 2) >> (16 * (column & 3))) & 0xFFFF

@@ -300,6 +300,7 @@ def finish_step(layer: Layer, neighbours: Tensor) -> tuple[Tensor, Callable[[Ten
     @torch.no_grad()
     def backward(gradient: Tensor) -> Tensor:
         if not layer.last:
+            # ReLU's own output tells where it passed: its input, overwritten by then, is not needed.
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
         add_gradient(layer.bias, gradient.sum(0))
         return gradient

@@ -40,7 +40,7 @@ class MLP(nn.Module):
         return self.after_first(self.first(x))
 
     def after_first(self, h: Tensor) -> Tensor:
-        """Compute the result from that of the first product."""
+        """Compute the result, float[n, out], from that of the first product."""
         for number, product in enumerate(itertools.islice(self.products, 1, None)):
             h = h + self.biases[number] if len(self.biases) else h
             h = product(F.relu(h if self.norms is None else self.norms[number](h)))

@@ -98,7 +98,7 @@ class Model(nn.Module):
         return self.head(rows, blocks[0].dst_original[:roots], dropout)
 
     def statistics(self) -> dict[str, Tensor]:
-        """Return what batch normalisation keeps besides parameters, by name; empty without."""
+        """Return means and variances that batch normalisation keeps besides parameters, by name; empty without."""
         found = batch_norms(self).items()
         return {f"{name}.{kind}": each for name, norm in found for kind, each in norm.named_buffers()}
 

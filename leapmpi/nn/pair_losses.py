@@ -16,7 +16,7 @@ _MARGIN = 1.0
 
 
 def binary(scores: Tensor, sources: int) -> Tensor:
-    """Return the binary cross-entropy of each pair."""
+    """Return the binary cross-entropy, with edges as ones and negatives as zeros."""
     targets = torch.zeros_like(scores)
     targets[:, 0] = 1
     return F.binary_cross_entropy_with_logits(scores, targets, reduction="sum")

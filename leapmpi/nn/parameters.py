@@ -52,7 +52,7 @@ class ParameterLayout:
 
     @property
     def shared_gradients(self) -> torch.Tensor:
-        """The gradients to sum over ranks, since every rank computes a share of them: a flat view."""
+        """The gradients to sum over ranks, since every rank computes a share of them: a flat view, float[count]."""
         return self.gradients
 
     @property

@@ -104,7 +104,7 @@ class ReadEdges:
         return self.by_group(softmax_of(self.edges, self.by_destination(self.weighted(score))))
 
     def share_across(self, score: Tensor) -> tuple[Tensor, Tensor]:
-        """Do `softmax_across` where these are some of a destination's edges; add the logarithms of `softmax_share`."""
+        """Do `softmax_across` where these are some of a destination's edges; return `softmax_share`'s logs too."""
         share, logs = softmax_share(self.edges, self.by_destination(self.weighted(score)))
         return self.by_group(share), logs
 

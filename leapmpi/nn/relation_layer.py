@@ -41,6 +41,8 @@ SUM_OF_RELATIONS, MEAN_OF_RELATIONS = "sum", "mean"
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for all models of relations."""
+
     relations: str = setting(
         SUM_OF_RELATIONS,
         "how relations that end at a type are combined; a mean divides by those of the schema",
@@ -56,14 +58,7 @@ class RelationLayer(TypedLayer, traits=LayerTraits()):
     """float64[R']: what the mean of each relation is multiplied by."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        number: int,
-        in_dim: int,
-        out_dim: int,
-        last: bool,
-        *,
-        schema: TypedSchema,
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last, schema=schema)
         self.own = nn.Parameter(torch.empty(len(self.types.destinations), out_dim, in_dim))

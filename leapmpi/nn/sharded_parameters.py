@@ -59,7 +59,7 @@ class ShardedParameterLayout(ParameterLayout):
 
     @property
     def shared_gradients(self) -> torch.Tensor:
-        """The gradients of the parameters that every rank holds."""
+        """The gradients of the parameters that every rank holds: a flat view."""
         return self.gradients[self.split_count :]
 
     @property

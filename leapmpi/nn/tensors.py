@@ -217,7 +217,7 @@ class BlockTensors:
         return self.plain_share(dtype)
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
-        """Return `share` without the weights of the dataset's edges."""
+        """Return `share`, float[edges], without the weights of the dataset's edges."""
         edges = self.edges
         return csr_torch.shares(edges.indptr, len(edges.indices), None, self.weight, self.dst_degree, dtype)
 
@@ -334,7 +334,7 @@ class PartialBlock:
         return self.plain_share(dtype)
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
-        """Return `share` without the weights of the dataset's edges."""
+        """Return `share`, float[edges], without the weights of the dataset's edges."""
         edges = self.edges
         return csr_torch.shares(edges.indptr, len(edges.indices), self.sampled, self.weight, self.dst_degree, dtype)
 

@@ -29,14 +29,7 @@ class TypedLayer(Layer):
     """int64[T]: the place of each type among those of destinations, or -1."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        number: int,
-        in_dim: int,
-        out_dim: int,
-        last: bool,
-        *,
-        schema: TypedSchema,
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         if config.norm == "batch":

@@ -55,6 +55,7 @@ def fitted(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         solved = np.linalg.solve(
             scaled.T @ scaled + _RIDGE * len(seconds) * np.eye(len(kept)), scaled.T @ np.asarray(seconds, np.float64)
         )
+        # A negative price would call work a gain: its count leaves the fit, and the others are fitted again.
         if (solved >= 0).all():
             found[kept] = solved / mean[kept]
             break

@@ -32,14 +32,12 @@ def fitted(lines: Sequence[Sequence[str]], keys: int = 1, width: int | None = No
     return "\n\n".join(aligned([[line[column] for column in block] for line in lines]) for block in blocks)
 
 
-def condensed(
-    lines: Sequence[Sequence[str]], settings: Collection[str], keys: int = 1, width: int | None = None
-) -> str:
+def condensed(lines: Sequence[Sequence[str]], settings: Collection[str], keys: int = 1) -> str:
     """Format a table of headings and rows as `fitted` does, with the `settings` that all rows share above it.
 
     Other columns are left out where they hold nothing but '-'. A single row becomes a list of headings and values.
     """
-    width = width or shutil.get_terminal_size().columns
+    width = shutil.get_terminal_size().columns
     head, *rows = lines
     if len(rows) == 1:
         return aligned([pair for pair in zip(head, rows[0], strict=True) if pair[1] != "-"])

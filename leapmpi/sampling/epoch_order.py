@@ -31,7 +31,7 @@ def epoch_order(train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: i
 
 
 def batches(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """Cut `order` into consecutive batches (views) of `batch_size` roots; the last may be shorter.
+    """Cut `order` (int64[n]) into consecutive batches (views) of `batch_size` roots; the last may be shorter.
 
     Raises ConfigError unless batch_size is positive.
     """

@@ -248,13 +248,7 @@ def _announce_lists(topology: Topology, vertices: np.ndarray) -> None:
 
 
 def _block(
-    hop: int,
-    n_dst: int,
-    drawn: Drawn,
-    positions: np.ndarray,
-    src: np.ndarray,
-    original: np.ndarray,
-    degree: np.ndarray,
+    hop: int, n_dst: int, drawn: Drawn, positions: np.ndarray, src: np.ndarray, original: np.ndarray, degree: np.ndarray
 ) -> Block:
     """Return the block of the draws of a hop, with the `positions` of its edges among the sources."""
     return Block(hop, n_dst, src, drawn.indptr, positions, original, degree, drawn.weight, relation=drawn.relation)

@@ -47,6 +47,7 @@ def _without(vertices, starts, sources, topology_indptr, topology_indices, relat
             source = np.int64(topology_indices[e])
             if len(relation):
                 source += np.int64(relation[e]) * _SOURCES
+            # A batch leaves out few edges of a list: a search for each entry needs no marks over all sources.
             place = np.searchsorted(removed, source)
             if place == len(removed) or removed[place] != source:
                 numbers[count] = e

@@ -157,11 +157,7 @@ class NodeWiseSampler(HopSampler):
     leaves_edges_out = True
 
     def __init__(
-        self,
-        topology: Topology,
-        fanouts: tuple[int, ...],
-        threads: int = 1,
-        relation_fanouts: np.ndarray | None = None,
+        self, topology: Topology, fanouts: tuple[int, ...], threads: int = 1, relation_fanouts: np.ndarray | None = None
     ) -> None:
         nobody = np.empty(0, np.int64)
         super().__init__(Setup(topology, fanouts, nobody, 0, threads, relation_fanouts))

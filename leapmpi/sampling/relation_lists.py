@@ -140,13 +140,11 @@ _SHOWN = 8
 """Most relations that a message names."""
 
 
-def relation_fanouts(
-    types: GraphTypes, fanouts: tuple[int, ...], given: tuple[str, ...] = (), targets: tuple[int, ...] | None = None
-) -> np.ndarray:
+def relation_fanouts(types: GraphTypes, fanouts: tuple[int, ...], given: tuple[str, ...] = ()) -> np.ndarray:
     """Return the fan-outs by hop and relation, int64[hops, R]; 0 for relations that are not drawn.
 
     fanouts: those of every relation, -1 for all neighbours; given: fan-outs of some relations, as of
-    `--relation-fanout`; targets: numbers of the types of roots, None for the schema's target, or for all without one.
+    `--relation-fanout`. Roots are of the schema's target, or of all types without one.
     Raises ConfigError if a pattern fits no relation, or has a wrong number of fan-outs.
     """
     found = np.repeat(np.array(fanouts, np.int64)[:, None], len(types.relations), axis=1)
@@ -167,19 +165,18 @@ def relation_fanouts(
                 "give one for all hops, or one per hop"
             )
         found[:, fits] = np.array(numbers, np.int64)[:, None]
-    return np.where(_reached(types, found, targets).relations, found, 0)
+    return np.where(_reached(types, found).relations, found, 0)
 
 
-def _reached(types: GraphTypes, fanouts: np.ndarray, targets: tuple[int, ...] | None) -> Reached:
-    if targets is None:
-        target = types.target_number
-        targets = tuple(range(len(types.vertices))) if target is None else (target,)
+def _reached(types: GraphTypes, fanouts: np.ndarray) -> Reached:
+    target = types.target_number
+    targets = tuple(range(len(types.vertices))) if target is None else (target,)
     return reached(types, targets, len(fanouts), fanouts != 0)
 
 
 def reached_in_training(types: GraphTypes, sampling: SamplingConfig) -> Reached:
     """Return the part of the schema that training reaches from its roots. Raises ConfigError as relation_fanouts."""
-    return _reached(types, relation_fanouts(types, sampling.fanout, sampling.relation_fanout), None)
+    return _reached(types, relation_fanouts(types, sampling.fanout, sampling.relation_fanout))
 
 
 def scoring_fanouts(types: GraphTypes, sampling: SamplingConfig, fanouts: tuple[int, ...]) -> np.ndarray:

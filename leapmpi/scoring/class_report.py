@@ -38,6 +38,7 @@ def report(figures: np.ndarray, confused: np.ndarray, regression: bool) -> dict[
         known = {"known": whole[COUNT].astype(int).tolist()}
         return known | {name: _plain(values) for name, values in errors_by_target(whole).items()}
     right, wrongly, missed, known = figures.sum(axis=0)
+    # Classes that never occur divide by 0; `_plain` makes None of that.
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = {
             "precision": right / (right + wrongly),

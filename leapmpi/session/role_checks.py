@@ -9,12 +9,9 @@ from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.model import model_of
 from leapmpi.plan.roles import Roles
 
-STRATEGIES = ("leap", "pull")
-"""Those whose mini-batches are complete before the weights are known."""
 
-
-def by_role(config: Config, dataset: Dataset) -> Config:
-    """Return `config` as ranks with roles train `dataset`, where `auto` is leap; itself where they have none. Local.
+def by_role(config: Config) -> Config:
+    """Return `config` as ranks with roles train by it, where `auto` is leap; itself where they have none. Local.
 
     `--remote auto` fetches raw rows.
     """

@@ -45,11 +45,13 @@ class SavedModel:
                 f"{self.run.path} was trained on the task {about['task']}, which is not {task.name}; give --task"
             )
         width = input_width(self.config, loaded.dataset)
+        # Shapes alone would name a parameter; the sentence here names the dataset.
         if (about["feature_dim"], about["classes"]) != (width, task.classes):
             raise DataError(
                 f"{self.config.data} has {width} features and {task.classes} classes, the run was trained "
                 f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
             )
+        # Learned rows are no parameters of the model: their owners take them.
         loaded.ctx.parameters.assign(without_rows(self.arrays), str(self.run.path))
         if loaded.ctx.learned:
             loaded.ctx.learned.assign(self.arrays, str(self.run.path))

@@ -185,12 +185,7 @@ def load(
 
 
 def _held_rows(
-    config: Config,
-    world: World,
-    dataset: Dataset,
-    topology: Topology | TopologyShard,
-    parts: range,
-    own: list[int],
+    config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard, parts: range, own: list[int]
 ) -> tuple[HostShard, LearnedRows | None]:
     """Return the feature rows of the vertices own[0] to own[1], and those that training moves, if any. Collective."""
     if dataset.types is not None or not dataset.feature_dim:
@@ -215,6 +210,7 @@ def load_reassigned(config: Config, world: World, loaded: Loaded, starts: np.nda
     dataset, ctx = loaded.dataset, loaded.ctx
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
+    # Only what depends on the distribution of parts is made again.
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
     held, edges = ctx.features.shard, ctx.edge_features
     if dataset.types is not None:
@@ -371,6 +367,7 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
     features = size <= _VERIFY_BYTES or config.run.verify == "all"
+    # Checking values looks up ids of neighbours in all parts; digests need none but the own ones.
     if sharded or dataset.parts > _MOST_READ_PARTS:
         verify_digests(dataset, parts, features)
     else:

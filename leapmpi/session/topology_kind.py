@@ -69,6 +69,7 @@ def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
         return False
     if config.run.topology_memory:
         return False
+    # Free memory differs by node, and all ranks must choose alike: one node without space decides for all.
     free = available_bytes()
     needed = topology_bytes(dataset, uses_weights(config, dataset), uses_times(config, dataset))
     fits = free is None or needed * _SHARE_OF_FREE <= free

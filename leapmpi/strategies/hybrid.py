@@ -11,10 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
-import numpy as np
-
-from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
-from leapmpi.errors import RunFolderError
+from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord, agreed_rates
 from leapmpi.exchange.layer_graphs import Chooser
 from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement, FullBatchRules, by_layer_strategy
@@ -38,18 +35,10 @@ class Hybrid(FullBatchPlacement):
         """
         if self.restored:
             return
-        # Rates decide what is cached, so all ranks use one copy. An empty array tells them that there is none.
-        communicator, values = self.ctx.communicator, None
-        if communicator.rank == 0:
-            earlier = log.earlier(DEPENDENCIES, 0, 0)
-            known = MachineRates.from_values(earlier.value) if earlier else self.ctx.machine
-            values = np.array([] if log.replays and not earlier else astuple(known), np.float64).view(np.int64)
-        found = communicator.broadcast(values, "control").view(np.float64)
-        if not len(found):
-            error = RunFolderError("the run to be replayed has recorded no choice of hybrid; leave out --replay")
-            error.agreed = True
-            raise error
-        self.machine = MachineRates(*found.tolist())
+        earlier = log.earlier(DEPENDENCIES, 0, 0)
+        known = MachineRates.from_values(earlier.value) if earlier else self.ctx.machine
+        rates = () if log.replays and not earlier else astuple(known)
+        self.machine = MachineRates(*agreed_rates(rates, self.ctx.communicator, "choice of hybrid"))
 
     def record(self, log: TuningLog, evidence: Mapping[str, Any]) -> None:
         if not self.restored and self.ctx.rank == 0:

@@ -182,6 +182,7 @@ class RingMode(ExchangeMode):
                 visits.append(payload.visit(blocks, (ctx.rank + step) % ctx.ranks, minibatch.dropout))
             ctx.communicator.byte_counters.add_rows("local", visits[-1].read)
             if step + 1 < ctx.ranks:
+                # Edges from rows of this rank have been read here: later ranks need them no more.
                 words = to_words(payload.without_edges_of(blocks, *ctx.local_range))
                 counts = np.where(np.arange(ctx.ranks) == (ctx.rank - 1) % ctx.ranks, len(words), 0)
                 blocks = from_words(ctx.communicator.exchange_ids(words, counts, self.id_codec)[0])

@@ -166,7 +166,7 @@ class ColumnRows(ColumnSums):
         return self.layer.rows.width
 
     def pushed(self, block: Block) -> np.ndarray:
-        """Return the sources."""
+        """Return the sources: int64[n_src]."""
         return block.src
 
     def answer_rows(self, pushed: np.ndarray) -> int:
@@ -174,7 +174,7 @@ class ColumnRows(ColumnSums):
         return len(pushed)
 
     def vertices_of(self, pushed: np.ndarray) -> np.ndarray:
-        """Return the sources."""
+        """Return the sources: int64[n_src]."""
         return pushed
 
     def plan_bytes(self, block: Block) -> int:
@@ -214,6 +214,7 @@ def place_parameters(ctx: RankContext) -> RankContext:
             f"strategy: p3 gives every rank some columns of the features, but the dataset has {width} for {ranks} "
             "ranks; use leap or pull, or fewer ranks"
         )
+    # Every rank holds the columns of the first weights that meet its columns of features.
     parameters = ShardedParameterLayout(ctx.model, ctx.communicator, column_bounds(width, ranks))
     return replace(ctx, model=parameters.model, parameters=parameters)
 

@@ -62,6 +62,7 @@ def temporary_folder(
         kept = keep
         raise
     finally:
+        # The lock on the folder is given up last: until then no other process takes it for abandoned.
         if not kept:
             _clear_away(folder, path)
         os.close(descriptor)

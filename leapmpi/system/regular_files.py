@@ -11,19 +11,12 @@ from typing import BinaryIO
 
 def open_regular(path: Path | str) -> BinaryIO:
     """Open the regular file `path` for reading. Raises OSError when it is something else or cannot be opened."""
-    # Without O_NONBLOCK a pipe would wait here for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        check_regular(descriptor, path)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return open(descriptor, "rb")
+    return open(path, "rb", opener=regular_only)
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Open for `open`, to write or append. Raises OSError if `path` exists and is not a regular file."""
-    # Without O_NONBLOCK a pipe would wait here for a reader.
+    """Open for `open`, as its `opener`. Raises OSError if `path` exists and is not a regular file."""
+    # Without O_NONBLOCK a pipe would wait here for its other end.
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
         check_regular(descriptor, path)

@@ -64,6 +64,7 @@ class StageFiles:
                 "shape": array.shape,
                 "digest": _digest(file),
             }
+        # The record appears whole, and after the arrays that it describes: a stage without one is done again.
         aside = self._folder / f"{stage}.new"
         aside.write_text(json.dumps({"values": values, "arrays": described}))
         os.replace(aside, self._folder / f"{stage}{_RECORD}")

@@ -66,6 +66,7 @@ class Trace:
         self._written += len(events)
 
     def close(self) -> None:
+        """Write what is left, and end the list. Raises ResourceError or DataError as `write` does."""
         self.phases.span = None
         self.write("]\n")
 

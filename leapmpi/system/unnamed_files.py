@@ -27,6 +27,7 @@ def unnamed_file(size: int, what: str) -> int:
     takes = f"{what} {size / 2**30:.1f} GiB" if size >= 2**29 else f"{what} {size / 2**20:.1f} MiB"
     if file_system(Path(folder)) in IN_MEMORY:
         raise ConfigError(f"{takes} in a file, but {folder} is in memory; set TMPDIR to a folder on a disk")
+    # Unlinked at once: even a killed process leaves no file.
     handle, path = tempfile.mkstemp(prefix="leapmpi-", dir=folder)
     os.unlink(path)
     try:

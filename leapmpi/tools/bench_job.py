@@ -71,7 +71,7 @@ class _Held:
     def by(self, config: Config) -> Loaded:
         """Return the data and a new model for a trainer of `config`. Collective."""
         if config.strategy.prepare_ranks:
-            return self._session.load_by_role(by_role(config, self._dataset), self._dataset)
+            return self._session.load_by_role(by_role(config), self._dataset)
         self._shared = self._shared or self._session.load(config, self._dataset)
         return with_new_model(models_of(config)[0], self._shared)
 
@@ -92,9 +92,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     first = next(iter(configs.values()))
     held = _Held(session, datasets[0])
     begun = time.perf_counter()
-    assembled = {
-        label: components_of(by_role(config, datasets[0]), world, held.by(config)) for label, config in configs.items()
-    }
+    assembled = {label: components_of(by_role(config), world, held.by(config)) for label, config in configs.items()}
     trainers = {label: Trainer(each, prepare(each), begun) for label, each in assembled.items()}
 
     # Train, epoch by epoch in turn.
@@ -144,6 +142,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
     core_hours counts all cores that the ranks hold, busy or not; core_seconds counts busy ones.
     """
     epochs = trainer.epochs
+    # Ranks may hold different numbers of cores, such as those that prepare.
     threads = trainer.ctx.communicator.all_gather_objects(trainer.world.threads)
     warm, is_warm = warm_epochs(epochs)
 

@@ -52,6 +52,7 @@ class Checkpointer:
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
         self._answer: Callable[[], StopRequest] = StopRequest
         self.last = last
+        # Intervals are measured on a clock that no one sets.
         self._saved_at = self._begun_at = time.monotonic()
         self._stop_at = _stop_at(job_end)
         self._slowest = 0.0

@@ -86,12 +86,12 @@ def restore(
 
 
 def named(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return `arrays` as members of `group`."""
+    """Put GROUP/ before the names of `arrays`."""
     return {f"{group}/{name}": array for name, array in arrays.items()}
 
 
 def below(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the members of `group` among `arrays`, under their own names."""
+    """Return the `arrays` named GROUP/NAME, by NAME."""
     return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
 
 

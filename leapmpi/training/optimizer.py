@@ -102,14 +102,17 @@ class Optimizer:
             self._fused_adam(rate)
             return
         decay, values, gradients = self.config.weight_decay, self.parameters.values, self.parameters.gradients
+        # AdamW shrinks weights beside the step; Adam adds the decay to the gradient, where moments see it.
         if decay and self.config.optimizer == "adamw":
             values.mul_(1 - rate * decay)
         elif decay:
             gradients.add_(values, alpha=decay)
         first, second = self._tensors["first"], self._tensors["second"]
+        # All in place: temporary arrays would be as large as the model.
         first.lerp_(gradients, 1 - FAST)
         second.mul_(SLOW).addcmul_(gradients, gradients, value=1 - SLOW)
         torch.sqrt(second, out=self._root)
+        # Corrections of the bias towards the zeros at the start (section 3).
         self._root.div_((1 - SLOW**self._steps) ** 0.5).add_(EPSILON)
         values.addcdiv_(first, self._root, value=-rate / (1 - FAST**self._steps))
 

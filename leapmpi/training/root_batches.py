@@ -40,7 +40,7 @@ class RootBatches(Protocol):
         ...
 
     def of_epoch(self, epoch: int) -> Sequence[np.ndarray]:
-        """Return the roots of every batch of `epoch`, in order. Local on rank 0 unless all ranks plan."""
+        """Return the roots (int64) of every batch of `epoch`, in order. Local on rank 0 unless all ranks plan."""
         ...
 
 

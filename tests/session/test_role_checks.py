@@ -39,10 +39,9 @@ def test_too_few_parts_or_ranks_are_refused(small_data):
     check_roles(config_of(), dataset, 6)
 
 
-def test_auto_is_leap_on_raw_rows(small_data):
-    dataset = open_dataset(str(small_data))
-    found = by_role(config_of(), dataset).strategy
+def test_auto_is_leap_on_raw_rows():
+    found = by_role(config_of()).strategy
     assert (found.name, found.remote) == ("leap", "raw")
-    assert by_role(config_of(strategy__name="pull"), dataset).strategy.name == "pull"
+    assert by_role(config_of(strategy__name="pull")).strategy.name == "pull"
     plain = Config()
-    assert by_role(plain, dataset) is plain
+    assert by_role(plain) is plain

@@ -1,8 +1,11 @@
 """Small graphs that the tests of datasets and of partitioning share."""
 
+from pathlib import Path
+
 import numpy as np
 
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.names_of_vertices import open_names
 from leapmpi.dataset.sparse_features import from_entries
 
 
@@ -64,3 +67,9 @@ def communities(n: int = 400, groups: int = 8, seed: int = 0) -> Graph:
     split = np.zeros(n, np.int8)
     split[random.choice(n, n // 10, replace=False)] = 1
     return from_edges(n, pairs, split=split)
+
+
+def read_names(path: Path, graph: Graph) -> list[str] | None:
+    """The names by original id that belong to `graph`, opened from the file `path`; None when it has none."""
+    found = open_names(path, graph.attributes)
+    return None if found is None else found.of(range(len(found)))

@@ -14,7 +14,6 @@ from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.errors import DataError
 
 CLASSES, DISTINCT = "classes", "distinct"
-LABEL_VALUES = CLASSES, DISTINCT
 """Meanings of numbers that label edges: classes from 0 on and -1 for unlabelled, or any distinct values in order."""
 
 _MOST_CLASSES = 1 << 20
@@ -23,7 +22,7 @@ _MOST_CLASSES = 1 << 20
 def with_classes(data: EdgeData, values: str, where: str, workspace: Workspace) -> tuple[EdgeData, list[int] | None]:
     """Replace labels of `data`, whole numbers int64[m] as read, by class numbers in a temporary file.
 
-    values: one of LABEL_VALUES. Returns the number that stands behind each class too, where they are the distinct ones.
+    values: CLASSES or DISTINCT. Returns the number that stands behind each class too, where they are the distinct ones.
     Raises DataError for numbers that are not classes, or for too many.
     """
     labels = data.labels

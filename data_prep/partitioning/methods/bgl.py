@@ -14,6 +14,7 @@ import numpy as np
 from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
 from data_prep.partitioning.multilevel.balance import Caps
+from data_prep.partitioning.part_ordering import add_cut_weights
 from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
 from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
 from leapmpi.dataset.graph import Graph
@@ -31,7 +32,9 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     block_of = _blocks(graph, request)
     links = np.zeros((block_of.max() + 1,) * 2)
     for chunk in edge_chunks(graph, request.chunk, request.progress):
-        _add_links(chunk, block_of, links)
+        add_cut_weights(chunk, block_of, links)
+    # Lists hold in-neighbours alone; a link counts the edges of both directions.
+    links += links.T
     assignment = _place(block_of, links, training, part_capacity(training, request))
     return MethodResult(assignment, rows_of_graph(graph, request))
 
@@ -205,19 +208,6 @@ def _representative(target, block):
         target[block] = target[target[block]]
         block = target[block]
     return block
-
-
-@compiled
-def _add_links(chunk, block_of, links):
-    """Add to links float64[B, B] the edges between blocks in the rows of `chunk`."""
-    first, indptr, indices, _ = chunk
-    for row in range(len(indptr) - 1):
-        block = block_of[first + row]
-        for e in range(indptr[row], indptr[row + 1]):
-            other = block_of[indices[e]]
-            if other != block:
-                links[block, other] += 1
-                links[other, block] += 1
 
 
 def members_by_block(block_of: np.ndarray, blocks: int) -> tuple[np.ndarray, np.ndarray]:

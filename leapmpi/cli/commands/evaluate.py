@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Collection
 from typing import Any
 
 from leapmpi.config.flags import add_flag, given
@@ -31,23 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the dataset, the run, and the settings that may differ from the run's."""
     parser.add_argument("data", metavar="DATA", help="dataset folder")
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    which = "weights of the best or the final epoch, or a file of weights"
-    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
-    parser.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="K",
-        help="model K of several (default all), or the code of your own model: FILE.py:CLASS",
-    )
+    add_model_of_run(parser, "model K of several (default all)")
     parser.add_argument("--metric", metavar="A,B", help="metrics (default: that of the run)")
     parser.add_argument(
         "--per-class", action="store_true", help="show figures of each class, label, target or relation"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
+    add_settings_beside_run(parser, _SETTINGS)
+
+
+def add_model_of_run(parser: argparse.ArgumentParser, chosen: str) -> None:
+    """Add the flags that say which weights of a run are read; `chosen` describes the number in --model."""
+    which = "weights of the best or the final epoch, or a file of weights"
+    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
+    model = f"{chosen}, or the code of your own model: FILE.py:CLASS"
+    parser.add_argument("--model", action="append", default=[], metavar="K", help=model)
+
+
+def add_settings_beside_run(parser: argparse.ArgumentParser, keys: Collection[str]) -> None:
+    """Add the flags of the settings `keys`, whose values are the run's unless given."""
     group = parser.add_argument_group("settings that may differ from the run's")
     for key, setting in fields():
-        if key in _SETTINGS:
+        if key in keys:
             add_flag(group, setting, default="")
 
 

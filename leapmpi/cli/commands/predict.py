@@ -7,11 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from leapmpi.cli.commands.evaluate import chosen_runs, model_number, with_code
-from leapmpi.config.flags import add_flag, given
-from leapmpi.config.parser import number_between, weights_of_run
+from leapmpi.cli.commands.evaluate import (
+    add_model_of_run,
+    add_settings_beside_run,
+    chosen_runs,
+    model_number,
+    with_code,
+)
+from leapmpi.config.flags import given
+from leapmpi.config.parser import number_between
 from leapmpi.config.program_imports import program_imports
-from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
 from leapmpi.runs.text import listed, size_text
@@ -37,15 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layer", type=int, metavar="N", help="layer of embeddings (default the last hidden one)")
     _add_vertices(parser)
-    which = "weights of the best or the final epoch, or a file of weights"
-    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
-    parser.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="K",
-        help="model K of several, or the code of your own model: FILE.py:CLASS",
-    )
+    add_model_of_run(parser, "model K of several")
     parser.add_argument(
         "--memory-limit",
         default="",
@@ -59,10 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="reuse the layers that a killed job finished in --stage")
     parser.add_argument("--overwrite", action="store_true", help="replace the output file")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    group = parser.add_argument_group("settings that may differ from the run's")
-    for key, setting in fields():
-        if key in _SETTINGS:
-            add_flag(group, setting, default="")
+    add_settings_beside_run(parser, _SETTINGS)
 
 
 def _add_vertices(parser: argparse.ArgumentParser) -> None:

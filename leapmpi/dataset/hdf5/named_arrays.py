@@ -20,11 +20,7 @@ _ABOUT = "about"
 
 
 def write_named_arrays(
-    path: Path,
-    kind: str,
-    group: str,
-    arrays: Mapping[str, np.ndarray],
-    about: Mapping[str, Any],
+    path: Path, kind: str, group: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> None:
     """Write `arrays` as group/NAME, and `about` (plain values) as JSON. Raises OSError if the disk is full."""
     content = json.dumps({"about": about, "order": list(arrays)}).encode()

@@ -100,6 +100,7 @@ class InterleavedPrefetcher:
             try:
                 self._work.finish(enough)
             except Exception:
+                # The message shall name where the work ahead failed, not where training stands.
                 self.ctx.phases.adopt_ahead()
                 raise
             finally:

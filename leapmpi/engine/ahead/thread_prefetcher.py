@@ -107,6 +107,7 @@ class ThreadPrefetcher:
             with self._condition:
                 self._pauses = True
                 self._condition.notify_all()
+                # All ranks have then prepared the same ones, so that no exchange is half begun.
                 self._condition.wait_for(lambda: self._done == min(self._allowed, len(self.tasks)) or self._error)
                 self._pauses = False
             self._raise_error()
@@ -167,6 +168,7 @@ class ThreadPrefetcher:
             with self._condition:
                 self._error = error
                 self._condition.notify_all()
+            # Training waits on the queue, not on the condition.
             self._ready.put(None)
             self._free_training()
 
@@ -254,6 +256,7 @@ class ThreadPrefetcher:
         if stream:
             stream.synchronize()
         self._ready.put(prepared)
+        # Its sends may last; the next mini-batch is prepared meanwhile.
         self._unsettled = prepared.minibatch
         if not self.engine.preparation.ships:
             self._settle()

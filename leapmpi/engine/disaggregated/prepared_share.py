@@ -78,6 +78,7 @@ def packed(arrays: Sequence[np.ndarray | None]) -> np.ndarray:
     for each in arrays:
         heading += [-1, 0] if each is None else [ord(each.dtype.char), each.ndim, *each.shape]
     parts = [np.array([len(heading), *heading], np.int64), *(each for each in arrays if each is not None)]
+    # Aligned, so that the receiver views its arrays in place, without copies.
     ends = np.cumsum([-(-part.nbytes // _ALIGNED) * _ALIGNED for part in parts])
     out = np.empty(int(ends[-1]), np.uint8)
     for part, end, begin in zip(parts, ends, [0, *ends[:-1]], strict=True):

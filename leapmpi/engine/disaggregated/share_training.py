@@ -135,6 +135,7 @@ class ShareTraining:
             assert types is not None, "they are sent"
             assert places is not None, "they are sent"
             return TypedMatrix(self.ctx.model.layers[0].in_dim, features, None, types, places, places)
+        # Kernels that read rows by address sum in the same order as on a rank that has fetched them: the same bits.
         if share.form == ROWS_IN_PLACE and on_host(device):
             addresses = matrix.data_ptr() + matrix.stride(0) * matrix.element_size() * torch.arange(len(matrix))
             return ScatteredRows(addresses, self.shipping.width, (matrix,))

@@ -46,6 +46,7 @@ def _list_remote(sources, first, end, seen, stamp, out):
         if e + _AHEAD < len(sources):
             prefetch(seen, np.intp(sources[e + _AHEAD]))
         u = sources[e]
+        # Written always, and kept only if it counts: a branch that is mispredicted costs more than a store.
         out[count] = u
         count += int((seen[u] != stamp) & ((u < first) | (u >= end)))
         seen[u] = stamp

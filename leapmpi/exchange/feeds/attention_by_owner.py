@@ -114,6 +114,7 @@ class _Source:
         self.vertices = block.known_original
         if self.layer.attention_dropout:
             self.vertices = torch.cat([block.dst_original, block.src_original[places]])
+        # Masks name both ends of an edge: destinations come first, then the sources of this round.
         self.named = Edges(self.edges.indptr, self.edges.indices + block.n_dst, self.edges.sources + block.n_dst)
 
     def share(self, z: Tensor, target: Tensor, key: DropoutKey | None) -> Tensor:

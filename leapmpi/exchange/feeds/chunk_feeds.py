@@ -178,6 +178,7 @@ class NumberedFeed(ChunkFeed):
         with self.ctx.phases("compute"):
             if self.form.form != PROJECTED:
                 return from_rows(self.form, self.block, rows)
+            # Projected rows lack the destinations' own terms, which need their input.
             return from_sources(self.layer, self.block, self.chunked.own_inputs(self._sampled.dst), rows)
 
 

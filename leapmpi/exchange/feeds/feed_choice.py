@@ -57,6 +57,7 @@ def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirst
     if plan.rows is None or layer.rows.pair or not layer.splits or not _own_rows_first(layer, plan):
         return None
     travels = len(plan.rows.received_positions) * layer.in_dim * layer.bias.element_size() * ctx.machine.byte
+    # Two passes over the edges cost more than they hide where few rows travel.
     if not travels or travels < _SPLIT_SECONDS * plan.block.edges:
         return None
     if _sums_over_edges(layer):

@@ -60,6 +60,7 @@ class OwnFirstFeed(BlockFeed):
         """
 
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
+        """Compute the layer, with own rows first, so that their work hides the travel of the others. Collective."""
         assert isinstance(below, Tensor), "hidden rows are dense"
         trains, n_dst = torch.is_grad_enabled(), self.block.n_dst
         output_below = self._below = below.detach()
@@ -85,6 +86,7 @@ class OwnFirstFeed(BlockFeed):
         return self._output
 
     def backward(self, gradient: Tensor) -> Tensor | None:
+        """Return the gradient of the output below; own parts are computed while those of others travel. Collective."""
         with self.ctx.phases("compute"):
             pass_back(self._output, gradient)
             of_joined = gradient_or_zeros(self._joined)
@@ -130,6 +132,7 @@ class OneExchangeFeed(OwnFirstFeed):
         self._kept = routes.read_columns.kept(key, below.shape[1])
         finish = routes.stage.transfer.start(sent, self._kept)
         with phases("compute"):
+            # Rows of others travel meanwhile.
             given = own()
         arrived = finish()
         with phases("compute"):
@@ -146,6 +149,7 @@ class OneExchangeFeed(OwnFirstFeed):
         del self._arrived, self._far
         finish = routes.stage.transfer.start_back(sent, self._kept)
         with phases("compute"):
+            # Gradients for others travel meanwhile.
             of_below = backward_own()
         returned = finish()
         with phases("compute"):
@@ -211,7 +215,7 @@ class ProjectionsFeed(OneExchangeFeed):
 
 
 def edge_sums(layer: Layer, block: BlockTensors) -> tuple[Edges, Tensor]:
-    """Return the edges and weights that the aggregate of `layer` sums over."""
+    """Return the edges and weights (float[edges]) that the aggregate of `layer` sums over."""
     assert isinstance(layer, SumLayer), "the layer sums over edges"
     return layer.edge_sums(block, layer.bias.dtype)
 
@@ -227,7 +231,7 @@ def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Ten
 
 
 def names_of(layer: Layer, block: BlockTensors, places: Tensor) -> Tensor:
-    """Return the original ids of the sources at `places` where the prefix of `layer` reads them."""
+    """Return the original ids (int64) of the sources at `places` if the prefix of `layer` reads them, else none."""
     reads = layer.dropout or layer.traits.reads_names
     return block.src_original[places] if reads else block.known_original
 

@@ -69,6 +69,7 @@ class OwnerByOwnerFeed(OwnFirstFeed):
         phases, sums = self.ctx.phases, None
         for each, source in zip(self.rounds, self.sources, strict=True):
             finish = each.send(below)
+            # Own rows hide the first round; rows of one rank are held at a time.
             if sums is None:
                 with phases("compute"):
                     sums = own().clone()

@@ -102,6 +102,7 @@ class ProjectedFeed(ExchangedFeed):
         routes, own = plan.by_kind, len(original)
         assert routes is not None, "the kind is projected"
         received = own + np.arange(len(routes.received))
+        # Received rows come after own ones in their order of arrival: none is moved to a place in the block.
         numbers = routes.source_rows.copy()
         numbers[routes.received] = received
         total = own + len(received)
@@ -109,6 +110,7 @@ class ProjectedFeed(ExchangedFeed):
         feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, None, routes.sent_rows), None, Appended)
         of_sources, edges = feed.on_device(numbers), block.edges
         indices = of_sources[edges.indices.long()].to(edges.indices.dtype)
+        # Destinations are no longer the first rows: the layer finds theirs by number.
         own_rows = of_sources[: block.n_dst]
         feed.block = replace(block, edges=Edges(edges.indptr, indices, total), own_rows=own_rows)
         return feed

@@ -45,6 +45,7 @@ class ChunkItems:
         """Find the items for `destinations` (int64 ascending, of this rank). Local."""
         topology, numbers = lists.topology, lists.numbers(destinations)
         indptr = indptr_of(topology.degree(numbers))
+        # Consecutive lists are a view of the topology, not a copy of their entries.
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
             neighbours = topology.indices[topology.indptr[numbers[0]] : topology.indptr[numbers[-1] + 1]]
         else:
@@ -117,11 +118,7 @@ class ShareRoutes:
 
 
 def _names(
-    ctx: RankContext,
-    lists: OwnLists,
-    destinations: np.ndarray,
-    facts: tuple[np.ndarray, np.ndarray],
-    items: ChunkItems,
+    ctx: RankContext, lists: OwnLists, destinations: np.ndarray, facts: tuple[np.ndarray, np.ndarray], items: ChunkItems
 ) -> EdgeNames:
     """Make the names of the remote edges that shares serve."""
     kept, remote = items.remote.edge_rows < 0, items.remote

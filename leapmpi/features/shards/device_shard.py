@@ -56,6 +56,7 @@ def copy_rows(host: HostShard, values: torch.Tensor) -> None:
     for part in host.parts:
         for start in range(0, len(part), rows):
             block = to_tensor(np.array(part[start : start + rows]))
+            # From pageable memory the driver would copy through buffers of its own, and wait for each.
             if staging is not None:
                 block = staging[: len(block)].copy_(block)
             values[begin : begin + len(block)].copy_(block)

@@ -57,5 +57,6 @@ def seen_from(memory: np.ndarray, device: torch.device) -> Tensor:
         raise ResourceError(
             f"{size_text(memory.nbytes)} of feature rows cannot be pinned for the GPU; give a smaller --feature-memory"
         )
+    # Not at exit: CUDA may have ended before.
     weakref.finalize(memory, runtime.cudaHostUnregister, memory.ctypes.data).atexit = False
     return torch.as_tensor(_Bytes(memory), device=device)

@@ -77,6 +77,7 @@ def load_shard(host: HostShard, device: torch.device, shared: Sharers) -> HostSh
     if on_host(device) or isinstance(host, SparseShard):
         return host
     fits = not isinstance(host, MappedShard) or host.capacity == len(host)
+    # Ranks that share a device or a node load at the same time: each counts on its share.
     free = free_bytes(device) / shared.device, float(available_bytes() or 0) / shared.node
     found = choose_placement(host.nbytes, *free, fits)
     if found == DEVICE:

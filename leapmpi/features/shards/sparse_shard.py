@@ -23,6 +23,7 @@ def _copy(indptr, indices, bits, rows, width, target_indptr, target_indices, tar
     for i in range(len(rows)):
         place = target_indptr[positions[i]]
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            # Checked where the entry is read anyway: contents of parts are not verified in every run.
             if indices[e] < 0 or indices[e] >= width:
                 return i
             target_indices[place] = indices[e]

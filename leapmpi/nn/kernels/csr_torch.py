@@ -192,10 +192,12 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
+    """Sum as csr.py; the values of all edges are gathered at once, as heads are few."""
     return segment_sums(indptr, values[edges])
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
+    """Compute shares as csr.py; on a GPU sums of a row may differ in their last bits from those of a CPU."""
     row = _rows(indptr, len(indices))
     score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
     largest = segment_sums(indptr, score, "max", -torch.inf)
@@ -206,6 +208,7 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
+    """Compute gradients as csr.py, from the shares alone: scores are recomputed only for their sign."""
     row = _rows(indptr, len(indices))
     mean = segment_sums(indptr, share * grad)
     change = share * (grad - mean[row])
@@ -230,6 +233,7 @@ def shares(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sort edges by source as csr.py, by Triton if it applies, else by a sort that keeps their order."""
     kernels = edge_kernels(indptr.device)
     return (kernels.transpose if kernels else _transposed)(indptr, indices, sources)
 
@@ -242,6 +246,7 @@ def _transposed(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, 
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Add edges as csr.py, by Triton if it applies."""
     kernels = edge_kernels(indptr.device)
     return (kernels.with_self if kernels else _with_self)(indptr, indices)
 

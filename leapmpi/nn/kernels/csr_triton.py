@@ -79,7 +79,7 @@ def _transpose(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Do the same as in csr.py."""
+    """Do the same as in csr.py, bit for bit: only whole numbers are moved."""
     rows, edges = len(indptr) - 1, len(indices)
     ascending, order = indices.sort(stable=True)
     out_indptr, out_rows = indptr.new_empty(sources + 1), torch.empty_like(indices)
@@ -152,7 +152,7 @@ def _with_self(indptr, indices, out_indptr, out_indices, rows, ROWS: tl.constexp
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Do the same as in csr.py."""
+    """Do the same as in csr.py, bit for bit: only whole numbers are moved."""
     rows = len(indptr) - 1
     if not rows:
         return indptr, indices

@@ -70,6 +70,7 @@ def _meet(first, end, from_group, to_group, indptr, addresses, destination, colu
         stop = min(begin + ROWS, to_group)
         _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, rows, tile_at)
         for i in range(stop - begin):
+            # Rows of the next tile come from anywhere in memory: they are fetched while this tile's edges are computed.
             later = min(begin + ROWS + i, to_group - 1)
             prefetch_row(x_at + 4 * x.shape[1] * destination[later], 4 * x.shape[1])
             for e in range(indptr[begin + i], indptr[begin + i + 1]):

@@ -65,6 +65,7 @@ def _sum_of_heads(vectors: int, lanes: int) -> Any:
         def generate(context, build, signature, arguments):
             rows, weights, stride, edges, offset, out = arguments
             kind = ir.VectorType(FLOAT, lanes)
+            # LLVM keeps these stack slots in registers.
             sums = [cgutils.alloca_once_value(build, ir.Constant(kind, [0.0] * lanes)) for _ in range(vectors)]
             factors = cgutils.unpack_tuple(build, weights, vectors)
 
@@ -73,6 +74,7 @@ def _sum_of_heads(vectors: int, lanes: int) -> Any:
                 ahead = build.add(loop.index, INDEX(_AHEAD))
                 later = build.add(offset, load(build, rows, INDEX(8), ahead, INDEX))
                 for k, total in enumerate(sums):
+                    # One prefetch a cache line, however many vectors it holds.
                     if k * 4 * lanes % LINE == 0:
                         prefetch(build, build.add(later, INDEX(k * 4 * lanes)))
                     factor = load(build, factors[k], stride, loop.index, FLOAT)
@@ -140,6 +142,7 @@ def _value_of(lanes: int, scored: bool) -> Any:
                 a, b = (load(build, each, INDEX(4 * lanes), loop.index, kind) for each in rows)
                 if scored:
                     both = build.fadd(a, b)
+                    # A choice between both branches needs no jump, so that vectors stay whole.
                     lower = build.fmul(both, repeated(build, slope, lanes))
                     a = load(build, attend, INDEX(4 * lanes), loop.index, kind)
                     b = build.select(build.fcmp_ordered(">", both, zero), both, lower)
@@ -270,6 +273,7 @@ def add_to_sources(first, end, indptr, indices, weight, g, out):
     row_at, out_at = np.int64(g.ctypes.data), np.int64(out.ctypes.data)
     for i in range(len(g)):
         for e in range(indptr[i], indptr[i + 1]):
+            # Other threads have the other sources: only own rows are fetched, and written without locks.
             later = np.int64(indices[min(e + _AHEAD, edges - 1)])
             if first <= later < end:
                 prefetch_row(out_at + 4 * columns * later, 4 * columns)

@@ -34,7 +34,7 @@ def autocast(dtype: str) -> None:
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Compute a @ b, of their dtype, for tensors off the host."""
+    """Compute a @ b of tensors off the host: float[n, k] @ float[k, m], in their dtype."""
     if _product_dtype is None:
         return a @ b
     return (a.to(_product_dtype) @ b.to(_product_dtype)).to(a.dtype)

@@ -29,6 +29,7 @@ def _scores(z: Tensor, t: Tensor, shift: Tensor | None) -> Tensor:
 
 
 def softmax_mean(indptr: Tensor, indices: Tensor, shift: Tensor | None, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute as message_sums.py; exponentials are of differences to the largest score, so that none overflows."""
     row, index = _rows(indptr), indices.long()
     logs, mean = (z.new_zeros(len(indptr) - 1, z.shape[1]) for _ in range(2))
     for part in _columns(len(indices), z.shape[1]):
@@ -52,6 +53,7 @@ def softmax_mean_backward(
     grad: Tensor,
     change: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
+    """Sum as message_sums.py; shares are recomputed from `logs`, as keeping them takes float[edges, width]."""
     source, index = _rows(indptr), indices.long()
     out, out_change = torch.zeros_like(z), None if change is None else torch.zeros_like(z)
     for part in _columns(len(indices), z.shape[1]):
@@ -63,6 +65,7 @@ def softmax_mean_backward(
 
 
 def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    """Sum as message_sums.py."""
     row, index, out = _rows(indptr), indices.long(), torch.zeros_like(gamma)
     for part in _columns(len(indices), z.shape[1]):
         message = (gamma[:, part][row] * z[:, part][index] + beta[:, part][row]).relu_()
@@ -73,6 +76,7 @@ def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, ga
 def modulated_sum_backward(
     indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """Compute gradients as message_sums.py; messages are recomputed, not kept."""
     row, index = _rows(indptr), indices.long()
     grad_gamma, grad_beta = torch.zeros_like(gamma), torch.zeros_like(beta)
     for part in _columns(len(indices), z.shape[1]):
@@ -86,6 +90,7 @@ def modulated_sum_backward(
 def modulated_sum_sources(
     indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor, grad: Tensor
 ) -> Tensor:
+    """Compute the gradient as message_sums.py, over the transposed list."""
     source, index, out = _rows(indptr), indices.long(), torch.zeros_like(z)
     for part in _columns(len(indices), z.shape[1]):
         factor = gamma[:, part][index]
@@ -97,6 +102,7 @@ def modulated_sum_sources(
 def pair_scores(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, attend: Tensor, slope: float
 ) -> Tensor:
+    """Score as message_sums.py; columns are cut between heads, as a score adds up all columns of one."""
     row, index, (heads, width) = _rows(indptr), indices.long(), attend.shape
     out = source.new_zeros(len(indices), heads)
     for part in _columns(len(indices), heads * width, width):
@@ -117,6 +123,7 @@ def pair_scores_backward(
     grad: Tensor,
     with_attend: bool,
 ) -> tuple[Tensor, Tensor | None]:
+    """Compute gradients as message_sums.py; columns are cut between heads."""
     row, index, width = _rows(indptr), indices.long(), attend.shape[1]
     out, shares = torch.zeros_like(rows), attend.new_zeros(attend.numel())
     for part in _columns(len(indices), rows.shape[1], width):

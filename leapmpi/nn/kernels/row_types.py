@@ -164,6 +164,7 @@ def _row_reader(kind: RowType) -> Callable[..., None]:
         for i in range(len(rows)):
             ahead = base + stride * rows[min(i + 4, len(rows) - 1)]
             decode(base + stride * rows[i], ahead, step, middle, row, width)
+            # Through a buffer in float32: the target may be of float64.
             target[positions[i]] = buffer
 
     return read

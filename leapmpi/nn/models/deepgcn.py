@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for deepgcn."""
+
     aggregate: str = setting(
         "softmax_sg",
         "how messages are combined; in softmax_sg the weights of the softmax pass no gradient",
@@ -183,7 +185,7 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         return torch.cat([*shares, rows.index_select(0, block.local[1])])
 
     def power(self, messages: Tensor) -> Tensor:
-        """Raise messages to the power of a power mean."""
+        """Raise messages (float[n, out]), clamped first, to the power of a power mean."""
         return messages.clamp(EPSILON, MOST) ** as_row(self.temperature, self.out_dim)
 
     def root(self, means: Tensor, counts: Tensor) -> Tensor:

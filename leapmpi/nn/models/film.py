@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for film."""
+
     aggregate: str = setting("sum", "how messages are combined", choices=("sum", "mean"))
 
 
@@ -76,7 +78,7 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
         return torch.cat([film, modulated(own, own_film)], dim=1)
 
     def project(self, x: Rows) -> Tensor:
-        """Return all products side by side. They are linear in the row, so that p3 may add up shares of columns."""
+        """Return all products side by side, float[n, 6 out]: linear in rows, so p3 may add up shares of columns."""
         return torch.cat([each(x) for each in (self.neighbour, self.film, self.own, self.own_film)], dim=1)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
@@ -94,6 +96,7 @@ class FiLMLayer(Layer, traits=LayerTraits(reads_names=False)):
         return self.join(block, z[:, :width].contiguous(), torch.cat([film, modulated(own, own_film)], dim=1), key)
 
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
+        """Combine `z` (float[n_src, out]) with `own` (float[n_dst, 3 out]): gamma, beta and own message."""
         gamma, beta, message = own.chunk(3, dim=1)
         return modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype)) + message
 

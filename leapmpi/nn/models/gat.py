@@ -44,6 +44,8 @@ SLOPE = 0.2
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for gat, and for models whose attention extends it."""
+
     heads: int = setting(4, "attention heads, which divide --hidden", least=1)
     attention_dropout: float = setting(0.0, "share of attention weights dropped in training", least=0, below=1)
 
@@ -169,6 +171,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         """
         score = self.edge_scores(edges, z, target)
         if weight is not None:
+            # A factor of exponentials is a term of their scores, which does not overflow.
             score = score + weight.log().unsqueeze(1)
         share, logarithm = softmax_share(edges, score)
         rate, number = self.attention_dropout, self.number

@@ -62,6 +62,7 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
         return self.attend.numel()
 
     def project(self, x: Rows) -> Tensor:
+        """Compute rows as sources, and as targets: float[rows, 2 heads x width]."""
         return torch.cat([self.neighbour(x), self.target(x)], dim=1)
 
     def targets(self, x: Rows, rows: Tensor | None = None) -> Tensor:
@@ -71,6 +72,7 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
         return pair_scores(edges, z, target, self.attend, SLOPE)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        """Attend to rows of `project`; destinations use the second half: float[n_dst, heads x width]."""
         source, target = (each.contiguous() for each in dense(z).chunk(2, dim=1))
         return self.join(block, source, target[: block.n_dst], key)
 

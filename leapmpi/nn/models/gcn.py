@@ -69,6 +69,7 @@ class GCNLayer(SumLayer, traits=LayerTraits(sums_ahead=True, plain_sums=True)):
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+    """Stack the layers of a GCN."""
     return stack(GCNLayer, config, layers, in_dim, out_dim)
 
 

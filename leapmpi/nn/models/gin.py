@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for gin."""
+
     learn_scalars: bool = setting(False, "learn eps, by which a destination's own row counts for more")
     mlp_layers: int = setting(2, "layers of the MLP in each layer", least=1)
 

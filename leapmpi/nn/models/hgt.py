@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for hgt."""
+
     heads: int = setting(4, "attention heads, which divide --hidden", least=1)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options(RelationOptions):
+    """Settings of `--model-option` for rgcn, besides those of all models of relations."""
+
     bases: int = setting(0, "matrices of which those of all relations are sums; 0: each has its own", least=0)
     blocks: int = setting(0, "diagonal blocks of the matrices of relations, whose widths it divides; 0: full", least=0)
 

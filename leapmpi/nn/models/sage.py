@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--model-option` for sage."""
+
     aggregate: str = setting("mean", "how in-neighbours are combined", choices=("mean", "max"))
 
 
@@ -79,6 +81,7 @@ class MaximumSAGELayer(SAGELayer, traits=LayerTraits(reads_names=False)):
 
     @property
     def shares(self) -> ShareForm | None:
+        """Maxima of an owner's rows, float[destinations, out]: their maximum over owners is that over all rows."""
         return ShareForm(MAXIMUM, self.out_dim, self.partial)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:

@@ -63,12 +63,7 @@ _WITHOUT_OPTION = {"heads": 4, "aggregate": "auto", "attention_dropout": 0.0}
 
 
 def build(
-    config: ModelConfig,
-    layers: int,
-    in_dim: int,
-    out_dim: int,
-    edge_dim: int = 0,
-    schema: TypedSchema | None = None,
+    config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0, schema: TypedSchema | None = None
 ) -> Model:
     """Build the model that config.name names, on the CPU; `schema` is that of a typed graph.
 
@@ -156,6 +151,7 @@ def options_for(made_by: Callable[..., Any], config: ModelConfig) -> dict[str, A
         name = name.replace("-", "_")
         if not equals:
             raise ConfigError(f"model.options: {text!r} is not an option; write it as name=value")
+        # Libraries call the same thing by several names.
         named = [each for each in (name, *ARGUMENTS.get(name, ())) if each in taken]
         if not named and "config" not in taken:
             raise ConfigError(f"model.options: {config.name} takes no argument {name!r}; {nearest(name, taken)}")

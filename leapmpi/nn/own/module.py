@@ -212,6 +212,7 @@ class OwnModel(Model):
         """Raise ConfigError for a `forward` that cannot be called with rows and edges."""
         known = (*_OF_GRAPH, *BLOCK_WISE) if self.schema is None else _OF_TYPES
         names = list(self.takes)
+        # Whatever else it takes must have a default, as leapmpi has nothing to pass for it.
         required = [name for name, each in self.takes.items() if each.default is each.empty]
         others = [name for name in required[1:] if name not in known]
         if self.schema is not None:

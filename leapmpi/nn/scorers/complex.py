@@ -24,6 +24,7 @@ class ComplEx(RelationScorer):
 
 
 def build(width: int, relations: int = 0) -> Scorer:
+    """Build the scorer of `relations` vectors. Raises ConfigError for an odd width."""
     check_even(width, "complex")
     return ComplEx(width, width, relations)
 

@@ -13,6 +13,7 @@ from leapmpi.nn.scorers.complex import ComplEx
 
 
 def build(width: int, relations: int = 0) -> Scorer:
+    """Build the scorer of twice `relations` vectors. Raises ConfigError for an odd width."""
     check_even(width, "complex-reciprocal")
     return ReciprocalScorer(partial(ComplEx, width, width, relations))
 

@@ -39,6 +39,7 @@ class TypedDistMult(RelationScorer):
 
 
 def build(width: int, classes: int = 0, relations: int = 0) -> Scorer:
+    """Build the scorer of a typed graph, or, without relations, that of a plain one or of classes."""
     return TypedDistMult(width, width, relations) if relations else DistMult(width, classes)
 
 

@@ -13,6 +13,7 @@ from leapmpi.nn.scorers.distmult import TypedDistMult
 
 
 def build(width: int, relations: int = 0) -> Scorer:
+    """Build the scorer of twice `relations` vectors."""
     return ReciprocalScorer(partial(TypedDistMult, width, width, relations))
 
 

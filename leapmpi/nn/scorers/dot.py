@@ -18,6 +18,7 @@ class Dot(Scorer):
 
 
 def build(width: int) -> Scorer:
+    """Build the scorer, which fits any width."""
     return Dot()
 
 

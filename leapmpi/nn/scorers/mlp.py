@@ -35,6 +35,7 @@ class MLP(Scorer):
 
 
 def build(width: int, classes: int = 0) -> Scorer:
+    """Build the scorer of edges, or of `classes` of edges."""
     return MLP(width, classes)
 
 

@@ -35,6 +35,7 @@ def _turns(angle: Tensor) -> Tensor:
 
 
 def build(width: int, relations: int = 0) -> Scorer:
+    """Build the scorer, with half as many angles as columns in a relation. Raises ConfigError for an odd width."""
     check_even(width, "rotate")
     return RotatE(1, width // 2, relations)
 

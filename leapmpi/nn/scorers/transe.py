@@ -26,6 +26,7 @@ class TransE(DistanceScorer):
 
 
 def build(width: int, relations: int = 0) -> Scorer:
+    """Build the scorer of `relations` vectors."""
     return TransE(width, width, relations)
 
 

@@ -34,13 +34,13 @@ class MultiClass(Task):
         return np.bincount(labels[labels >= 0], minlength=self.classes)
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """Return the most frequent class."""
+        """Return outputs, float64[classes], for the most frequent class."""
         answer = np.full(self.classes, -1.0)
         answer[int(sums.argmax())] = 1.0
         return answer
 
     def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
-        """Return training vertices / (classes x those of the class): their mean over training vertices is 1."""
+        """Return float64[classes]: training vertices / (classes x those of the class), 1 on average over vertices."""
         return np.where(sums > 0, sums.sum() / (np.count_nonzero(sums) * np.maximum(sums, 1)), 1.0)
 
 

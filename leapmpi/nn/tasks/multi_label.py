@@ -41,7 +41,7 @@ class MultiLabel(Task):
         return np.stack([(labels > 0.5).sum(axis=0), (~np.isnan(labels)).sum(axis=0)])
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """Return the set of labels of the best F1 (micro)."""
+        """Return outputs, float64[labels], for the set of labels with the best F1 (micro)."""
         positives, known = sums
         # The more frequent a label, the sooner it is worth its false positives.
         order = np.argsort(-positives / np.maximum(known, 1), kind="stable")
@@ -51,7 +51,7 @@ class MultiLabel(Task):
         return answer
 
     def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
-        """Return training vertices without a label / those with it: both weigh alike."""
+        """Return float64[labels]: training vertices without a label / those with it, so that both weigh alike."""
         positives, known = sums
         return np.where(positives > 0, (known - positives) / np.maximum(positives, 1), 1.0)
 

@@ -29,7 +29,7 @@ class Recommend(MultiLabel):
         return weighted_total(-(share * torch.log_softmax(outputs, dim=1)).sum(1), weight)
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """Return how often each entity is listed: the most popular ones come first."""
+        """Return how often each entity is listed, float64[entities]: the most popular ones come first."""
         return sums[0].astype(np.float64)
 
 

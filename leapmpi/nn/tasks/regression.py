@@ -51,7 +51,7 @@ class Regression(Task):
         return weighted_total(losses.sum(1) / known.sum(1).clamp(min=1), weight)
 
     def answer(self, outputs: Tensor) -> Tensor:
-        """Return outputs in the units of the targets."""
+        """Return outputs float[n, targets] in the units of the targets."""
         return outputs if self.scale is None else outputs * self.scale[1] + self.scale[0]
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ class Regression(Task):
         return np.stack([np.nansum(labels, axis=0, dtype=np.float64), (~np.isnan(labels)).sum(axis=0)])
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
-        """Return the mean of each target."""
+        """Return the mean of each target: float64[targets]."""
         return sums[0] / np.maximum(sums[1], 1)
 
 

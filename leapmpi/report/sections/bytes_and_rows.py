@@ -93,6 +93,7 @@ def _against_the_link(run: RunData, pairs: np.ndarray) -> str:
     cost = run.last("banner").get("rates", {}).get("byte")
     if not cost or not seconds:
         return text + "; the rate of the link is not recorded"
+    # A link sends and receives at the same time: the busier direction counts, not their sum.
     busiest = max(float(out.max()), float(into.max())) / each / seconds
     whose = run.last("banner").get("rates", {}).get("measured")
     kind = "measured by leapmpi doctor --measure" if whose else "a documented constant, not measured"

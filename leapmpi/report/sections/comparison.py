@@ -65,6 +65,7 @@ def section(runs: Sequence[RunData]) -> Section:
     ratios = []
     for run in runs:
         found = speed_up(first, warm_seconds(run))
+        # A run without warm epochs keeps its place in the figure, without a bar.
         ratios.append(np.nan if found is None else found.ratio)
         text = "1" if run is runs[0] else "-" if found is None else found.text()
         strategy = run.ended.get("strategy") or (run.config.strategy.name if run.config else "-")

@@ -152,6 +152,7 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if health["homophily"] is not None:
         chance = shown(health["homophily_by_chance"], SHARE)
         yield "homophily", f"{shown(health['homophily'], SHARE)} of edges join one class; by chance {chance}"
+    # Of a large graph only some rows are examined: without their number none would mean nothing.
     if examined := features["examined"]:
         zero = f"{features['all_zero']:,} of {examined:,} examined rows are all zero"
         yield "features (by type)" if VERTEX_TYPE_LIST in health else f"features ({health['feature_dim']})", zero

@@ -43,6 +43,7 @@ def pairs(run: RunData, forecast: Mapping[str, Any]) -> Iterator[Pair]:
     sent = run.median("bytes")
     if chosen:
         yield "seconds", chosen.get("seconds"), run.epoch_seconds, SECONDS
+    # A forecast made for this page is newer than the one that chose the strategy.
     if chosen and "bytes" not in forecast:
         yield "bytes", chosen.get("bytes"), sum(sent.values()), BYTES
     yield from _of_forecast(forecast)

@@ -46,6 +46,7 @@ def differences(runs: Sequence[RunData]) -> list[list[str]]:
 
 
 def _facts(run: RunData) -> Iterator[tuple[str, Any]]:
+    # The last start says what runs now; what it does not repeat is that of the first.
     start, banner = run.last("resumed") or run.last("start"), run.last("banner")
     first = run.last("start")
     yield "folder", str(run.run.path)

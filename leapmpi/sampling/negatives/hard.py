@@ -38,6 +38,7 @@ class Hard(Uniform):
         self._lists = None if lists is None else lists.of(candidates.relation, candidates.replaced)
 
     def pick(self, words: np.ndarray, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        """Draw from the list of each edge's end that stays, and uniformly where there is none."""
         found = np.full(len(words), -1, np.int64)
         if self._lists is not None:
             _picked(words, edges[rows, 0], *self._lists, found)

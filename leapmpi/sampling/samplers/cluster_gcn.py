@@ -24,6 +24,8 @@ from leapmpi.system.counter_rng import DrawKey, fold_all, key_hash
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for cluster-gcn."""
+
     clusters: int = setting(100, "clusters of the graph", least=1)
     per_batch: int = setting(10, "clusters in an iteration", least=1)
 
@@ -43,7 +45,7 @@ class ClusterGCN(SubgraphSampler):
         self._cluster = clusters_of(setup.topology, options.clusters)
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """Return the vertices of the iteration's clusters."""
+        """Return the vertices of the iteration's clusters, int64, ascending."""
         # Shuffle the clusters once per epoch; each iteration takes a slice.
         numbers = np.arange(self.options.clusters)
         shuffled = np.argsort(fold_all(key_hash(key._replace(iteration=0)), numbers), kind="stable")

@@ -23,6 +23,8 @@ from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for fast-gcn."""
+
     layer_size: tuple[int, ...] = setting((2048,), "vertices drawn per hop, one number or one per hop")
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 

@@ -34,6 +34,8 @@ _ADVANCE_EPOCH = 1 << 40
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for graph-saint."""
+
     draws: str = setting("walk", "unit of the draws of a subgraph", choices=("node", "edge", "walk"))
     size: int = setting(6000, "vertices drawn for a subgraph, repeats included", least=1)
     walk_length: int = setting(2, "steps of a walk", least=1, below=10_001)
@@ -92,7 +94,7 @@ class GraphSaint(SubgraphSampler):
         return counted
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
-        """Return the vertices drawn for the iteration of `key`."""
+        """Return the vertices drawn for the iteration of `key`: int64, with repetitions."""
         options, hashed = self.options, np.uint64(key_hash(key))
         if self._importance:
             return self._importance.draw(hashed, options.size)

@@ -28,6 +28,8 @@ _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for labor-0."""
+
     fixed_size: bool = setting(True, "exactly fan-out neighbours, or as many on average")
     same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
     kept_batches: int = setting(1, "consecutive batches for which a source keeps its number (kappa)", least=1)

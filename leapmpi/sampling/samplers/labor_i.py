@@ -31,6 +31,8 @@ MOST_ROUNDS, CLOSE = 100, 1 + 1e-6
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for labor-i."""
+
     rounds: int = setting(1, "rounds of importance; 0 leaves all sources alike", least=0, below=101)
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
     same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
@@ -131,6 +133,7 @@ class LaborI(FrontierSampler):
         return importance
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """Draw each in-neighbour whose number is below its chance, weighted by one over that chance."""
         topology, importance = self.topology, self._tables[hop]
         scales = self._scales(hop, vertices, importance)
         law = law_of(key, hop, self.options.same_in_layers, self.options.kept_batches)

@@ -30,6 +30,8 @@ _S11 = np.uint64(11)
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for ladies."""
+
     layer_size: tuple[int, ...] = setting((2048,), "expected vertices drawn per hop, one number or one per hop")
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 
@@ -44,6 +46,7 @@ def chance_scale(importance, size):
     for value in importance:
         total += value
     scale = size / total
+    # Chances above 1 are cut, and the others raised in proportion: the sum grows towards `size` from below.
     for _ in range(_ROUNDS):
         expected = 0.0
         for value in importance:

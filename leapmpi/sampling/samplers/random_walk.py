@@ -27,6 +27,8 @@ _LARGEST_WORD = 2**64 - 1
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for random-walk."""
+
     walks: int = setting(50, "walks from each destination", least=1, below=1001)
     steps: int = setting(2, "steps of a walk at most", least=1, below=101)
     stop: float = setting(0.5, "chance that a walk ends after a step", least=0, below=1)

@@ -42,6 +42,8 @@ BY_ROOT = "root"
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for temporal."""
+
     draw: str = setting("uniform", "choice among the edges that are not too late", choices=("uniform", "latest"))
     window: float = setting(0.0, "largest age of an edge relative to the bound; 0: any age", least=0)
     same_time: str = setting(
@@ -167,6 +169,7 @@ class Temporal(HopSampler):
         return BoundedFrontier(self.topology, span_of(self.root_time[self._setup.train]))
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """Sample blocks; bounded by each root, a source has an entry for each bound."""
         if not self.by_root:
             return super().sample(key, roots, batch)
         roots = self.checked_roots(roots)
@@ -177,6 +180,7 @@ class Temporal(HopSampler):
         return self._bounded.sample(roots, self.root_time[roots], len(self.fanouts), draw)
 
     def sample_unnumbered(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """Sample; bounded by each root, blocks are numbered, as sources with other bounds are other rows."""
         return self.sample(key, roots, batch) if self.by_root else super().sample_unnumbered(key, roots, batch)
 
     def bounded_neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, bounds: np.ndarray) -> Drawn:
@@ -285,6 +289,7 @@ class ScoringSampler(Temporal):
         return batches(by_time(np.arange(len(times)), times), batch_size)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Set the interval of visible times, by the edges or the group of `key`, else by the newest edge."""
         known, bound = self._of_edges.get(key.stream, (None, None))
         if known == key:
             self.seen = self.interval(np.array([bound]), self.options.same_time != "yes")

@@ -36,6 +36,8 @@ STEPS, LEAST = 1 << 24, 1e-300
 
 @dataclass(frozen=True)
 class Options:
+    """Settings of `--sampler-option` for weighted."""
+
     weights: str = setting(
         "inverse-degree",
         "weight of a source, or of the edge",
@@ -127,6 +129,7 @@ def _draw_by_edge(
         row = topology_indices[start : start + degree[i]]
         if len(left) < len(row):
             left = np.empty(2 * len(row), np.int64)
+        # Weights become whole steps of the list's largest: integers add up alike in any order and on any machine.
         largest = 0.0
         for j in range(len(row)):
             largest = max(largest, edge_weight[start + j])

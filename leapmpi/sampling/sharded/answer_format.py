@@ -39,7 +39,7 @@ class Column:
             words[:] = values
 
     def unpack(self, words: np.ndarray) -> np.ndarray:
-        """Return the values written into `words` by `pack`."""
+        """Return the values that `pack` has written into `words`, in the column's dtype."""
         if self.double:
             return np.frombuffer(words.tobytes(), self.dtype)
         if self.dtype is np.float32:

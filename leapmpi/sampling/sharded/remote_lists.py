@@ -100,6 +100,7 @@ class RemoteLists:
         self.sampler, self.shard, self.communicator, self.answers = sampler, shard, communicator, answers
         self.rank_offsets = rank_offsets
         self.draws = OwnerDraws(sampler, shard)
+        # A walk leaves the lists of its rank: each of its steps is drawn where the list is.
         if isinstance(sampler, RandomWalk):
             self.draws = SharedWalks(sampler, shard, communicator, rank_offsets, answers)
         self.id_codec = IdCodec.home_ranks(rank_offsets)

@@ -29,6 +29,7 @@ def share_times(
     """
     if not isinstance(sampler, Temporal):
         return
+    # The time of an edge bounds its draws itself; only the newest time over all ranks is missing.
     if splits is None:
         share_newest(sampler, communicator)
     else:

@@ -5,26 +5,12 @@ Columns without a positive or a negative do not count.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from leapmpi.nn.task import Task
-from leapmpi.scoring.metric import Metric, MetricMember
-from leapmpi.scoring.ranking import mean_over_columns, needs_two
-
-
-class AveragePrecision(Metric):
-    """The average precision of scores, not of predictions: no threshold is chosen."""
-
-    scores = ("multi-class", "multi-label")
-    trivial = "chance"
-
-    def refusal(self, task: Task) -> str | None:
-        """Refuse all but two classes or multi-label data."""
-        return super().refusal(task) or needs_two(self.name, task.answers, task.width)
-
-    def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
-        """Compute the average precision, in [0, 1]."""
-        return mean_over_columns(_precision, "average-precision", outputs, labels)
+from leapmpi.scoring.metric import MetricMember
+from leapmpi.scoring.ranking import RankingMetric
 
 
 def _precision(scores: np.ndarray, positive: np.ndarray) -> float:
@@ -35,4 +21,4 @@ def _precision(scores: np.ndarray, positive: np.ndarray) -> float:
     return float((found * right / taken).sum() / right[-1])
 
 
-MEMBER = MetricMember(AveragePrecision)
+MEMBER = MetricMember(partial(RankingMetric, _precision))

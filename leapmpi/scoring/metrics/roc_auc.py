@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from leapmpi.nn.task import Task
-from leapmpi.scoring.metric import Metric, MetricMember
-from leapmpi.scoring.ranking import mean_over_columns, needs_two
-
-
-class RocAuc(Metric):
-    """The share of (positive, negative) pairs ranked rightly, ties half."""
-
-    scores = ("multi-class", "multi-label")
-    trivial = "chance"
-
-    def refusal(self, task: Task) -> str | None:
-        """Refuse all but two classes or multi-label data."""
-        return super().refusal(task) or needs_two(self.name, task.answers, task.width)
-
-    def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
-        """Compute the area, in [0, 1]; columns without a positive or a negative do not count."""
-        return mean_over_columns(_area, "roc-auc", outputs, labels)
+from leapmpi.scoring.metric import MetricMember
+from leapmpi.scoring.ranking import RankingMetric
 
 
 def _area(scores: np.ndarray, positive: np.ndarray) -> float:
@@ -32,4 +18,4 @@ def _area(scores: np.ndarray, positive: np.ndarray) -> float:
     return twice_wins / (2 * positives * (len(positive) - positives))
 
 
-MEMBER = MetricMember(RocAuc)
+MEMBER = MetricMember(partial(RankingMetric, _area))

@@ -74,14 +74,19 @@ def opening(site: Site, job: Job) -> list[str]:
     return [shell, *(f"# {line}".rstrip() for line in job.about.splitlines()), *["#"] * bool(job.about)]
 
 
-def environment(site: Site) -> str:
+def prepared(site: Site) -> list[str]:
     """Return the lines that load modules and the virtual environment."""
     lines = ["# Environment."]
     if site.modules:
         lines += ["module purge", *(f"module load {shlex.quote(module)}" for module in site.modules)]
     if site.venv:
         lines.append(f"source {shlex.quote(site.venv + '/bin/activate')}")
-    return "\n".join([*lines, *site.commands, f"export OMP_NUM_THREADS={site.cores_per_rank}"])
+    return [*lines, *site.commands]
+
+
+def environment(site: Site) -> str:
+    """Return these lines, and the number of threads of a rank."""
+    return "\n".join([*prepared(site), f"export OMP_NUM_THREADS={site.cores_per_rank}"])
 
 
 def launched(site: Site, launcher: str, command: str, pass_on: str = SIGNAL_RANKS) -> str:

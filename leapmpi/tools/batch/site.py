@@ -134,9 +134,11 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
     """Raise ConfigError for values that no job can have; `where` names the origin of each value."""
     for name, value in dataclasses.asdict(site).items():
         texts = value if isinstance(value, tuple) else (str(value),)
+        # A line break would begin a line of the script that no one has quoted.
         if any("\n" in text for text in texts):
             raise ConfigError(f"{where[name]}: line breaks are not allowed; give several strings in a list instead")
     for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
+        # These stand in comments of the script, in which bash's quotes mean nothing.
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
             raise ConfigError(f"{where[name]}: {value!r} is not a value for sbatch")
     for name in ("stage", "prepare_nodes", "qos"):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shlex
 
-from leapmpi.tools.batch.shell import SIGNAL_RANKS, WAIT
+from leapmpi.tools.batch.shell import SIGNAL_RANKS, WAIT, opening, prepared, quoted
 from leapmpi.tools.batch.site import Job, Site
+
+_VARIABLES = "$SLURM_"
 
 
 def training_script(site: Site, job: Job) -> str:
@@ -23,8 +25,9 @@ def preparation_script(site: Site, job: Job) -> str:
     options = [f"--job-name={job.name}", _output(job), "--open-mode=append", *_array(site, job), f"--time={site.time}"]
     options += [f"--nodes=1 --ntasks=1 --cpus-per-task={site.cores_per_rank * site.ranks_per_node}"]
     options += _site_options(site)
-    head = "\n".join([_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options), "", _START])
-    return "\n\n".join([head, _environment(site), _words(job.program, *job.command)]) + "\n"
+    head = "\n".join([*opening(site, job), *(f"#SBATCH {option}" for option in options), "", _START])
+    command = " ".join(quoted(word, _VARIABLES) for word in (job.program, *job.command))
+    return "\n\n".join([head, _environment(site), command]) + "\n"
 
 
 _START = """\
@@ -86,15 +89,6 @@ $deaf true 2>/dev/null || deaf=
 export PRTE_MCA_prte_launch_agent="${deaf:+$deaf }prted" OMPI_MCA_orte_launch_agent="${deaf:+$deaf }orted\""""
 
 
-def _opening(site: Site) -> str:
-    # On some clusters only a login shell knows the command 'module'.
-    return "#!/bin/bash -l" if site.modules else "#!/bin/bash"
-
-
-def _comment(job: Job) -> list[str]:
-    return [f"# {line}".rstrip() for line in job.about.splitlines()] + ["#"] * bool(job.about)
-
-
 def _head(site: Site, job: Job) -> str:
     options = [
         f"--job-name={job.name}",
@@ -106,7 +100,7 @@ def _head(site: Site, job: Job) -> str:
         f"--time={site.time}",
     ]
 
-    lines = [_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options)]
+    lines = [*opening(site, job), *(f"#SBATCH {option}" for option in options)]
 
     if site.gpus_per_node:
         lines += [
@@ -155,15 +149,9 @@ def _site_options(site: Site) -> list[str]:
 
 
 def _environment(site: Site) -> str:
-    lines = ["# Environment."]
-    if site.modules:
-        lines += ["module purge", *(f"module load {shlex.quote(module)}" for module in site.modules)]
-    if site.venv:
-        lines.append(f"source {shlex.quote(site.venv + '/bin/activate')}")
-    lines += site.commands
-    if not site.prepare_nodes:
-        lines.append("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK")
-    return "\n".join(lines)
+    # With preparing nodes the cores of a rank differ by role: the launch sets its threads.
+    threads = [] if site.prepare_nodes else ["export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK"]
+    return "\n".join([*prepared(site), *threads])
 
 
 def _staging(site: Site, job: Job) -> tuple[str, str]:
@@ -187,7 +175,7 @@ on_every_node '
 
 def _launch(site: Site, job: Job) -> str:
     # Replace the dataset by its staged copy.
-    words = [_quoted(word) for word in job.command]
+    words = [quoted(word, _VARIABLES) for word in job.command]
     if site.stage and job.data_at is not None:
         words[job.data_at] = '"$data"'
     elif site.stage and job.data:
@@ -240,12 +228,3 @@ if [[ $code == 75 ]] &&
     scontrol requeue "$job"
 fi
 exit $code"""
-
-
-def _words(*words: str) -> str:
-    return " ".join(_quoted(word) for word in words)
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for bash, keeping Slurm's variables."""
-    return f'"{word}"' if "$SLURM_" in word and '"' not in word else shlex.quote(word)

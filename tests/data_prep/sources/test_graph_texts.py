@@ -7,8 +7,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from data_prep.assembly.vertex_names import read_names
 from tests.data_prep.conftest import neighbours
+from tests.support.graphs import read_names
 
 # The graph of the METIS manual's figures: 7 vertices, 11 edges.
 MANUAL = [[4, 2, 1], [0, 2, 3], [4, 3, 1, 0], [1, 2, 5, 6], [0, 2, 5], [4, 3, 6], [5, 3]]

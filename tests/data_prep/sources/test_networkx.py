@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from data_prep.assembly.vertex_names import read_names
 from tests.data_prep.conftest import neighbours
+from tests.support.graphs import read_names
 
 networkx = pytest.importorskip("networkx")
 

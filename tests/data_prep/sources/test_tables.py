@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from data_prep.assembly.vertex_names import read_names
 from leapmpi.dataset.graph_file import open_graph
 from leapmpi.errors import DataError
 from tests.data_prep.conftest import neighbours
+from tests.support.graphs import read_names
 
 VERTICES = """id,kind,age,"height",split,remark
 ann,tree,1,0.5,train,"a ""quoted"", text"

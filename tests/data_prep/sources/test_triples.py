@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from data_prep.assembly.vertex_names import read_names
 from leapmpi.dataset.verify import verify_graph
+from tests.support.graphs import read_names
 
 TRAIN = "b\tlikes\ta\na\tknows\tb\nc\tknows\ta\na\tknows\ta\n"
 

@@ -29,6 +29,7 @@ def write(source: ExportSource, path: Path) -> None:
         config={**series.settings(), **series.facts()},
         settings=library.Settings(silent=True, x_disable_stats=True, x_disable_meta=True, console="off"),
     )
+    # One call for an epoch: each call is a step of its own there.
     for epoch, points in itertools.groupby(series.points(), key=lambda point: point.epoch):
         numbers = list(points)
         values = {point.name: point.value for point in numbers}
